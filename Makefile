@@ -1,0 +1,87 @@
+# Two commands do everything on a fresh machine with Python 3.11 or newer:
+#   make demo    set up, then run the main job on the embedded Temporal server
+#   make test    set up, then linters, type checkers and every test but the long sweeps
+# and for the day's work:
+#   make quick   linters and the tests that need no server
+#   make sweep   the long fault sweeps
+#   make bench   what refold costs against a hand-written workflow
+#   make format  ruff's fixes and formatting
+#   make lock    requirements.lock again from pyproject.toml
+#   make clean   remove the environment and every cache
+#
+# ARGS goes to the command: make test ARGS="-k journal -x"
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.refold-ready
+ARGS ?=
+
+# What is checked: whichever of the repository's folders hold Python by now.
+FOLDERS := refold workflows activities client bench deploy tests
+CODE := $(strip $(foreach folder,$(FOLDERS),$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))) $(wildcard worker.py))
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# pyright would otherwise ask the network whether it is the newest.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test quick sweep bench lint types format lock clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "refold needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." >&2; \
+	  echo "Name another one: make PYTHON=python3.13 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make virtual environments: its venv or ensurepip is missing." >&2; \
+	  echo "On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/python client/demo.py $(ARGS)
+
+test: lint types
+	$(BIN)/pytest -m "not sweep" $(ARGS)
+
+quick: lint types
+	$(BIN)/pytest -m "not server and not fault and not sweep" $(ARGS)
+
+# pytest exits 5 when it selects no test, which is no failure before the first sweep is written.
+sweep: $(STAMP)
+	@if grep -rqs --include='*.py' 'mark\.sweep' tests; then \
+	  $(BIN)/pytest -m sweep $(ARGS); \
+	else echo "no test is marked sweep"; fi
+
+bench: $(STAMP)
+	$(BIN)/python -m bench overhead $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(STAMP)
+	$(BIN)/mypy $(CODE)
+ifneq ($(wildcard tests/typing/*.py),)
+	$(BIN)/pyright
+endif
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Needs uv on PATH. Universal: one file for Python 3.11 to 3.14 on every platform.
+lock:
+	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url \
+	  --custom-compile-command "make lock" --extra server --group dev \
+	  --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
