@@ -1,0 +1,22 @@
+# The worker of docker-compose.yml: refold and the application beside it.
+FROM python:3.13.12-slim-trixie
+
+ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /app
+
+# The lock's versions, of the runtime dependencies alone.
+COPY pyproject.toml requirements.lock LICENSE README.md ./
+COPY refold ./refold
+RUN pip install --constraint requirements.lock .
+
+COPY workflows ./workflows
+COPY activities ./activities
+COPY client ./client
+COPY deploy ./deploy
+COPY worker.py ./
+
+# A named volume takes its owner from the folder it is first mounted on.
+RUN useradd --create-home refold && install -d -o refold -g refold /var/lib/refold/values
+USER refold
+
+CMD ["python", "worker.py"]

@@ -1,0 +1,254 @@
+"""Imports run one way: core <- engine <- temporal | a2a | testing <- cli.
+
+Read from the source, so that a part whose extra is not installed is held to it too. An import under
+`TYPE_CHECKING` counts as any other, since a type is also something to know about; only a cycle is none,
+where it never happens at run time.
+"""
+
+import ast
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "refold").rglob("*.py"))
+PYTHON_FILES = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+
+# What each part of refold may import of the others. "refold" itself is `refold/__init__.py`.
+MAY_IMPORT = {
+    "refold": {"core"},
+    "core": {"core"},
+    "static": {"static", "core"},
+    "agent": {"agent", "core"},
+    "engine": {"core"},
+    "effects": {"effects", "engine", "core"},
+    "temporal": {"temporal", "engine", "core"},
+    "a2a": {"a2a", "engine", "core"},
+    "testing": {"testing", "engine", "core"},
+    "cli": {"cli", "testing", "a2a", "temporal", "engine", "static", "agent", "core"},
+}
+
+# Only what runs activities knows how effects are done.
+EFFECTS_IMPORTERS = {"refold.temporal.worker", "refold.temporal.plugin"}
+
+# Who may import a package from outside; a package that is not named here is open to all but the core.
+OUTSIDE_IMPORTERS = {
+    "temporalio": re.compile(r"refold\.temporal(\..+)?|refold\.effects\.activities"),
+    "a2a": re.compile(r"refold\.a2a(\..+)?"),
+    "typer": re.compile(r"refold\.cli(\..+)?"),
+    "rich": re.compile(r"refold\.cli(\..+)?"),
+    "hypothesis": re.compile(r"refold\.testing(\..+)?"),
+}
+
+# The core's whole world besides the standard library: pydantic and the two halves that it is made of.
+CORE_MAY_IMPORT = {"annotated_types", "pydantic", "pydantic_core"}
+
+# The core's import must load none of these; pydantic alone loads none of them either.
+OUTSIDE = {"a2a", "asyncio", "httpx", "pydantic_ai", "starlette", "structlog", "temporalio", "typer"}
+
+# An import inside a function is often a cycle in hiding, so each has its reason here: (module, function).
+LOCAL_IMPORTS: dict[tuple[str, str], str] = {}
+
+# Import names whose package comes with another that pyproject.toml names.
+COMES_WITH = {
+    "annotated_types": "pydantic",
+    "click": "typer",
+    "google": "temporalio",
+    "openai": "pydantic-ai-slim",
+    "opentelemetry": "temporalio",
+    "pydantic_core": "pydantic",
+}
+
+PROVIDERS = importlib.metadata.packages_distributions()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DECLARED = {
+    re.split(r"[^\w.-]", requirement)[0]
+    for group in [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    for requirement in group
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """One imported module, by its full name.
+
+    Attributes:
+        function: The function that imports it; None at the top of the file.
+        for_types: Whether it stands under `if TYPE_CHECKING`, and so never happens at run time.
+    """
+
+    module: str
+    line: int
+    function: str | None
+    for_types: bool
+
+
+def module_name(file: Path) -> str:
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(file) for file in FILES}
+
+
+def imports_of(file: Path) -> list[Import]:
+    """Every import of a file. `from package import module` counts as the module, not as the package."""
+    return list(_imports_in(ast.parse(file.read_text(), str(file)), None, for_types=False))
+
+
+def _imports_in(node: ast.AST, function: str | None, *, for_types: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.Import():
+                for module in (alias.name for alias in child.names):
+                    yield Import(module=module, line=child.lineno, function=function, for_types=for_types)
+            case ast.ImportFrom(module=str(source), level=0):
+                full = (f"{source}.{alias.name}" for alias in child.names)
+                for module in sorted({name if name in MODULES else source for name in full}):
+                    yield Import(module=module, line=child.lineno, function=function, for_types=for_types)
+            case ast.ImportFrom():
+                raise AssertionError(f"line {child.lineno}: imports are absolute")
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield from _imports_in(child, child.name, for_types=for_types)
+            case ast.If() if ast.unparse(child.test).endswith("TYPE_CHECKING"):
+                yield from _imports_in(child, function, for_types=True)
+            case _:
+                yield from _imports_in(child, function, for_types=for_types)
+
+
+def part_of(module: str) -> str:
+    """`refold.core.fold` is of `core`; `refold` is its own part."""
+    return module.split(".")[1] if "." in module else module
+
+
+@PYTHON_FILES
+def test_parts_import_one_way(file: Path) -> None:
+    """
+    A part imports only those below it, and siblings never each other.
+    """
+    name = module_name(file)
+    allowed = MAY_IMPORT[part_of(name)] | ({"effects"} if name in EFFECTS_IMPORTERS else set())
+    wrong = [
+        f"line {found.line}: {found.module}"
+        for found in imports_of(file)
+        if found.module.split(".")[0] == "refold" and part_of(found.module) not in allowed
+    ]
+
+    assert wrong == [], f"{name} may import {', '.join(sorted(allowed))} of refold"
+
+
+@PYTHON_FILES
+def test_each_engine_and_protocol_has_one_home(file: Path) -> None:
+    """
+    temporalio is known in temporal/ and in the activities of effects/, the A2A SDK in a2a/ alone.
+    """
+    name = module_name(file)
+    wrong = [
+        f"line {found.line}: {found.module}"
+        for found in imports_of(file)
+        if (home := OUTSIDE_IMPORTERS.get(found.module.split(".")[0])) and not home.fullmatch(name)
+    ]
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "file",
+    [file for file in FILES if part_of(module_name(file)) in {"core", "static", "refold"}],
+    ids=lambda file: str(file.relative_to(ROOT)),
+)
+def test_the_core_needs_pydantic_alone(file: Path) -> None:
+    """
+    The core, and what is known without running it, import the standard library, pydantic and themselves.
+    """
+    allowed = sys.stdlib_module_names | CORE_MAY_IMPORT | {"refold"}
+
+    assert {found.module.split(".")[0] for found in imports_of(file)} <= allowed
+
+
+@PYTHON_FILES
+def test_what_is_imported_is_declared(file: Path) -> None:
+    """
+    Every package from outside is a dependency or an extra of pyproject.toml, so that an install brings it.
+    """
+    for top in {found.module.split(".")[0] for found in imports_of(file)}:
+        if top in sys.stdlib_module_names or top == "refold":
+            continue
+        names = {COMES_WITH[top]} if top in COMES_WITH else set(PROVIDERS.get(top, [top]))
+        # hypothesis is the one thing that a user of refold.testing brings along, as they do pytest.
+        assert {name.lower().replace("_", "-") for name in names} & DECLARED or top == "hypothesis", top
+
+
+@PYTHON_FILES
+def test_imports_stand_at_the_top(file: Path) -> None:
+    """
+    No function imports anything, but for the listed reasons.
+    """
+    name = module_name(file)
+    wrong = [
+        f"line {found.line}: {found.module} in {found.function}"
+        for found in imports_of(file)
+        if found.function is not None and (name, found.function) not in LOCAL_IMPORTS
+    ]
+
+    assert wrong == [], "move it to the top, or list it in LOCAL_IMPORTS with its reason"
+
+
+def test_listed_local_imports_exist() -> None:
+    """
+    A reason whose import has gone goes too.
+    """
+    found = {(module_name(file), one.function) for file in FILES for one in imports_of(file)}
+
+    assert set(LOCAL_IMPORTS) <= found
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    """
+    The modules can be put in one order in which each imports only earlier ones.
+    """
+    graph = {
+        module_name(file): {one.module for one in imports_of(file) if not one.for_types} & MODULES for file in FILES
+    }
+
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_the_core_stands_alone() -> None:
+    """
+    Importing the core loads no engine, protocol, network or event loop.
+    """
+    script = "import sys, refold.core; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+
+    assert OUTSIDE.isdisjoint(done.stdout.split())
+
+
+def test_refold_exports_the_core_alone() -> None:
+    """
+    `refold` offers names of the core, each listed once and in order, and nothing else.
+    """
+    tree = ast.parse((ROOT / "refold" / "__init__.py").read_text())
+    imported = [
+        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
+    (listed,) = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+
+    assert listed == sorted(listed)
+    assert sorted(imported) == listed
+    assert {part_of(one.module) for one in imports_of(ROOT / "refold" / "__init__.py")} == {"core"}
