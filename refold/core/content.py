@@ -1,0 +1,134 @@
+"""What people, models and skills say to one another: parts, contents, messages and artifacts."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import JsonValue, model_validator
+
+from refold.core.base import Value, lean
+
+
+class Part(Value):
+    """One piece of content: text, data, a file by value or a file by reference; exactly one of them.
+
+    Source: A2A specification 1.0, Part.
+
+    Attributes:
+        text: Plain text.
+        data: Any JSON value but null.
+        raw: A file's bytes, base64 in JSON.
+        url: Where a file can be fetched.
+        filename: The file's own name, if it has one.
+        media_type: For example `image/png`; None where unknown.
+    """
+
+    model_config = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
+
+    text: str | None = lean()
+    data: JsonValue = lean()
+    raw: bytes | None = lean()
+    url: str | None = lean()
+    filename: str | None = lean()
+    media_type: str | None = lean()
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        given = [name for name in ("text", "data", "raw", "url") if getattr(self, name) is not None]
+        if len(given) != 1:
+            came = ", ".join(given) or "none of them"
+            raise ValueError(f"a part holds exactly one of text, data, raw, url; got {came}")
+        return self
+
+
+class Content(Value):
+    """What one message holds: one or more parts, in order."""
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def from_text(cls, text: str) -> Content:
+        """Content of one text part."""
+        return cls(parts=(Part(text=text),))
+
+    @classmethod
+    def from_data(cls, data: JsonValue) -> Content:
+        """Content of one data part."""
+        return cls(parts=(Part(data=data),))
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined by newlines; empty if there is none."""
+        return self.joined_texts()
+
+    @property
+    def data(self) -> JsonValue:
+        """The first data part's value; None if there is none."""
+        return next((part.data for part in self.parts if part.data is not None), None)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether any part is data."""
+        return any(part.data is not None for part in self.parts)
+
+    def joined_texts(self, separator: str = "\n") -> str:
+        """All text parts, in order."""
+        return separator.join(part.text for part in self.parts if part.text is not None)
+
+
+def as_content(value: str | Content) -> Content:
+    """Plain text is content of one part."""
+    return Content.from_text(value) if isinstance(value, str) else value
+
+
+class Message(Value):
+    """Something said in a task, by its user or by its skill.
+
+    Attributes:
+        role: Who speaks.
+        content: What is said.
+        seq: The journal entry that holds it.
+    """
+
+    role: Literal["user", "agent"]
+    content: Content
+    seq: int
+
+    @property
+    def text(self) -> str:
+        """The content's text."""
+        return self.content.text
+
+
+class Artifact(Value):
+    """A result of a task, by name; a second one of the same name replaces the first.
+
+    Attributes:
+        name: Unique within the task, for example `final.txt`.
+        parts: What it holds, in order.
+        description: For people.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    description: str = lean("")
+
+    @classmethod
+    def from_text(cls, name: str, text: str) -> Artifact:
+        """An artifact of one text part."""
+        return cls(name=name, parts=(Part(text=text),))
+
+    @classmethod
+    def from_data(cls, name: str, data: JsonValue) -> Artifact:
+        """An artifact of one data part."""
+        return cls(name=name, parts=(Part(data=data),))
+
+    @classmethod
+    def from_url(cls, name: str, url: str, media_type: str | None = None) -> Artifact:
+        """An artifact that is kept elsewhere."""
+        return cls(name=name, parts=(Part(url=url, media_type=media_type),))
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined by newlines."""
+        return Content(parts=self.parts).text

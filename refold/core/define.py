@@ -1,0 +1,93 @@
+"""How an author's class becomes a skill: the decorator, and finding the compiled skill again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from refold.core.errors import DefinitionError
+from refold.core.machine import StepMachine
+from refold.core.reducer import ReducerSkill, compile_reducer
+from refold.core.retry import RetryPolicy
+from refold.core.skill import Options, Skill, Upgrade, options_for
+from refold.core.steps import compile_steps, steps_of
+
+C = TypeVar("C", bound=type)
+
+
+def flow_skill(
+    *,
+    id: str | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    tags: Sequence[str] = (),
+    examples: Sequence[str] = (),
+    input: Any = None,
+    retry: RetryPolicy | None = None,
+    version: int = 1,
+    upgrade: Upgrade | None = None,
+) -> Callable[[C], C]:
+    """Make a class a skill: one with `on_event` (a reducer) or one with `@step` methods.
+
+    Args:
+        id: Unique among the skills served together; None takes the class's name in snake_case.
+        name: For people; None takes the class's name.
+        description: For people and models; None takes the docstring's first paragraph.
+        tags: For search.
+        examples: Messages that it understands.
+        input: The type that the first message's data must fit; None takes any content.
+        retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
+        version: Of the saved state's shape.
+        upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next.
+
+    Raises:
+        DefinitionError: All that is wrong with the class, at once.
+    """
+
+    def declare(cls: C) -> C:
+        options = options_for(
+            cls,
+            id=id,
+            name=name,
+            description=description,
+            tags=tags,
+            examples=examples,
+            input=input,
+            retry=retry or RetryPolicy(),
+            version=version,
+            upgrade=upgrade,
+        )
+        cls.__refold_skill__ = _compile(options, cls)  # type: ignore[attr-defined]  # how a class carries its skill
+        return cls
+
+    return declare
+
+
+def skill_of(author: Any) -> Skill:
+    """The compiled skill of a class, or the skill itself. A class without the decorator is compiled here.
+
+    Raises:
+        DefinitionError: It is no skill, or is written wrongly.
+    """
+    if isinstance(author, StepMachine | ReducerSkill):
+        return author
+    if "__refold_skill__" in vars(author) if isinstance(author, type) else False:
+        compiled: Skill = author.__refold_skill__
+        return compiled
+    if isinstance(author, type):
+        return _compile(options_for(author), author)
+    if callable(getattr(author, "on", None)) and hasattr(author, "options"):
+        skill: Skill = author
+        return skill
+    raise DefinitionError(repr(author), ["it is neither a class with on_event or @step methods, nor a table"])
+
+
+def _compile(options: Options, cls: type) -> Skill:
+    steps = steps_of(cls)
+    if hasattr(cls, "on_event"):
+        if steps:
+            raise DefinitionError(options.card.id, ["it has both on_event and @step methods; choose one style"])
+        return compile_reducer(options, cls)
+    if not steps:
+        raise DefinitionError(options.card.id, ["it has neither on_event nor a @step method"])
+    return compile_steps(options, steps, cls)

@@ -1,0 +1,163 @@
+"""Everything refold raises, as one tree, split by who has to act.
+
+    RefoldError
+    ├── DefinitionError           the skill is written wrongly; raised before any run
+    ├── InputRejected             a person or a peer sent what does not fit; the task is unchanged
+    │   └── InvalidTransitionError    the lifecycle has no such move
+    ├── SkillError                the skill broke a rule while it ran; that one task fails
+    │   └── ReplayMismatch        new code asks for another command than the journal holds
+    ├── CommandError              a command failed for good; raised where the step awaits it
+    │   └── DecodeError           a value does not fit the type asked for
+    └── EngineError               what runs the tasks cannot do as asked
+        ├── TaskNotFound          no task has this id
+        ├── TaskExists            a task with this id was started before
+        ├── UnknownSkill          nobody serves a skill of this name
+        ├── NotConnected          no server answers at the address
+        ├── NoWorker              the server answers, but no worker does
+        └── StorageError          a large value cannot be kept or read
+            └── PayloadTooLarge   too large for Temporal, and storage for large values is off
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from refold.core.events import Failure
+
+
+class RefoldError(Exception):
+    """The root of everything refold raises on purpose."""
+
+
+class DefinitionError(RefoldError):
+    """The skill is written wrongly. Raised when it is defined, before any run.
+
+    Attributes:
+        skill: The skill's id or its class's name.
+        problems: One sentence each; all that were found, not only the first.
+    """
+
+    def __init__(self, skill: str, problems: Sequence[str]) -> None:
+        self.skill = skill
+        self.problems = tuple(problems)
+        listed = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(f"skill {skill!r} cannot be defined:{listed}")
+
+
+class InputRejected(RefoldError):
+    """What was sent does not fit what the task awaits; the task is as it was before.
+
+    Attributes:
+        reason: What came, what was awaited, and the way out.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class InvalidTransitionError(InputRejected):
+    """The lifecycle has no move for this event in this state.
+
+    Attributes:
+        state: The state the task is in.
+        event: The event that does not fit it.
+    """
+
+    def __init__(self, state: str, event: str) -> None:
+        self.state = state
+        self.event = event
+        super().__init__(f"Invalid transition: {state} + {event}")
+
+
+class SkillError(RefoldError):
+    """The skill broke a rule of its style while it ran. Fails that one task, with this message as the reason."""
+
+
+class ReplayMismatch(SkillError):
+    """A step, driven again from its receipts, asked for something else than before. Nothing was started.
+
+    Attributes:
+        step: The step that was driven.
+        recorded: What the journal holds, as `kind:name:hash`.
+        asked: What today's code asks for, in the same form.
+    """
+
+    def __init__(self, step: str, recorded: str, asked: str) -> None:
+        self.step = step
+        self.recorded = recorded
+        self.asked = asked
+        super().__init__(
+            f"step {step!r} asked for {asked} where the journal holds {recorded}; the code changed under a running "
+            "task: put the new path behind `if ctx.patched(...)`, or let running tasks finish on the old code"
+        )
+
+
+class CommandError(RefoldError):
+    """A command failed for good. Raised at the `await` that asked for it; a step may catch it and go on.
+
+    Attributes:
+        id: The author's id of the command.
+        invocation_id: The command's own id.
+        failure: What went wrong, classified.
+    """
+
+    def __init__(self, id: str, invocation_id: str, failure: Failure) -> None:
+        self.id = id
+        self.invocation_id = invocation_id
+        self.failure = failure
+        super().__init__(f"{id}: {failure.message}")
+
+
+class DecodeError(CommandError):
+    """A value does not fit the type that was asked for."""
+
+
+class EngineError(RefoldError):
+    """What runs the tasks cannot do what was asked; the message says what to do."""
+
+
+class TaskNotFound(EngineError):
+    """No task has this id."""
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__(f"no task {task_id!r}; `refold list` shows the tasks of this server")
+
+
+class TaskExists(EngineError):
+    """A task with this id was started before; ids are never used twice."""
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__(
+            f"task {task_id!r} exists already; `refold show {task_id}` shows it, another id starts a new one"
+        )
+
+
+class UnknownSkill(EngineError):
+    """Nobody serves a skill of this name."""
+
+    def __init__(self, skill: str, known: Sequence[str]) -> None:
+        self.skill = skill
+        self.known = tuple(known)
+        listed = ", ".join(sorted(known)) or "none"
+        super().__init__(f"no skill {skill!r}; the skills known here: {listed}")
+
+
+class NotConnected(EngineError):
+    """No server answers at the address that was tried."""
+
+
+class NoWorker(EngineError):
+    """The server answers, but no worker that serves the task does."""
+
+
+class StorageError(EngineError):
+    """A large value cannot be kept in, or read from, the storage for large values."""
+
+
+class PayloadTooLarge(StorageError):
+    """A value is larger than Temporal takes, and storage for large values is off."""

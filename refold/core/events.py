@@ -1,0 +1,152 @@
+"""What can happen to a task: facts, in the past tense. They are all that ever changes it.
+
+A result carries the author's `id` of the command it answers, for `match`, and its `invocation_id`, which is unique.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from refold.core.base import Value, lean
+from refold.core.content import Artifact, Content
+from refold.core.retry import Failure
+
+
+class UserMessage(Value):
+    """A person, or another agent, said something: the first message starts the task, later ones answer it.
+
+    Attributes:
+        content: What was said.
+        slot: The wait it answers; None answers the only one there is.
+        delivery_id: The sender's id of this delivery; a second message with the same one is not taken again.
+        sender: Who said it, as far as the gateway knows.
+    """
+
+    kind: Literal["user_message"] = "user_message"
+    content: Content
+    slot: str | None = lean()
+    delivery_id: str | None = lean()
+    sender: str | None = lean()
+
+
+class _Result(Value):
+    id: str
+    invocation_id: str
+
+
+class Usage(Value):
+    """What a model call cost, as the provider counts it, in tokens."""
+
+    input_tokens: int = lean(0)
+    output_tokens: int = lean(0)
+    requests: int = lean(1)
+
+
+class LlmResult(_Result):
+    """A model answered. `value` is text, or JSON where the command named a type to `expect`."""
+
+    kind: Literal["llm_result"] = "llm_result"
+    value: JsonValue
+    model: str = lean("")
+    usage: Usage | None = lean()
+
+
+class ToolResult(_Result):
+    """A tool returned `value`, as JSON."""
+
+    kind: Literal["tool_result"] = "tool_result"
+    value: JsonValue = lean()
+
+
+class SkillOutcome(Value):
+    """What another skill's task came to.
+
+    Attributes:
+        task_id: The task's id.
+        text: The last thing it said.
+        artifacts: What it handed over.
+    """
+
+    task_id: str
+    text: str = lean("")
+    artifacts: tuple[Artifact, ...] = lean(())
+
+
+class SkillResult(_Result):
+    """Another skill, run as a task of its own, completed."""
+
+    kind: Literal["skill_result"] = "skill_result"
+    outcome: SkillOutcome
+
+    @property
+    def value(self) -> JsonValue:
+        """The outcome as data, as every result has it."""
+        return self.outcome.model_dump(mode="json")
+
+
+class ActivityResult(_Result):
+    """An existing Temporal activity returned `value`, as JSON."""
+
+    kind: Literal["activity_result"] = "activity_result"
+    value: JsonValue = lean()
+
+
+class WorkflowResult(_Result):
+    """An existing Temporal workflow, run as a child, returned `value`, as JSON."""
+
+    kind: Literal["workflow_result"] = "workflow_result"
+    value: JsonValue = lean()
+
+
+class TimerFired(_Result):
+    """A `Sleep` is over."""
+
+    kind: Literal["timer_fired"] = "timer_fired"
+
+    @property
+    def value(self) -> JsonValue:
+        """A sleep has no result."""
+        return None
+
+
+class CommandFailed(_Result):
+    """A command failed. The skill hears of it only when no retry is left."""
+
+    kind: Literal["command_failed"] = "command_failed"
+    failure: Failure
+
+
+class BackoffOver(Value):
+    """The wait before a command's next try is over. The skill never hears of it."""
+
+    kind: Literal["backoff_over"] = "backoff_over"
+    invocation_id: str
+    retry: int
+
+
+class CancelRequested(Value):
+    """Somebody wants the task to stop."""
+
+    kind: Literal["cancel_requested"] = "cancel_requested"
+    reason: str = lean("")
+    by: str | None = lean()
+
+
+Result = LlmResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired
+Event = Annotated[
+    LlmResult
+    | ToolResult
+    | SkillResult
+    | ActivityResult
+    | WorkflowResult
+    | TimerFired
+    | UserMessage
+    | CommandFailed
+    | BackoffOver
+    | CancelRequested,
+    Field(discriminator="kind"),
+]
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+RESULT_TYPES = (LlmResult, ToolResult, SkillResult, ActivityResult, WorkflowResult, TimerFired)

@@ -1,0 +1,70 @@
+"""When a command that failed is tried again, and when it is not.
+
+One owner for each kind of failure: what the worker's machine does is Temporal's affair, and never seen here; "try
+later" is the task's, visible in its lifecycle; "never" fails at once. The question that tells the last two apart:
+*would the outcome change with all inputs unchanged?* Source: S3.44 to S3.49.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Annotated
+
+from annotated_types import Ge
+from pydantic import JsonValue
+
+from refold.core.base import Value, lean
+
+
+class FailureKind(StrEnum):
+    """Whether asking again can help."""
+
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+
+
+class Failure(Value):
+    """Why a command has no result.
+
+    Attributes:
+        kind: Whether asking again can help.
+        type: A short name: the exception's class, `http_503`, `worker_lost`.
+        message: One sentence for people, without secrets or bodies.
+        retry_after: Seconds the other side asked to wait; None where it said nothing.
+        details: More, for programs.
+    """
+
+    kind: FailureKind
+    type: str
+    message: str
+    retry_after: float | None = lean()
+    details: JsonValue = lean()
+
+
+class RetryPolicy(Value):
+    """How often, and how patiently, "try later" is tried again.
+
+    Attributes:
+        max_retries: Tries after the first one; 0 never tries again.
+        base: Seconds before the first retry.
+        factor: Each wait is this many times the one before.
+        cap: No wait is longer than this, in seconds; a `retry_after` may be.
+        jitter: The share of each wait that is spread, 0 to 1. It is a hash of invocation id and attempt, so that
+            a replay waits as long as the run did.
+    """
+
+    max_retries: Annotated[int, Ge(0)] = lean(3)
+    base: Annotated[float, Ge(0)] = lean(1.0)
+    factor: Annotated[float, Ge(1)] = lean(2.0)
+    cap: Annotated[float, Ge(0)] = lean(300.0)
+    jitter: Annotated[float, Ge(0)] = lean(0.0)
+
+    def delay(self, retry: int, invocation_id: str, retry_after: float | None = None) -> float:
+        """Seconds to wait before retry number `retry` (1 is the first): 1, 2, 4 … by default."""
+        wait = min(self.cap, self.base * self.factor ** (retry - 1))
+        if self.jitter:
+            digest = hashlib.sha256(f"{invocation_id}#{retry}".encode()).digest()
+            share = int.from_bytes(digest[:8], "big") / 2**64
+            wait *= 1 - self.jitter * share
+        return max(wait, retry_after or 0.0)

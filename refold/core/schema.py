@@ -1,0 +1,112 @@
+"""Types by name: how a command says which type its answer must fit, and how the answer is checked.
+
+A class at module level travels as `module:Name` (a few bytes, and the full validation of pydantic on the other side);
+any other type that pydantic knows (`list[int]`, a class inside a function) travels as its JSON schema.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from typing import Any
+
+from pydantic import JsonValue, PydanticSchemaGenerationError, TypeAdapter, ValidationError
+
+from refold.core.errors import SkillError
+
+Schema = str | dict[str, JsonValue]
+
+
+@lru_cache(maxsize=1024)
+def _cached_adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """The pydantic adapter of a type, built once where the type can be hashed.
+
+    Raises:
+        PydanticSchemaGenerationError: pydantic does not know the type.
+    """
+    try:
+        return _cached_adapter(kind)
+    except TypeError:  # an unhashable annotation, such as Annotated[..., []]
+        return TypeAdapter(kind)
+
+
+def schema_of(kind: Any) -> Schema | None:
+    """How a type travels in a command; None for None (plain text).
+
+    Raises:
+        SkillError: pydantic does not know the type.
+    """
+    if kind is None or isinstance(kind, dict):
+        return kind
+    if isinstance(kind, str):
+        return kind
+    reference = _reference(kind)
+    if reference is not None:
+        return reference
+    try:
+        return adapter(kind).json_schema()
+    except PydanticSchemaGenerationError as error:
+        raise SkillError(f"expect={kind!r} is not a type that pydantic knows: {error}") from error
+
+
+@lru_cache(maxsize=1024)
+def _reference_of_class(kind: type) -> str | None:
+    reference = f"{kind.__module__}:{kind.__qualname__}"
+    return reference if "<" not in reference and resolve(reference) is not None else None
+
+
+def _reference(kind: Any) -> str | None:
+    return _reference_of_class(kind) if type(kind) is type or isinstance(kind, type) else None
+
+
+def resolve(schema: Schema) -> Any:
+    """The type that `schema` names; None where only its JSON schema is known, or its module is not loaded.
+
+    Only modules that are loaded already are looked at: a name never makes code run.
+    """
+    if isinstance(schema, dict):
+        return None
+    module, _, path = schema.partition(":")
+    found: Any = sys.modules.get(module)
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def json_schema(schema: Schema) -> dict[str, JsonValue]:
+    """The JSON schema of a type.
+
+    Raises:
+        LookupError: The type's module is not loaded here.
+    """
+    if isinstance(schema, dict):
+        return schema
+    kind = resolve(schema)
+    if kind is None:
+        raise LookupError(f"type {schema!r} is not known here; import its module where this runs")
+    return adapter(kind).json_schema()
+
+
+def misfit(schema: Schema, value: JsonValue) -> str:
+    """Why `value` does not fit the type; empty if it does, or if only the JSON schema of the type is known."""
+    kind = resolve(schema)
+    if kind is None:
+        return ""
+    try:
+        adapter(kind).validate_python(value)
+    except ValidationError as error:
+        return problems(error)
+    return ""
+
+
+def problems(error: ValidationError) -> str:
+    """pydantic's findings in one line, without the values: `decision: Input should be 'Approved' …`."""
+    found = []
+    for detail in error.errors(include_url=False, include_input=False, include_context=False):
+        where = ".".join(str(step) for step in detail["loc"])
+        found.append(f"{where}: {detail['msg']}" if where else detail["msg"])
+    return "; ".join(found)

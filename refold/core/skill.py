@@ -1,0 +1,198 @@
+"""What every style of skill compiles to, and how a compiled skill is found.
+
+A skill is called by the fold alone, with its state as JSON data, and answers with a `Transition` whose state is JSON
+data again. Calling it changes nothing: the same state, event and moment give the same transition.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from refold.core.base import Value
+from refold.core.content import Content, Message
+from refold.core.errors import DefinitionError
+from refold.core.events import Event
+from refold.core.retry import RetryPolicy
+from refold.core.schema import adapter, problems
+from refold.core.snapshot import Receipt
+from refold.core.transition import Transition
+
+Upgrade = Callable[[int, Any], Any]
+C = TypeVar("C", bound=type)
+
+
+class Card(Value):
+    """What the outside is told of a skill. Source: A2A specification 1.0, AgentSkill.
+
+    Attributes:
+        id: Unique among the skills that are served together; letters, digits, `_`, `-` and `.`.
+        name: For people.
+        description: What it does, for people and for models that choose a skill.
+        tags: For search.
+        examples: Messages that it understands.
+        input_modes: Media types it takes.
+        output_modes: Media types it answers with.
+    """
+
+    id: str
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    input_modes: tuple[str, ...] = ("text/plain", "application/json")
+    output_modes: tuple[str, ...] = ("text/plain", "application/json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What the fold tells a skill of the moment it is called in.
+
+    Attributes:
+        task_id: The task's id.
+        seq: The number of the entry that is being made.
+        at: The entry's time.
+        issued: How many commands this entry has issued before this call.
+        receipts: Outcomes kept for the skill, the event's own among them.
+        messages: What was said so far.
+        patched: Whether new code may take its new path here; see `ctx.patched`.
+    """
+
+    task_id: str
+    seq: int
+    at: datetime
+    issued: int = 0
+    receipts: Mapping[str, Receipt] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
+    patched: Callable[[str], bool] = lambda _: True
+
+    def invocation_id(self, position: int) -> str:
+        """The id of the command at `position` (0 is the first) of the transition that this call returns."""
+        return f"{self.task_id}/{self.seq}.{self.issued + position + 1}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What an author says of a skill beside its code.
+
+    Attributes:
+        card: What the outside is told.
+        input: The type that the first message's data must fit; None takes any content.
+        retry: How "try later" is tried again, for commands that do not say.
+        version: Of the saved state's shape; raise it when the shape changes.
+        upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
+    """
+
+    card: Card
+    input: Any = None
+    retry: RetryPolicy = RetryPolicy()
+    version: int = 1
+    upgrade: Upgrade | None = None
+
+
+class Live:
+    """A running coroutine of a step: only a cache, thrown away at will. Kept by whoever runs the task."""
+
+    __slots__ = ("awaiting", "run")
+
+    def __init__(self) -> None:
+        self.awaiting: tuple[str, ...] = ()
+        self.run: Any = None
+
+
+class Skill(Protocol):
+    """What each style compiles to."""
+
+    @property
+    def options(self) -> Options:
+        """What the author said of the skill."""
+        ...
+
+    def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
+        """What follows from `event` in `state`.
+
+        Args:
+            state: As JSON data; None before the first event.
+            event: What happened.
+            moment: When, and what may be looked back at.
+            live: The cache of a running step, if there is one.
+
+        Returns:
+            A transition whose state is JSON data, and whose gotos have been followed.
+
+        Raises:
+            CommandError: A command failed and the skill did not catch it.
+            SkillError: The skill broke a rule of its style.
+            Exception: Whatever the author's code raised.
+        """
+        ...
+
+    def where(self, state: JsonValue) -> str:
+        """The name of the step or state that the task is in, for people."""
+        ...
+
+    def edges(self) -> list[tuple[str, str]]:
+        """Which step may lead to which, as far as the code says so literally."""
+        ...
+
+
+def skill_id(skill: Skill) -> str:
+    """The skill's id."""
+    return skill.options.card.id
+
+
+def options_for(
+    author: Any,
+    *,
+    id: str | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    **more: Any,
+) -> Options:
+    """Options with what was not said filled in from the class's or function's name and docstring.
+
+    Raises:
+        DefinitionError: The id has characters that ids cannot have, or `input` is no type that pydantic knows.
+    """
+    own = getattr(author, "__name__", str(author))
+    id = id or snake(own)
+    doc = (getattr(author, "__doc__", None) or "").strip().partition("\n\n")[0].replace("\n", " ")
+    card_fields = {key: more.pop(key) for key in ("tags", "examples", "input_modes", "output_modes") if key in more}
+    card_fields = {key: tuple(value) for key, value in card_fields.items()}
+    found = []
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", id):
+        found.append(f"its id {id!r} may have letters, digits, `_`, `-` and `.` only, 1 to 100 of them")
+    if more.get("input") is not None:
+        try:
+            adapter(more["input"])
+        except Exception as error:
+            found.append(f"input={more['input']!r} is not a type that pydantic knows: {error}")
+    if found:
+        raise DefinitionError(id, found)
+    card = Card(id=id, name=name or own, description=doc if description is None else description, **card_fields)
+    return Options(card=card, **more)
+
+
+def snake(name: str) -> str:
+    """`ResearchLoop` as `research_loop`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def unfit_start(skill: Skill, content: Content) -> str:
+    """Why the skill cannot start from this content; empty if it can."""
+    wanted = skill.options.input
+    if wanted is None:
+        return ""
+    expected = getattr(wanted, "__name__", str(wanted))
+    if not content.has_data:
+        return f"skill {skill_id(skill)!r} starts from data that fits {expected}; got text only"
+    try:
+        adapter(wanted).validate_python(content.data)
+    except ValidationError as error:
+        return f"skill {skill_id(skill)!r} starts from data that fits {expected}: {problems(error)}"
+    return ""

@@ -1,0 +1,143 @@
+"""Everything needed to go on with a task from here.
+
+A snapshot is a value: the fold makes new ones and never changes an old one. The skill's state is in it as plain JSON
+data, so that no skill can reach back into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import Field, JsonValue
+
+from refold.core.base import Value, lean
+from refold.core.commands import AskUser, Command
+from refold.core.content import Artifact, Message
+from refold.core.events import Event
+from refold.core.lifecycle import Ending, Status, TaskState, derive_status
+
+SEEN_LIMIT = 100
+"""How many delivery ids a task remembers, newest last."""
+
+
+class ReceiptStatus(StrEnum):
+    """How a command came back."""
+
+    OK = "ok"
+    ERROR = "error"
+    CANCELED = "canceled"
+
+
+class Receipt(Value):
+    """The recorded outcome of one command: its value, or its failure as data."""
+
+    invocation_id: str
+    status: ReceiptStatus
+    outcome: JsonValue = lean()
+
+
+class Pending(Value):
+    """A command that has not come back.
+
+    Attributes:
+        invocation_id: The command's own id, kept over retries and recovery.
+        command: What was asked for.
+        retries: Tries after the first one, so far.
+        started: It has been sent out; False while it waits for the task to go on.
+        due_at: When its next try, or its sleep's end, is due; None while it is out.
+        failure: Why the last try failed, for people; empty if none did.
+    """
+
+    invocation_id: str
+    command: Command
+    retries: int = lean(0)
+    started: bool = lean(False)
+    due_at: datetime | None = lean()
+    failure: str = lean("")
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is; 1 is the first."""
+        return self.retries + 1
+
+
+class Wait(Value):
+    """A question that nobody has answered yet. Its gate is the invocation id of the command that asked."""
+
+    gate: str
+    ask: AskUser
+    since: datetime
+
+    @property
+    def slot(self) -> str:
+        """The wait's name."""
+        return self.ask.slot
+
+
+class Snapshot(Value):
+    """A task, as of one journal entry.
+
+    Attributes:
+        task_id: The task's id; the prefix of its invocation ids.
+        skill: The skill's id.
+        seq: The newest entry's number; 0 before the first.
+        at: When that entry was taken; never goes back.
+        lifecycle: Where the task is in its life.
+        ending: How it ended; None while it is open.
+        reason: Why it failed; empty otherwise.
+        state: The skill's state, as JSON; None before the first event.
+        pending: Commands that have not come back, oldest first, by invocation id.
+        waits: Open questions, oldest first.
+        held: Events that wait for the task to run again, in the order they came.
+        receipts: Outcomes that the skill may still look back at, by invocation id.
+        messages: What was said, oldest first.
+        artifacts: What was handed over; one per name.
+        progress: One line on what is going on.
+        refused: How many events were refused so far.
+        seen: Delivery ids and the entries that took them, oldest first.
+        patches: What `ctx.patched` answered, by patch id.
+        skill_version: The version of the skill that wrote `state`.
+        stream: Somebody wants to see the model's tokens as they come.
+        parent: The task that this one is a part of.
+    """
+
+    task_id: str
+    skill: str
+    seq: int = 0
+    at: datetime
+    lifecycle: TaskState = TaskState.PLANNED
+    ending: Ending | None = lean()
+    reason: str = lean("")
+    state: JsonValue = lean()
+    pending: Mapping[str, Pending] = Field(default_factory=dict)
+    waits: tuple[Wait, ...] = ()
+    held: tuple[Event, ...] = lean(())
+    receipts: Mapping[str, Receipt] = lean(factory=dict)
+    messages: tuple[Message, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    progress: str = lean("")
+    refused: int = lean(0)
+    seen: Mapping[str, int] = lean(factory=dict)
+    patches: Mapping[str, bool] = lean(factory=dict)
+    skill_version: int = lean(1)
+    stream: bool = lean(False)
+    parent: str | None = lean()
+
+    @property
+    def status(self) -> Status:
+        """The status that the outside sees."""
+        return derive_status(self.lifecycle, self.ending)
+
+    @property
+    def ended(self) -> bool:
+        """No event is taken any more."""
+        return self.ending is not None
+
+    def changed(self, fields: dict[str, Any]) -> Self:
+        """A copy with other fields, unchecked: the fold's own, whose values are right by construction."""
+        values = dict(self.__dict__)
+        values.update(fields)
+        return self.model_construct(**values)

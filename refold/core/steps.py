@@ -1,0 +1,184 @@
+"""The step styles: a class with `@step` methods, or a table of plain functions. Both compile to the step machine."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, overload
+
+from refold.core.code import literal_gotos, mentions
+from refold.core.errors import DefinitionError
+from refold.core.machine import StepMachine, StepSpec
+from refold.core.params import MISSING, Param, Source, read_params, start_default
+from refold.core.reducer import direct_tool_calls
+from refold.core.skill import Options, Skill, options_for
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a table: a name, a function, and what leads to it.
+
+    `Step("begin", begin).start()`, `Step("guided", guided).resume_from("judge")`.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    starts: bool = False
+    resumes: str | None = None
+
+    def start(self) -> Step:
+        """The first message enters here."""
+        return replace(self, starts=True)
+
+    def takes_user_message(self) -> Step:
+        """Say for the reader that the step takes the message; its annotation `Content` is what counts."""
+        return self
+
+    def resume_from(self, step: str) -> Step:
+        """The answer to the question of `step` enters here."""
+        return replace(self, resumes=step)
+
+
+@overload
+def step(function: F, /) -> F: ...
+
+
+@overload
+def step(*, start: bool = False, resume_from: str | None = None, name: str | None = None) -> Callable[[F], F]: ...
+
+
+def step(
+    function: Any = None, /, *, start: bool = False, resume_from: str | None = None, name: str | None = None
+) -> Any:
+    """Make a method a step: `@step`, `@step(start=True)`, `@step(resume_from="critique")`.
+
+    Args:
+        start: The first message enters here; exactly one step says so.
+        resume_from: The answer to that step's question enters here.
+        name: The step's name; None takes the method's.
+    """
+
+    def declare(author: F) -> F:
+        declared = Step(name or author.__name__, author, start, resume_from)
+        author.__refold_step__ = declared  # type: ignore[attr-defined]  # how a method carries its declaration
+        return author
+
+    return declare(function) if function is not None else declare
+
+
+def steps_of(cls: type) -> list[Step]:
+    """The `@step` methods of a class, in the order they stand in."""
+    found: dict[str, Step] = {}
+    for base in reversed(cls.__mro__):
+        for attribute, member in vars(base).items():
+            declared = getattr(member, "__refold_step__", None)
+            if isinstance(declared, Step):
+                found[attribute] = declared
+    return list(found.values())
+
+
+def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = None) -> StepMachine:
+    """The skill that these steps are.
+
+    Args:
+        options: What the author said of the skill.
+        steps: In the author's order.
+        owner: The class whose methods they are; None for plain functions.
+
+    Raises:
+        DefinitionError: All that is wrong, at once.
+    """
+    found = _check_routes(steps)
+    author = None
+    if owner is not None:
+        try:
+            author = owner()
+        except Exception as error:
+            found.append(f"{owner.__name__}() failed: {error}; a skill is made without arguments")
+    specs: dict[str, StepSpec] = {}
+    for one in steps:
+        params, wrong = read_params(one.function, bound=owner is not None, input=options.input)
+        found.extend(f"step {one.name!r}: {problem}" for problem in wrong)
+        found.extend(f"step {one.name!r}: {problem}" for problem in _check_code(one, params))
+        run = one.function if author is None else getattr(author, one.function.__name__)
+        specs[one.name] = StepSpec(
+            name=one.name,
+            run=run,
+            params={param.name: param for param in params},
+            start=one.starts,
+            resume_from=one.resumes,
+            seeds=_seeds(one, params, found) if one.starts else {},
+            goes_to=tuple(literal_gotos(one.function)),
+        )
+    if found:
+        raise DefinitionError(options.card.id, found)
+    return StepMachine(options, specs)
+
+
+def table(id: str, *steps: Step, **options: Any) -> Skill:
+    """A skill from a table of steps over plain functions.
+
+    Args:
+        id: The skill's id.
+        steps: In reading order; exactly one is the start.
+        options: As `flow_skill` takes them.
+
+    Raises:
+        DefinitionError: All that is wrong, at once.
+    """
+    return compile_steps(options_for(None, id=id, name=options.pop("name", id), **options), steps)
+
+
+def _check_routes(steps: Sequence[Step]) -> list[str]:
+    names = [one.name for one in steps]
+    found = [f"two steps are named {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1]
+    starts = [one.name for one in steps if one.starts]
+    if len(starts) != 1:
+        listed = ", ".join(map(repr, starts)) or "none"
+        found.append(f"exactly one step is the start (`@step(start=True)`); here: {listed}")
+    resumes = [one.resumes for one in steps if one.resumes is not None]
+    for source in dict.fromkeys(resumes):
+        if source not in names:
+            found.append(f"resume_from={source!r}: no such step; the steps are: {', '.join(names)}")
+        if resumes.count(source) > 1:
+            found.append(f"two steps say resume_from={source!r}; one answer enters one step")
+    for one in steps:
+        asks = mentions(one.function, "await_input")
+        if asks and one.name not in resumes:
+            found.append(f"step {one.name!r} awaits input, but no step says resume_from={one.name!r}")
+        for target in literal_gotos(one.function):
+            if target not in names:
+                found.append(f"step {one.name!r} goes to {target!r}, which does not exist; {', '.join(names)} do")
+    return found
+
+
+def _check_code(one: Step, params: list[Param]) -> list[str]:
+    found = direct_tool_calls("its code", one.function)
+    if inspect.isasyncgenfunction(one.function) or inspect.isgeneratorfunction(one.function):
+        found.append("it yields; a step awaits calls of ctx and returns a transition")
+    if one.resumes is None and not one.starts:
+        found.extend(
+            f"parameter {param.name!r} takes a message, but no message enters this step"
+            for param in params
+            if param.source is Source.EVENT
+        )
+    return found
+
+
+def _seeds(one: Step, params: list[Param], found: list[str]) -> dict[str, Any]:
+    seeds: dict[str, Any] = {}
+    for param in params:
+        if param.source is not Source.PAYLOAD:
+            continue
+        value = start_default(one.function, param)
+        if value is MISSING:
+            found.append(
+                f"step {one.name!r}: parameter {param.name!r} has nothing to start from; give it a default, or take "
+                "the message as `content: Content`"
+            )
+        else:
+            seeds[param.name] = value
+    return seeds

@@ -1,0 +1,35 @@
+"""How saved state of an older version of a skill is brought up to date, once, before the task goes on."""
+
+from __future__ import annotations
+
+from refold.core.errors import SkillError
+from refold.core.skill import Skill, skill_id
+from refold.core.snapshot import Snapshot
+
+
+def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
+    """The snapshot with its state in the shape of today's version of the skill.
+
+    `upgrade(version, state)` is called once for each version in between, oldest first.
+
+    Raises:
+        SkillError: The state is newer than the code, or there is no way up to today's version.
+    """
+    state, version, today = snapshot.state, snapshot.skill_version, skill.options.version
+    if version == today:
+        return snapshot
+    if version > today:
+        raise SkillError(
+            f"task {snapshot.task_id!r} was saved by version {version} of skill {skill_id(skill)!r}; this worker runs "
+            f"version {today}: deploy the newer code"
+        )
+    if skill.options.upgrade is None:
+        raise SkillError(
+            f"task {snapshot.task_id!r} was saved by version {version} of skill {skill_id(skill)!r}, which is now "
+            f"{today} and has no `upgrade`: give flow_skill(upgrade=...) a function (version, state) -> state"
+        )
+    while version < today:
+        if state is not None:
+            state = skill.options.upgrade(version, state)
+        version += 1
+    return snapshot.changed({"state": state, "skill_version": today})

@@ -1,0 +1,62 @@
+"""What should be going on for a task now: effects and alarms, derived from its snapshot.
+
+Whoever runs the task makes reality equal to it: starts what is missing, cancels what is not wanted any more. One
+mechanism serves start, retry, cancel, resume and recovery.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from refold.core.commands import Effect, Sleep
+from refold.core.events import BackoffOver, CommandFailed, Event, TimerFired
+from refold.core.lifecycle import TaskState
+from refold.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perform:
+    """Perform a command and feed its outcome back."""
+
+    invocation_id: str
+    command: Effect
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """Feed `event` at `due_at`, or at once if that is past."""
+
+    due_at: datetime
+    event: Event
+    summary: str
+
+
+def wanted(snapshot: Snapshot) -> dict[str, Perform | Alarm]:
+    """What should be going on, by a key that stays the same for as long as the same thing should.
+
+    Order: oldest command first.
+    """
+    going: dict[str, Perform | Alarm] = {}
+    settled = {event.invocation_id for event in snapshot.held if isinstance(event, CommandFailed)}
+    for id, pending in snapshot.pending.items():
+        command = pending.command
+        if id in settled:
+            continue
+        if isinstance(command, Sleep):
+            if pending.due_at is not None:
+                fired = TimerFired(id=command.id, invocation_id=id)
+                going[id] = Alarm(due_at=pending.due_at, event=fired, summary=f"sleep {command.id}")
+        elif pending.due_at is not None:
+            over = BackoffOver(invocation_id=id, retry=pending.attempt)
+            summary = f"retry {pending.attempt} of {command.id}: {pending.failure}"
+            going[f"{id}~{pending.attempt}"] = Alarm(due_at=pending.due_at, event=over, summary=summary)
+        elif pending.started:
+            going[f"{id}#{pending.attempt}"] = Perform(invocation_id=id, command=command, attempt=pending.attempt)
+    return going
+
+
+def finished(snapshot: Snapshot) -> bool:
+    """The task has ended and nothing is going on for it any more."""
+    return snapshot.lifecycle in (TaskState.DONE, TaskState.FAILED) and not wanted(snapshot)

@@ -1,0 +1,250 @@
+"""What runs tasks, as everything outside sees it: the `Engine` protocol, and the values it answers with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from refold.core.base import Value, lean
+from refold.core.content import Artifact, Content, Message
+from refold.core.journal import Entry
+from refold.core.lifecycle import Status, TaskState
+from refold.core.refusal import type_name
+from refold.core.snapshot import Pending, Snapshot, Wait
+
+
+class _View(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class MessageView(_View):
+    """A message, as text."""
+
+    role: Literal["user", "agent"]
+    text: str
+
+
+class ArtifactView(_View):
+    """An artifact by its first part: text, data or where to fetch it."""
+
+    name: str
+    text: str | None = lean()
+    data: JsonValue = lean()
+    url: str | None = lean()
+
+
+class PendingView(_View):
+    """A command that has not come back.
+
+    Attributes:
+        command: Kind and subject, for people: `llm research`, `tool charge_card`.
+        attempt: Which try this is; 1 is the first.
+        failure: Why the last try failed.
+        due_at: When the next try, or the sleep's end, is due; None while it is out.
+    """
+
+    invocation_id: str
+    command: str
+    attempt: int
+    failure: str | None = lean()
+    due_at: datetime | None = lean()
+
+
+class WaitView(_View):
+    """An open question.
+
+    Attributes:
+        slot: The name to answer it by.
+        message: What is asked.
+        gate: The wait's own id.
+        expects: The name of the type that the reply must fit.
+    """
+
+    slot: str
+    message: str
+    gate: str
+    expects: str | None = lean()
+
+
+class TaskView(_View):
+    """A task as people and programs see it; what `refold show --json` prints.
+
+    Attributes:
+        task_id: The task's id.
+        skill: The skill's id.
+        status: In A2A's words.
+        lifecycle: Where it is in its life.
+        reason: Why it failed; empty otherwise.
+        messages: What was said, oldest first.
+        artifacts: What was handed over.
+        pending: Commands that have not come back, oldest first.
+        waiting_for: Open questions, oldest first.
+        seq: The newest journal entry's number.
+        updated_at: When that entry was taken.
+        progress: One line on what is going on.
+        refused: How many events were refused so far.
+        note: Why parts of this are missing, where they are: no worker answered, for example.
+    """
+
+    task_id: str
+    skill: str
+    status: Status
+    lifecycle: TaskState
+    reason: str = ""
+    messages: tuple[MessageView, ...] = ()
+    artifacts: tuple[ArtifactView, ...] = ()
+    pending: tuple[PendingView, ...] = ()
+    waiting_for: tuple[WaitView, ...] = ()
+    seq: int = 0
+    updated_at: datetime | None = None
+    progress: str = ""
+    refused: int = 0
+    note: str = ""
+
+
+class Tokens(Value):
+    """Model text that is still being written. Transient: the journaled result takes its place.
+
+    Attributes:
+        invocation_id: The model call.
+        attempt: Its try; a new try starts the text again.
+        offset: Where `text` begins in the whole text of this try, in characters.
+        text: What is new.
+    """
+
+    kind: Literal["tokens"] = "tokens"
+    invocation_id: str
+    attempt: int
+    offset: int
+    text: str
+
+
+class Engine(Protocol):
+    """Starts tasks and talks to them. Safe to share between coroutines.
+
+    Every method raises `NotConnected` where no server answers, and `TaskNotFound` for a task that does not exist.
+    """
+
+    async def start(
+        self, skill: str, content: Content, *, task_id: str | None = None, stream: bool = False
+    ) -> TaskView:
+        """Start a task and say how it stands; `submitted` where no worker took it within a few seconds.
+
+        Args:
+            skill: The skill's id.
+            content: The first message.
+            task_id: The task's id, never used before; None makes one up.
+            stream: Somebody will want to see the model's tokens as they come.
+
+        Raises:
+            InputRejected: The skill cannot start from this content.
+            TaskExists: The id was used before.
+            UnknownSkill: No worker serves such a skill.
+            PayloadTooLarge: The content is too large, and storage for large values is off.
+        """
+        ...
+
+    async def send(
+        self, task_id: str, content: Content, *, slot: str | None = None, delivery_id: str | None = None
+    ) -> TaskView:
+        """Answer a task that waits.
+
+        Args:
+            slot: Which question this answers; None where only one is open.
+            delivery_id: The same id twice is taken once.
+
+        Raises:
+            InputRejected: The task waits for nothing, for something else, or has ended; it is unchanged.
+            NoWorker: Nobody is there to take the answer.
+        """
+        ...
+
+    async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
+        """Stop a task.
+
+        Raises:
+            InputRejected: It has ended already.
+            NoWorker: Nobody is there to stop it.
+        """
+        ...
+
+    async def look(self, task_id: str) -> TaskView:
+        """How a task stands. Never waits for long: where no worker answers, the view's `note` says so."""
+        ...
+
+    def list(
+        self, *, skill: str | None = None, lifecycle: TaskState | None = None, limit: int = 100
+    ) -> AsyncIterator[TaskView]:
+        """Tasks, newest first."""
+        ...
+
+    def journal(self, task_id: str, *, after: int = 0) -> AsyncIterator[Entry]:
+        """The entries after number `after`, as far as they exist now, in order, over all of the task's runs."""
+        ...
+
+    def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[Entry | Tokens]:
+        """Entries after number `after`, and model text, as they come.
+
+        Args:
+            after: 0 begins with the first entry.
+            follow: Stay over pauses; otherwise the first pause with nothing new ends it. The task's end always does.
+        """
+        ...
+
+    async def at(self, task_id: str, seq: int) -> Snapshot:
+        """The task as it was after entry `seq`.
+
+        Raises:
+            InputRejected: There is no such entry.
+        """
+        ...
+
+
+def view_of(snapshot: Snapshot, note: str = "") -> TaskView:
+    """A snapshot as people see it."""
+    return TaskView(
+        task_id=snapshot.task_id,
+        skill=snapshot.skill,
+        status=snapshot.status,
+        lifecycle=snapshot.lifecycle,
+        reason=snapshot.reason,
+        messages=tuple(_message(message) for message in snapshot.messages),
+        artifacts=tuple(_artifact(artifact) for artifact in snapshot.artifacts),
+        pending=tuple(_pending(pending) for pending in snapshot.pending.values()),
+        waiting_for=tuple(_wait(wait) for wait in snapshot.waits),
+        seq=snapshot.seq,
+        updated_at=snapshot.at,
+        progress=snapshot.progress,
+        refused=snapshot.refused,
+        note=note,
+    )
+
+
+def _message(message: Message) -> MessageView:
+    return MessageView(role=message.role, text=message.text)
+
+
+def _artifact(artifact: Artifact) -> ArtifactView:
+    part = artifact.parts[0]
+    if part.text is not None:
+        return ArtifactView(name=artifact.name, text=artifact.text)
+    return ArtifactView(name=artifact.name, data=part.data, url=part.url)
+
+
+def _pending(pending: Pending) -> PendingView:
+    command = pending.command
+    return PendingView(
+        invocation_id=pending.invocation_id,
+        command=f"{command.kind} {command.subject}",
+        attempt=pending.attempt,
+        failure=pending.failure or None,
+        due_at=pending.due_at,
+    )
+
+
+def _wait(wait: Wait) -> WaitView:
+    expects = None if wait.ask.expect is None else type_name(wait.ask.expect)
+    return WaitView(slot=wait.slot, message=wait.ask.message.text, gate=wait.gate, expects=expects)

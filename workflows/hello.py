@@ -1,0 +1,12 @@
+"""The smallest useful skill: greet whoever writes, with a model's words."""
+
+from refold import Content, Ctx, Transition, flow_skill, step
+
+
+@flow_skill(id="hello")
+class Hello:
+    """Greets the person who writes."""
+
+    @step(start=True)
+    async def greet(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(await ctx.llm("greeting", "Greet this person in one sentence.", content))
