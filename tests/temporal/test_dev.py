@@ -1,0 +1,187 @@
+"""The embedded server: it is there from the first line of its block, and gone after the last."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pytest
+from temporalio import workflow
+from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
+from temporalio.client import Client, WorkflowExecutionStatus
+
+from refold.temporal.dev import SEARCH_ATTRIBUTES, DevServer, DevServerError, dev_server, find_binary
+
+pytestmark = pytest.mark.server
+
+ORPHAN = """
+import asyncio
+from refold.temporal.dev import dev_server
+
+async def main():
+    async with dev_server() as server:
+        print(server.pid, server.address, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@workflow.defn(sandboxed=False)
+class Idle:
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.wait_condition(lambda: False)
+
+
+async def test_refolds_search_attributes_are_known(server: DevServer, client: Client) -> None:
+    """
+    The first task can be started and found as soon as the block is entered.
+    """
+    known = await client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=server.namespace)
+    )
+
+    assert SEARCH_ATTRIBUTES.keys() <= known.custom_attributes.keys()
+
+
+async def test_the_web_ui_is_served_when_asked_for() -> None:
+    """
+    The UI's address accepts connections when the block is entered.
+    """
+    async with dev_server(ui=True) as server:
+        assert server.ui_url is not None
+        address = urlparse(server.ui_url)
+        with socket.create_connection((address.hostname, address.port)):
+            pass
+
+
+async def test_a_file_keeps_the_state(tmp_path: Path) -> None:
+    """
+    A workflow of one server runs on in the next one over the same file.
+    """
+    db = tmp_path / "state.db"
+    async with dev_server(db=db) as server:
+        first = await Client.connect(server.address)
+        await first.start_workflow(Idle.run, id="kept", task_queue="nobody")
+    async with dev_server(db=db) as server:
+        second = await Client.connect(server.address)
+        found = await second.get_workflow_handle("kept").describe()
+
+    assert found.status is WorkflowExecutionStatus.RUNNING
+
+
+async def test_a_given_port_is_used_and_a_taken_one_refused(tmp_path: Path) -> None:
+    """
+    A port that someone else holds is named in the error.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with dev_server(port=port) as server:
+        assert server.address == f"127.0.0.1:{port}"
+        with pytest.raises(DevServerError, match=f"port {port} cannot be used"):
+            async with dev_server(port=port):
+                pass
+
+
+async def test_nothing_answers_after_the_block() -> None:
+    """
+    The server's process has ended and been waited for.
+    """
+    async with dev_server() as server:
+        pass
+    host, _, port = server.address.rpartition(":")
+
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+    with pytest.raises(ProcessLookupError):
+        os.kill(server.pid, 0)
+
+
+@pytest.mark.fault
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_it_dies_with_its_parent() -> None:
+    """
+    A killed parent leaves no server behind.
+    """
+    with subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline().split()[0])
+        ended = os.pidfd_open(pid)
+        parent.send_signal(signal.SIGKILL)
+        try:
+            _wait_readable(ended)
+        finally:
+            os.close(ended)
+
+
+def _wait_readable(pidfd: int) -> None:
+    # A process's descriptor is readable once it has ended.
+    readable, _, _ = select.select([pidfd], [], [], 30)
+    assert readable, "the server outlived its parent"
+
+
+async def test_a_start_that_fails_is_explained(tmp_path: Path) -> None:
+    """
+    What the server said before it ended is in the error.
+    """
+    db = tmp_path / "not-a-database.db"
+    db.write_text("something else " * 1000)
+
+    with pytest.raises(DevServerError, match="file is not a database"):
+        async with dev_server(db=db):
+            pass
+
+
+async def test_a_missing_folder_for_the_state_is_named(tmp_path: Path) -> None:
+    """
+    Nothing is started where the state could not be kept.
+    """
+    with pytest.raises(DevServerError, match="there is no folder"):
+        async with dev_server(db=tmp_path / "missing" / "state.db"):
+            pass
+
+
+async def test_the_log_is_kept_when_asked_for(tmp_path: Path) -> None:
+    """
+    Output is appended to the given file, whose folder is made.
+    """
+    log = tmp_path / "logs" / "server.log"
+    db = tmp_path / "not-a-database.db"
+    db.write_text("something else " * 1000)
+    with pytest.raises(DevServerError):
+        async with dev_server(db=db, log=log):
+            pass
+
+    assert "file is not a database" in log.read_text()
+
+
+def test_the_binary_on_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    An installed Temporal CLI is used before the packaged one.
+    """
+    mine = tmp_path / "temporal"
+    mine.write_text("#!/bin/sh\n")
+    mine.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert find_binary() == mine
+
+
+def test_without_a_binary_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Neither on PATH nor in the environment: the extra is named.
+    """
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+
+    with pytest.raises(DevServerError, match=r"pip install 'refold\[server\]'"):
+        find_binary()

@@ -1,0 +1,322 @@
+"""Where large values live: whole or not at all, found by their hash, and clear about what is wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
+
+from refold.temporal.storage import (
+    Bucket,
+    Folder,
+    Objects,
+    Off,
+    StorageUnusable,
+    ValueCorrupt,
+    ValueDriver,
+    ValueMissing,
+    key_of,
+    storage_from_env,
+)
+
+DATA = b"a large value"
+KEY = key_of(DATA)
+PAYLOAD = Payload(metadata={"encoding": b"json/plain", "another": b"entry"}, data=DATA)
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from refold.temporal.storage import Folder, key_of
+
+async def main():
+    folder = Folder(Path(sys.argv[1]))
+    for n in range(int(sys.argv[2])):
+        data = str(n).encode() * 50_000
+        await folder.put(key_of(data), data)
+        print(n, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def _writer(folder: Path, values: int) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(values)], stdout=subprocess.PIPE, text=True)
+
+
+def _values(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*/*")}
+
+
+class Shelf:
+    """A bucket's client that keeps its objects in memory."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.written = 0
+
+    async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
+        self.objects[f"{bucket}/{key}"] = data
+        self.written += 1
+
+    async def object_exists(self, *, bucket: str, key: str) -> bool:
+        return f"{bucket}/{key}" in self.objects
+
+    async def get_object(self, *, bucket: str, key: str) -> bytes:
+        return self.objects[f"{bucket}/{key}"]
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Objects]:
+        yield self
+
+
+class LockedShelf(Shelf):
+    """A bucket that its client may not use."""
+
+    async def object_exists(self, *, bucket: str, key: str) -> bool:
+        raise PermissionError("signature does not match")
+
+
+# --- a folder
+
+
+async def test_a_value_is_kept_under_its_hash(folder: Folder) -> None:
+    """
+    A person finds a value by the hash that history shows.
+    """
+    await folder.put(KEY, DATA)
+
+    assert (folder.path / KEY[:2] / KEY).read_bytes() == DATA
+    assert await folder.get(KEY) == DATA
+
+
+async def test_writing_again_changes_nothing(folder: Folder) -> None:
+    """
+    Replay writes what is there already, and leaves it alone.
+    """
+    await folder.put(KEY, DATA)
+    before = (folder.path / KEY[:2] / KEY).stat()
+    await folder.put(KEY, DATA)
+
+    assert (folder.path / KEY[:2] / KEY).stat().st_ino == before.st_ino
+
+
+async def test_a_truncated_file_is_written_again(folder: Folder) -> None:
+    """
+    What a failing disk cut short is whole again once its task is replayed.
+    """
+    await folder.put(KEY, DATA)
+    (folder.path / KEY[:2] / KEY).write_bytes(DATA[:5])
+    await folder.put(KEY, DATA)
+
+    assert await folder.get(KEY) == DATA
+
+
+async def test_a_missing_value_says_where_it_was_looked_for(folder: Folder) -> None:
+    """
+    The usual cause is a client and a worker with different folders, so the error asks for that.
+    """
+    with pytest.raises(ValueMissing, match="is REFOLD_STORAGE the same for the client and for every worker") as caught:
+        await folder.get(KEY)
+
+    assert (caught.value.key, caught.value.place) == (KEY, folder.place)
+
+
+async def test_a_folder_that_was_named_is_not_made(tmp_path: Path) -> None:
+    """
+    A disk that is not mounted is told apart from an empty one, by writer, reader and check.
+    """
+    missing = Folder(tmp_path / "missing")
+
+    assert not missing.ready()
+    with pytest.raises(StorageUnusable, match="mkdir -p"):
+        await missing.put(KEY, DATA)
+    with pytest.raises(StorageUnusable, match="does not exist"):
+        await missing.check()
+    with pytest.raises(ValueMissing, match="which does not exist"):
+        await missing.get(KEY)
+    assert not missing.path.exists()
+
+
+async def test_the_users_own_folder_is_made(tmp_path: Path) -> None:
+    """
+    The default needs no preparation, and nobody else may look into it.
+    """
+    mine = Folder(tmp_path / "share" / "values", make=True)
+
+    assert mine.ready()
+    await mine.check()
+    await mine.put(KEY, DATA)
+    assert mine.path.stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    """
+    The reason of the system is part of the error.
+    """
+    (tmp_path / "file").write_text("")
+    unmakable = Folder(tmp_path / "file" / "values", make=True)
+
+    with pytest.raises(StorageUnusable, match="Not a directory"):
+        await unmakable.put(KEY, DATA)
+
+
+async def test_a_folder_that_takes_no_files_is_named(folder: Folder) -> None:
+    """
+    The reason of the system is part of the error, and nothing half is left.
+    """
+    (folder.path / KEY[:2]).write_text("in the way")
+
+    with pytest.raises(StorageUnusable, match="Not a directory"):
+        await folder.put(KEY, DATA)
+    assert [path.name for path in folder.path.iterdir()] == [KEY[:2]]
+
+
+@pytest.mark.fault
+def test_processes_may_write_the_same_values_at_once(tmp_path: Path) -> None:
+    """
+    Each value is there once, whole, whoever came first.
+    """
+    writers = [_writer(tmp_path, 20) for _ in range(3)]
+    for writer in writers:
+        writer.communicate()
+
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    values = _values(tmp_path)
+    assert len(values) == 20
+    assert all(key_of(data) == name for name, data in values.items())
+
+
+@pytest.mark.fault
+def test_a_killed_writer_leaves_no_half_value(tmp_path: Path) -> None:
+    """
+    Whatever bears a value's name is that value.
+    """
+    with _writer(tmp_path, 100_000) as writer:
+        assert writer.stdout is not None
+        for _ in range(5):
+            writer.stdout.readline()
+        writer.kill()
+        told = 5 + len(writer.stdout.readlines())
+
+    values = {name: data for name, data in _values(tmp_path).items() if not name.startswith(".new-")}
+    assert len(values) >= told
+    assert all(key_of(data) == name for name, data in values.items())
+
+
+# --- a bucket
+
+
+async def test_a_bucket_keeps_values_under_its_prefix() -> None:
+    """
+    Two deployments can share a bucket; a value is written once.
+    """
+    shelf = Shelf()
+    bucket = Bucket("s3://files/refold", "files", "refold", shelf.connect)
+    await bucket.check()
+    await bucket.put(KEY, DATA)
+    await bucket.put(KEY, DATA)
+
+    assert shelf.objects == {"files/refold/check": b"", f"files/refold/{KEY}": DATA}
+    assert shelf.written == 2
+    assert await bucket.get(KEY) == DATA
+
+
+async def test_a_bucket_says_what_it_lacks() -> None:
+    """
+    A missing value and a failing service are two errors, both naming the bucket.
+    """
+    with pytest.raises(ValueMissing, match="s3://files"):
+        await Bucket("s3://files", "files", "", Shelf().connect).get(KEY)
+    with pytest.raises(StorageUnusable, match=r"s3://files.*PermissionError: signature does not match"):
+        await Bucket("s3://files", "files", "", LockedShelf().connect).put(KEY, DATA)
+
+
+# --- the driver
+
+
+async def test_a_reference_is_the_hash_alone(folder: Folder) -> None:
+    """
+    Values can move to another folder or bucket while histories refer to them.
+    """
+    [claim] = await ValueDriver(folder).store(StorageDriverStoreContext(), [PAYLOAD])
+    [payload] = await ValueDriver(folder).retrieve(StorageDriverRetrieveContext(), [claim])
+
+    assert claim.claim_data == {"sha256": key_of(PAYLOAD.SerializeToString(deterministic=True))}
+    assert payload == PAYLOAD
+
+
+async def test_damage_is_found_when_a_value_is_read(folder: Folder) -> None:
+    """
+    A value that is not what was stored reaches no task.
+    """
+    driver = ValueDriver(folder)
+    [claim] = await driver.store(StorageDriverStoreContext(), [PAYLOAD])
+    [path] = folder.path.glob("*/*")
+    path.write_bytes(b"x" * path.stat().st_size)
+
+    with pytest.raises(ValueCorrupt, match="is damaged") as caught:
+        await driver.retrieve(StorageDriverRetrieveContext(), [claim])
+    assert caught.value.key == claim.claim_data["sha256"]
+
+
+async def test_without_storage_nothing_is_kept_or_found() -> None:
+    """
+    A process that has it switched off says so.
+    """
+    with pytest.raises(StorageUnusable, match="REFOLD_STORAGE=off"):
+        await ValueDriver(Off()).store(StorageDriverStoreContext(), [PAYLOAD])
+    with pytest.raises(ValueMissing, match="REFOLD_STORAGE=off"):
+        await ValueDriver(Off()).retrieve(
+            StorageDriverRetrieveContext(), [StorageDriverClaim(claim_data={"sha256": KEY})]
+        )
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("environ", "storage"),
+    [
+        pytest.param({"XDG_DATA_HOME": "/data"}, Folder(Path("/data/refold/values"), make=True), id="data home"),
+        pytest.param({}, Folder(Path.home() / ".local/share/refold/values", make=True), id="default"),
+        pytest.param(
+            {"XDG_DATA_HOME": "data"}, Folder(Path.home() / ".local/share/refold/values", make=True), id="relative"
+        ),
+        pytest.param(
+            {"REFOLD_STORAGE": "/srv/values", "XDG_DATA_HOME": "/data"}, Folder(Path("/srv/values")), id="set"
+        ),
+        pytest.param({"REFOLD_STORAGE": "~/values"}, Folder(Path.home() / "values"), id="home"),
+        pytest.param({"REFOLD_STORAGE": "values"}, Folder(Path.cwd() / "values"), id="here"),
+        pytest.param({"REFOLD_STORAGE": "off"}, Off(), id="off"),
+    ],
+)
+def test_the_environment_says_where(environ: dict[str, str], storage: Folder | Off) -> None:
+    """
+    Unset is a folder of one's own; a folder that is named is expected to exist.
+    """
+    assert storage_from_env(environ) == storage
+
+
+@pytest.mark.parametrize(
+    ("named", "problem"),
+    [
+        pytest.param("ftp://host/values", "`off`, a folder, s3://bucket/prefix or gs://bucket/prefix", id="scheme"),
+        pytest.param("s3://", "names no bucket", id="no bucket"),
+        pytest.param("s3://files/refold", r"pip install 'refold\[s3\]'", id="no package"),
+        pytest.param("gs://files", r"pip install 'refold\[gcs\]'", id="no package either"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_explained(named: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A wrong scheme, a missing bucket and a missing package are found before anything is sent.
+    """
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    with pytest.raises(StorageUnusable, match=problem):
+        storage_from_env({"REFOLD_STORAGE": named})
