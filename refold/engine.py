@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from refold.core.base import Value, lean
-from refold.core.content import Artifact, Content, Message
+from refold.core.content import Artifact, Content, Message, Part
 from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
 from refold.core.refusal import type_name
@@ -28,12 +28,21 @@ class MessageView(_View):
 
 
 class ArtifactView(_View):
-    """An artifact by its first part: text, data or where to fetch it."""
+    """An artifact by its text, data or address; by its parts where it has several, or a file.
+
+    Attributes:
+        parts: All parts, where one of the others cannot say it; empty otherwise.
+    """
 
     name: str
     text: str | None = lean()
     data: JsonValue = lean()
     url: str | None = lean()
+    parts: tuple[Part, ...] = lean(())
+
+    def as_artifact(self) -> Artifact:
+        """The artifact that this is the view of."""
+        return Artifact(name=self.name, parts=self.parts or (Part(text=self.text, data=self.data, url=self.url),))
 
 
 class PendingView(_View):
@@ -228,10 +237,11 @@ def _message(message: Message) -> MessageView:
 
 
 def _artifact(artifact: Artifact) -> ArtifactView:
-    part = artifact.parts[0]
-    if part.text is not None:
-        return ArtifactView(name=artifact.name, text=artifact.text)
-    return ArtifactView(name=artifact.name, data=part.data, url=part.url)
+    only = artifact.parts[0] if len(artifact.parts) == 1 else Part(text="")
+    simple = len(artifact.parts) == 1 and only.raw is None and only.media_type is None and only.filename is None
+    if simple:
+        return ArtifactView(name=artifact.name, text=only.text, data=only.data, url=only.url)
+    return ArtifactView(name=artifact.name, text=artifact.text or None, parts=artifact.parts)
 
 
 def _pending(pending: Pending) -> PendingView:

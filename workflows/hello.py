@@ -1,6 +1,7 @@
 """The smallest useful skill: greet whoever writes, with a model's words."""
 
 from refold import Content, Ctx, Transition, flow_skill, step
+from refold.temporal import workflow_for
 
 
 @flow_skill(id="hello")
@@ -10,3 +11,6 @@ class Hello:
     @step(start=True)
     async def greet(self, ctx: Ctx, content: Content) -> Transition:
         return ctx.complete(await ctx.llm("greeting", "Greet this person in one sentence.", content))
+
+
+HelloWorkflow = workflow_for(Hello)

@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from refold import Artifact, Cmd, Ctx, LlmResult, Transition, UserMessage, flow_skill
 from refold.core.events import Event
+from refold.temporal import workflow_for
 from workflows.research import CRITIQUE, RESEARCH, Critique, Cycle, brief
 
 
@@ -74,3 +75,6 @@ class ResearchLoop:
     def research(self, topic: str, history: list[Cycle]) -> Transition:
         researching = Researching(topic=topic, history=history)
         return Transition.to(researching).cmd(Cmd.llm("research", RESEARCH, brief(topic, history)))
+
+
+ResearchLoopWorkflow = workflow_for(ResearchLoop)

@@ -1,6 +1,7 @@
 """The research loop as named steps: each step awaits what it needs and says where to go."""
 
 from refold import Artifact, Content, Ctx, Transition, flow_skill, step
+from refold.temporal import workflow_for
 from workflows.research import CRITIQUE, RESEARCH, Critique, Cycle, brief
 
 
@@ -33,3 +34,6 @@ class ResearchLoopSteps:
     async def guided(self, ctx: Ctx, content: Content, topic: str, history: list[Cycle]) -> Transition:
         history[-1].human_note = content.text
         return ctx.goto("research", topic=topic, history=history)
+
+
+ResearchLoopStepsWorkflow = workflow_for(ResearchLoopSteps)

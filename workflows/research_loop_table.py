@@ -3,6 +3,7 @@
 from pydantic import BaseModel
 
 from refold import Artifact, Cmd, Content, Ctx, Step, Transition, table
+from refold.temporal import workflow_for
 from workflows.research import CRITIQUE, RESEARCH, Critique, Cycle, brief
 
 
@@ -51,3 +52,5 @@ RESEARCH_LOOP_TABLE = table(
     description="Drafts a text on a topic, has it critiqued, and asks a person where the editor cannot decide.",
     tags=["research"],
 )
+
+ResearchLoopTableWorkflow = workflow_for(RESEARCH_LOOP_TABLE)

@@ -44,6 +44,14 @@ class Usage(Value):
     requests: int = lean(1)
 
 
+class LlmOutcome(Value):
+    """What a model call came to, as it leaves the process that made it."""
+
+    value: JsonValue
+    model: str = lean("")
+    usage: Usage | None = lean()
+
+
 class LlmResult(_Result):
     """A model answered. `value` is text, or JSON where the command named a type to `expect`."""
 

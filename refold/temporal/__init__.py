@@ -1,0 +1,33 @@
+"""refold on Temporal: `connect` gives the engine, `workflow_for` a skill's workflow, `RefoldPlugin` all for a program.
+
+The parts are loaded when they are asked for: a skill's module needs only `workflow_for`, and is imported again and
+again in the sandbox.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from refold.temporal.client import TemporalEngine, connect
+    from refold.temporal.plugin import RefoldPlugin
+    from refold.temporal.worker import make_worker, run_worker
+    from refold.temporal.workflow import workflow_for
+
+_HOMES = {
+    "RefoldPlugin": "plugin",
+    "TemporalEngine": "client",
+    "connect": "client",
+    "make_worker": "worker",
+    "run_worker": "worker",
+    "workflow_for": "workflow",
+}
+
+__all__ = ["RefoldPlugin", "TemporalEngine", "connect", "make_worker", "run_worker", "workflow_for"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

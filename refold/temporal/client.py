@@ -1,0 +1,336 @@
+"""The engine over a Temporal client: how tasks are started, answered, looked at and watched."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
+from uuid import uuid4
+
+from pydantic_core import to_json
+from temporalio.api.common.v1 import WorkflowExecution as WorkflowExecutionProto
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import (
+    Client,
+    Plugin,
+    RPCTimeoutOrCancelledError,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+)
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.envconfig import ClientConfig
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.content import Content
+from refold.core.errors import InputRejected, NotConnected, NoWorker, TaskExists, TaskNotFound, UnknownSkill
+from refold.core.events import UserMessage
+from refold.core.journal import Entry
+from refold.core.lifecycle import Ending, Status, TaskState, derive_status
+from refold.core.snapshot import Snapshot
+from refold.engine import TaskView, Tokens
+from refold.temporal import search, show
+from refold.temporal.history import History
+from refold.temporal.payloads import data_converter
+from refold.temporal.tail import Tail
+from refold.temporal.wire import TaskResult, TaskStart
+from refold.temporal.workflow import RESULT_MEMO
+
+PATIENCE = timedelta(seconds=3)
+"""How long a worker may take to answer a question before it counts as not there."""
+
+UPDATE_PATIENCE = timedelta(seconds=10)
+"""How long a worker may take to take an answer."""
+
+SUMMARY_CHARS = 160
+
+
+async def connected(
+    *,
+    address: str | None = None,
+    namespace: str | None = None,
+    profile: str | None = None,
+    plugins: Sequence[Plugin] = (),
+) -> Client:
+    """A Temporal client that writes values as refold does.
+
+    Args:
+        address: `host:port`; None takes Temporal's own settings, else localhost:7233.
+        namespace: None takes Temporal's own settings, else `default`.
+        profile: A profile of Temporal's configuration file.
+        plugins: More plugins of the SDK.
+
+    Raises:
+        NotConnected: No server answers, or the settings are wrong.
+    """
+    try:
+        settings = ClientConfig.load_client_connect_config(profile=profile)
+    except Exception as error:
+        raise NotConnected(f"Temporal's settings cannot be read: {error}") from error
+    target = address or settings.get("target_host") or "localhost:7233"
+    given: dict[str, Any] = {**settings, "target_host": target, "plugins": list(plugins)}
+    if namespace is not None:
+        given["namespace"] = namespace
+    if not plugins:
+        given["data_converter"] = data_converter()
+    try:
+        return await Client.connect(**given)
+    except (RuntimeError, RPCError) as error:
+        raise NotConnected(
+            f"no Temporal server answers at {target}: {error}. Start one with `refold dev`, or name another with "
+            "--address or TEMPORAL_ADDRESS"
+        ) from None
+
+
+async def connect(
+    *,
+    address: str | None = None,
+    namespace: str | None = None,
+    profile: str | None = None,
+    task_queue: str = "refold",
+) -> TemporalEngine:
+    """The engine of a Temporal server; arguments and errors as `connected`.
+
+    Args:
+        task_queue: The workers that serve new tasks.
+    """
+    return TemporalEngine(await connected(address=address, namespace=namespace, profile=profile), task_queue)
+
+
+class TemporalEngine:
+    """See `refold.engine.Engine`. Keeps nothing: any number of them serve the same tasks."""
+
+    def __init__(self, client: Client, task_queue: str = "refold", *, events_per_run: int | None = None) -> None:
+        """An engine over a connected client.
+
+        Args:
+            client: With refold's data converter or plugin.
+            task_queue: The workers that serve new tasks.
+            events_per_run: New tasks go on in a new run from this many history events on; None leaves it to the
+                server, which suggests it at some thousands.
+        """
+        self.client = client
+        self.task_queue = task_queue
+        self.events_per_run = events_per_run
+
+    # --- start, answer, cancel
+
+    async def start(
+        self, skill: str, content: Content, *, task_id: str | None = None, stream: bool = False
+    ) -> TaskView:
+        """See `Engine.start`."""
+        task_id = task_id or f"{skill}-{uuid4().hex[:8]}"
+        now = datetime.now(UTC)
+        start = TaskStart(
+            message=UserMessage(content=content), stream=stream, events_per_run=self.events_per_run
+        )
+        summary = " ".join(content.text.split())[:SUMMARY_CHARS] or to_json(content.data).decode()[:SUMMARY_CHARS]
+        try:
+            handle = await self.client.start_workflow(
+                skill,
+                start,
+                id=task_id,
+                task_queue=self.task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                search_attributes=show.at_start(skill, now),
+                static_summary=f"{skill}: {summary}",
+                result_type=TaskResult,
+            )
+        except WorkflowAlreadyStartedError:
+            raise TaskExists(task_id) from None
+        view = await self._status(handle)
+        if isinstance(view, TaskView):
+            return view
+        description = await self._describe(task_id)
+        if description.status is WorkflowExecutionStatus.RUNNING:
+            return _unanswered(description, view, submitted=True)
+        return await self._view_of_closed(description, new=True)
+
+    async def send(
+        self, task_id: str, content: Content, *, slot: str | None = None, delivery_id: str | None = None
+    ) -> TaskView:
+        """See `Engine.send`."""
+        said = UserMessage(content=content, slot=slot, delivery_id=delivery_id)
+        wire = said.model_dump(mode="json", exclude={"kind"})
+        await self._update(task_id, "message", wire, update_id=delivery_id)
+        return await self.look(task_id)
+
+    async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
+        """See `Engine.cancel`."""
+        description = await self._describe(task_id)
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            view = await self._view_of_closed(description)
+            raise InputRejected(f"task {task_id!r} has ended ({view.status}); there is nothing to cancel")
+        handle = self.client.get_workflow_handle(task_id, result_type=TaskResult)
+        await handle.cancel(reason=reason or "canceled on request")
+        try:
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                await self._closed(handle)
+        except TimeoutError:
+            return await self.look(task_id)
+        return await self.look(task_id)
+
+    async def _closed(self, handle: WorkflowHandle[Any, Any]) -> None:
+        try:
+            await handle.result()
+        except WorkflowFailureError:
+            pass
+
+    async def _update(self, task_id: str, name: str, argument: Any, *, update_id: str | None) -> None:
+        handle = self.client.get_workflow_handle(task_id)
+        try:
+            await handle.execute_update(name, argument, id=update_id, rpc_timeout=UPDATE_PATIENCE)
+        except WorkflowUpdateFailedError as error:
+            _raise_verdict(error)
+        except RPCTimeoutOrCancelledError:
+            raise NoWorker(
+                f"no worker took the {name} for task {task_id!r} within {UPDATE_PATIENCE.seconds} s; start one with "
+                f"`refold worker` (task queue {self.task_queue!r}), and look at the task before sending it again: it "
+                "may still be taken"
+            ) from None
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise _no_server(error) from None
+            view = await self.look(task_id)
+            raise InputRejected(f"task {task_id!r} has ended ({view.status}); start a new one") from None
+
+    # --- look
+
+    async def look(self, task_id: str) -> TaskView:
+        """See `Engine.look`."""
+        description = await self._describe(task_id)
+        return await self._view(description)
+
+    async def _view(self, description: WorkflowExecutionDescription) -> TaskView:
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            return await self._view_of_closed(description)
+        handle = self.client.get_workflow_handle(description.id, run_id=description.run_id)
+        view = await self._status(handle)
+        return view if isinstance(view, TaskView) else _unanswered(description, view)
+
+    async def _status(self, handle: WorkflowHandle[Any, Any]) -> TaskView | str:
+        """The task as its worker sees it; or why it cannot be asked, as one sentence."""
+        try:
+            return await handle.query("status", result_type=TaskView, rpc_timeout=PATIENCE)
+        except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
+            return search.why_unanswered(error, self.task_queue)
+
+    async def _view_of_closed(self, description: WorkflowExecutionDescription, *, new: bool = False) -> TaskView:
+        result = await self.result(description, new=new)
+        return result.task if result is not None else _unanswered(description, "Temporal ended it from outside")
+
+    async def result(self, description: WorkflowExecutionDescription, *, new: bool = False) -> TaskResult | None:
+        """What an ended task left behind; None where it was ended over its head (terminated, timed out).
+
+        Args:
+            description: Of the task's last run.
+            new: It was started just now: a refusal of its start is raised, and leaves nothing behind.
+        """
+        handle = self.client.get_workflow_handle(
+            description.id, run_id=description.run_id, result_type=TaskResult
+        )
+        try:
+            return await handle.result(follow_runs=False)
+        except WorkflowFailureError as error:
+            cause = error.cause
+        if isinstance(cause, ApplicationError) and cause.type in ("TaskFailed", "TaskRejected") and cause.details:
+            return TaskResult.model_validate_json(to_json(cause.details[0]))
+        if isinstance(cause, ApplicationError) and new:
+            await self._refused_at_start(description, cause)
+        memo = await description.memo_value(RESULT_MEMO, None, type_hint=TaskResult)
+        return memo if isinstance(memo, TaskResult) else None
+
+    async def _refused_at_start(self, description: WorkflowExecutionDescription, cause: ApplicationError) -> None:
+        if cause.type not in (UnknownSkill.__name__, InputRejected.__name__):
+            return
+        await self.client.workflow_service.delete_workflow_execution(
+            DeleteWorkflowExecutionRequest(
+                namespace=self.client.namespace,
+                workflow_execution=WorkflowExecutionProto(workflow_id=description.id, run_id=description.run_id),
+            )
+        )
+        if cause.type == UnknownSkill.__name__:
+            raise UnknownSkill(description.workflow_type, cause.details[0] if cause.details else ())
+        raise InputRejected(cause.message)
+
+    async def _describe(self, task_id: str) -> WorkflowExecutionDescription:
+        try:
+            return await self.client.get_workflow_handle(task_id).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise TaskNotFound(task_id) from None
+            raise _no_server(error) from None
+
+    async def list(
+        self, *, skill: str | None = None, lifecycle: TaskState | None = None, limit: int = 100
+    ) -> AsyncIterator[TaskView]:
+        """See `Engine.list`."""
+        query = search.tasks(skill=skill, lifecycle=lifecycle)
+        # The server orders by start within open and closed; newest first over both is ours to do.
+        try:
+            found = [execution async for execution in self.client.list_workflows(query)]
+        except RPCError as error:
+            raise search.query_refused(error) from None
+        newest = heapq.nlargest(limit, found, key=lambda execution: (execution.start_time, execution.id))
+        descriptions = [self.client.get_workflow_handle(one.id, run_id=one.run_id) for one in newest]
+        for batch in _batches(descriptions, 10):
+            for view in await asyncio.gather(*(self._listed(handle) for handle in batch)):
+                if view is not None:
+                    yield view
+
+    async def _listed(self, handle: WorkflowHandle[Any, Any]) -> TaskView | None:
+        try:
+            return await self._view(await handle.describe())
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None  # it went between the list and the look
+            raise _no_server(error) from None
+
+    # --- the past, and what comes
+
+    def journal(self, task_id: str, *, after: int = 0) -> AsyncIterator[Entry]:
+        """See `Engine.journal`."""
+        return History(self, task_id).entries(after)
+
+    def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[Entry | Tokens]:
+        """See `Engine.watch`."""
+        return Tail(self, task_id).follow(after, over_pauses=follow)
+
+    async def at(self, task_id: str, seq: int) -> Snapshot:
+        """See `Engine.at`. Asks the run that holds the entry, so a worker with the skill must be there."""
+        return await History(self, task_id).at(seq)
+
+
+def _unanswered(description: WorkflowExecutionDescription, why: str, *, submitted: bool = False) -> TaskView:
+    """A task as the server sees it, where nobody else can be asked."""
+    lifecycle, ending = search.as_shown(description)
+    return TaskView(
+        task_id=description.id,
+        skill=description.workflow_type,
+        status=Status.SUBMITTED if submitted else derive_status(lifecycle, ending),
+        lifecycle=TaskState.PLANNED if submitted else lifecycle,
+        reason=why if ending is not None and ending is not Ending.COMPLETED else "",
+        updated_at=description.close_time or description.start_time,
+        note=why,
+    )
+
+
+def _raise_verdict(error: WorkflowUpdateFailedError) -> NoReturn:
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type == InputRejected.__name__:
+        raise InputRejected(cause.message) from None
+    raise InputRejected(str(cause)) from None
+
+
+def _no_server(error: RPCError) -> NotConnected:
+    return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")
+
+
+def _batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]

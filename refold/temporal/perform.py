@@ -1,0 +1,194 @@
+"""How what is wanted becomes Temporal's: a command an activity or a child workflow, an alarm a timer.
+
+Each gives a future, and each finished future one event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any, assert_never
+
+from pydantic import ValidationError
+from temporalio import workflow
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    ChildWorkflowError,
+    FailureError,
+    TerminatedError,
+    TimeoutError,
+)
+
+from refold.core.commands import CallActivity, CallLlm, CallSkill, CallTool, CallWorkflow, Sleep
+from refold.core.events import (
+    ActivityResult,
+    CommandFailed,
+    Event,
+    LlmOutcome,
+    LlmResult,
+    SkillOutcome,
+    SkillResult,
+    ToolResult,
+    UserMessage,
+    WorkflowResult,
+)
+from refold.core.retry import Failure, FailureKind
+from refold.core.wanted import Alarm, Perform
+from refold.temporal import profile
+from refold.temporal.wire import TaskResult, TaskStart
+
+LLM_ACTIVITY = "refold.llm"
+TOOL_PREFIX = "tool."
+
+
+def begin(want: Perform | Alarm, *, stream: bool) -> asyncio.Future[Any]:
+    """Start what is wanted; called from workflow code only.
+
+    Args:
+        want: The effect or alarm.
+        stream: Model calls send their text as it comes.
+    """
+    if isinstance(want, Alarm):
+        return _timer(want)
+    return _effect(want, stream=stream)
+
+
+def _timer(alarm: Alarm) -> asyncio.Future[Any]:
+    left = max(alarm.due_at - workflow.now(), timedelta(milliseconds=1))
+    return asyncio.ensure_future(workflow.sleep(left, summary=alarm.summary))
+
+
+def _effect(want: Perform, *, stream: bool) -> asyncio.Future[Any]:
+    command = want.command
+    match command:
+        case CallLlm():
+            # Always both: the SDK decodes by type only where as many values come as the activity takes.
+            return _activity(want, LLM_ACTIVITY, [command, stream], LlmOutcome, queue=command.queue)
+        case CallTool():
+            return _activity(want, TOOL_PREFIX + command.name, [command], None, queue=command.queue)
+        case CallActivity():
+            timeout = timedelta(seconds=command.timeout_s)
+            return _activity(want, command.name, list(command.args), None, queue=command.queue, timeout=timeout)
+        case CallSkill():
+            start = TaskStart(
+                message=UserMessage(content=command.input), stream=stream, parent=workflow.info().workflow_id
+            )
+            return _child(want, command.skill, [start], TaskResult, None)
+        case CallWorkflow():
+            return _child(want, command.name, list(command.args), None, command.queue)
+        case Sleep():
+            raise AssertionError("a sleep is an alarm")
+        case _:
+            assert_never(command)
+
+
+def _activity(
+    want: Perform,
+    name: str,
+    args: list[Any],
+    result_type: type | None,
+    *,
+    queue: str | None,
+    timeout: timedelta | None = None,
+) -> asyncio.Future[Any]:
+    timeouts = profile.current()
+    existing = timeout is not None  # an activity of the user's own may not heartbeat
+    return workflow.start_activity(
+        name,
+        args=args,
+        result_type=result_type,
+        activity_id=want.invocation_id,
+        task_queue=queue,
+        start_to_close_timeout=timeout or timeouts.effect,
+        heartbeat_timeout=None if existing else timeouts.heartbeat,
+        retry_policy=timeouts.worker_loss,
+        summary=_summary(want),
+    )
+
+
+def _child(
+    want: Perform, name: str, args: list[Any], result_type: type | None, queue: str | None
+) -> asyncio.Future[Any]:
+    return asyncio.ensure_future(
+        workflow.execute_child_workflow(
+            name,
+            args=args,
+            id=want.invocation_id,
+            result_type=result_type,
+            task_queue=queue,
+            static_summary=f"{name}, for {workflow.info().workflow_id}",
+        )
+    )
+
+
+def _summary(want: Perform) -> str:
+    return want.command.id if want.attempt == 1 else f"{want.command.id} (try {want.attempt})"
+
+
+def outcome(want: Perform | Alarm, done: asyncio.Future[Any]) -> Event | None:
+    """The event that a finished future is; None for what was canceled because nobody wants it any more."""
+    if done.cancelled():
+        return None
+    error = done.exception()
+    if isinstance(want, Alarm):
+        return want.event if error is None else None
+    if error is None:
+        return _result(want, done.result())
+    if not isinstance(error, FailureError):
+        raise error
+    failure = failure_of(error)
+    return CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
+
+
+def _result(want: Perform, value: Any) -> Event:
+    ids = {"id": want.command.id, "invocation_id": want.invocation_id}
+    match want.command:
+        case CallLlm():
+            answer: LlmOutcome = value
+            return LlmResult(**ids, value=answer.value, model=answer.model, usage=answer.usage)
+        case CallTool():
+            return ToolResult(**ids, value=value)
+        case CallActivity():
+            return ActivityResult(**ids, value=value)
+        case CallSkill():
+            result: TaskResult = value
+            said = [message.text for message in result.task.messages if message.role == "agent"]
+            artifacts = tuple(view.as_artifact() for view in result.task.artifacts)
+            found = SkillOutcome(task_id=result.task.task_id, text=said[-1] if said else "", artifacts=artifacts)
+            return SkillResult(**ids, outcome=found)
+        case CallWorkflow():
+            return WorkflowResult(**ids, value=value)
+        case Sleep():
+            raise AssertionError("a sleep is an alarm")
+        case _:
+            assert_never(want.command)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Why an activity or a child failed, as it was classified where it ran."""
+    cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) and error.cause else error
+    match cause:
+        case ApplicationError() if isinstance(error, ActivityError):
+            return _classified(cause)
+        case ApplicationError():
+            return Failure(kind=FailureKind.PERMANENT, type=cause.type or "failed", message=cause.message)
+        case TimeoutError():
+            message = "its worker was lost or took too long, again and again"
+            return Failure(kind=FailureKind.TRANSIENT, type="worker_lost", message=message)
+        case CancelledError():
+            return Failure(kind=FailureKind.PERMANENT, type="canceled", message="it was canceled from outside")
+        case TerminatedError():
+            return Failure(kind=FailureKind.PERMANENT, type="terminated", message="it was terminated from outside")
+        case _:
+            return Failure(kind=FailureKind.PERMANENT, type=type(cause).__name__, message=str(cause))
+
+
+def _classified(error: ApplicationError) -> Failure:
+    if error.details:
+        try:
+            return Failure.model_validate(error.details[0])
+        except ValidationError:
+            pass  # an activity of the user's own, with details of its own
+    return Failure(kind=FailureKind.PERMANENT, type=error.type or "failed", message=error.message)

@@ -1,0 +1,127 @@
+"""refold as a plugin of the Temporal SDK: how an existing program, or refold's own worker, takes it on.
+
+    plugin = RefoldPlugin(skills=[workflows.refund], tools=[charge_card])
+    client = await Client.connect(address, plugins=[plugin])     # values as refold writes them
+    worker = Worker(client, task_queue="refold")                 # its workflows and activities are in
+    replayer = Replayer(workflows=[], plugins=[plugin])
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from temporalio.converter import DataConverter
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkerConfig, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
+from refold.core.skill import skill_id
+from refold.effects.activities import Effects
+from refold.temporal import profile
+from refold.temporal.payloads import data_converter
+from refold.temporal.profile import DEFAULT, Profile
+from refold.temporal.registry import UnknownSkillWorkflow, workflows_of
+from refold.temporal.storage import Storage, storage_from_env
+
+PASSED_THROUGH = (
+    "refold",
+    "pydantic",
+    "pydantic_core",
+    "annotated_types",
+    "pydantic_ai",
+    "httpx",
+    "httpx2",
+    "structlog",
+)
+"""Modules that skills share with the process: pure ones, and ones that a skill's module may import but never calls."""
+
+
+HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
+"""Model text rides on heartbeats; the SDK would hold them back for most of the heartbeat timeout."""
+
+
+class RefoldPlugin(SimplePlugin):
+    """Client, worker and replayer settings for refold's tasks.
+
+    Attributes:
+        skill_ids: The skills that a worker with this plugin serves.
+        storage: Where large values are kept.
+    """
+
+    def __init__(
+        self,
+        skills: Sequence[Any] = (),
+        tools: Sequence[Callable[..., Any]] = (),
+        *,
+        model: str | None = None,
+        storage: Storage | None = None,
+        recovery: Profile = DEFAULT,
+        sandboxed: bool = True,
+    ) -> None:
+        """Check the skills and tools, and prepare what a worker needs.
+
+        Args:
+            skills: Skills, their workflow classes, or modules that hold them.
+            tools: Functions declared with `@tool`.
+            model: `provider:name` for model calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
+            storage: For large values; None takes `REFOLD_STORAGE`.
+            recovery: How soon a lost worker is noticed; one for the whole process.
+            sandboxed: Keep skills in Temporal's sandbox. Without it a replay takes about half the time, and an
+                impure skill is found by `refold check` and by replay only.
+
+        Raises:
+            DefinitionError: A skill or tool is written wrongly, or has no workflow, or two share a name.
+        """
+        classes = workflows_of(skills)
+        self.skill_ids = [skill_id(cls.skill) for cls in classes]
+        self.storage = storage or storage_from_env()
+        self.recovery = recovery
+        self._effects = Effects(tools, model=model) if classes or tools else None
+        super().__init__(
+            "refold",
+            data_converter=self._converter,
+            workflows=classes,
+            activities=self._effects.activities if self._effects else [],
+            workflow_runner=sandbox(tools) if sandboxed else UnsandboxedWorkflowRunner(),
+            workflow_failure_exception_types=[SkillError, InputRejected, PayloadTooLarge],
+            run_context=self._at_work,
+        )
+
+    def _converter(self, given: DataConverter | None) -> DataConverter:
+        return data_converter(self.storage)
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """See the SDK; adds the workflow that fails tasks of skills nobody serves, if the program has none such."""
+        config = super().configure_worker(config)
+        config.setdefault("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
+        workflows = list(config.get("workflows") or [])
+        if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):
+            config["workflows"] = [*workflows, UnknownSkillWorkflow]
+        return config
+
+    @asynccontextmanager
+    async def _at_work(self) -> AsyncIterator[None]:
+        profile.use(self.recovery)
+        UnknownSkillWorkflow.known = tuple(self.skill_ids)
+        await self.storage.check()
+        if self._effects is None:
+            yield
+            return
+        async with self._effects:
+            yield
+
+
+def sandbox(tools: Iterable[Callable[..., Any]] = ()) -> WorkflowRunner:
+    """The sandbox that skills run in: a skill that reads a clock or opens a file fails with an error that says so."""
+    modules = {function.__module__.partition(".")[0] for function in tools} - {"workflows", "__main__"}
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *sorted(modules))
+    return SandboxedWorkflowRunner(restrictions=restrictions)
+
+
+def _is_dynamic(cls: type) -> bool:
+    definition = getattr(cls, "__temporal_workflow_definition", None)
+    return definition is not None and definition.name is None

@@ -1,0 +1,112 @@
+"""What a task shows of itself: search attributes, the Temporal UI's details, and one log line a change."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import structlog
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from refold.core.lifecycle import Ending, Status, TaskState, derive_status
+
+if TYPE_CHECKING:
+    from refold.core.journal import Entry
+    from refold.core.snapshot import Snapshot
+
+STATE = SearchAttributeKey.for_keyword("RefoldState")
+STATUS = SearchAttributeKey.for_keyword("RefoldStatus")
+STATUS_AT = SearchAttributeKey.for_datetime("RefoldStatusAt")
+SKILL = SearchAttributeKey.for_keyword("RefoldSkill")
+OWNER = SearchAttributeKey.for_keyword("RefoldOwner")
+CONTEXT = SearchAttributeKey.for_keyword("RefoldContext")
+
+log = structlog.get_logger("refold.task")
+
+
+def at_start(skill: str, now: datetime) -> TypedSearchAttributes:
+    """The search attributes that a task is started with: it runs as soon as it exists."""
+    return TypedSearchAttributes(
+        [
+            SearchAttributePair(SKILL, skill),
+            SearchAttributePair(STATE, TaskState.RUNNING.value),
+            SearchAttributePair(STATUS, Status.WORKING.value),
+            SearchAttributePair(STATUS_AT, now),
+        ]
+    )
+
+
+class Shown:
+    """What is on show for one task; changes it only where the task has changed."""
+
+    def __init__(self, base: Snapshot) -> None:
+        # A run that goes on from another one keeps that one's attributes.
+        self.state = base.lifecycle if base.seq else TaskState.RUNNING
+
+    def update(self, snapshot: Snapshot, entry: Entry) -> None:
+        """Show the task as it is after `entry`. Called from workflow code only."""
+        workflow.set_current_details(details(snapshot))
+        self._upsert(snapshot)
+        if not workflow.unsafe.is_replaying():
+            _log(snapshot, entry)
+
+    def _upsert(self, snapshot: Snapshot) -> None:
+        # Done, failed and canceled are the execution's own status; rejected has no status there.
+        if snapshot.ended and snapshot.ending is not Ending.REJECTED:
+            return
+        if snapshot.lifecycle is self.state:
+            return
+        self.state = snapshot.lifecycle
+        workflow.upsert_search_attributes(
+            [
+                STATE.value_set(snapshot.lifecycle.value),
+                STATUS.value_set(derive_status(snapshot.lifecycle, snapshot.ending).value),
+                STATUS_AT.value_set(snapshot.at),
+            ]
+        )
+
+
+def details(snapshot: Snapshot) -> str:
+    """What the task is doing and what it waits for, in Markdown, for the Temporal UI."""
+    lines = [f"**{snapshot.status}** ({snapshot.lifecycle}), entry {snapshot.seq}"]
+    if snapshot.reason:
+        lines.append(snapshot.reason)
+    if snapshot.progress:
+        lines.append(snapshot.progress)
+    for wait in snapshot.waits:
+        lines.append(f"- waits for an answer to `{wait.slot}`: {wait.ask.message.text}")
+    for pending in snapshot.pending.values():
+        again = f", try {pending.attempt}: {pending.failure}" if pending.failure else ""
+        lines.append(f"- {pending.command.kind} `{pending.command.subject}` ({pending.command.id}){again}")
+    return "\n".join(lines)
+
+
+def _log(snapshot: Snapshot, entry: Entry) -> None:
+    if entry.refused:
+        log.warning(
+            "event_refused",
+            task_id=snapshot.task_id,
+            seq=entry.seq,
+            state=snapshot.lifecycle.value,
+            trigger=entry.event.kind,
+            reason=entry.refused,
+        )
+    for move in entry.moves:
+        log.info(
+            "state_transition",
+            task_id=snapshot.task_id,
+            **{"from": move.from_state.value, "to": move.to_state.value},
+            trigger=move.event.value,
+            timestamp=entry.at.isoformat(),
+            metadata={"seq": entry.seq, "skill": snapshot.skill, "cause": entry.event.kind},
+        )
+    if snapshot.ending is Ending.CANCELED and not entry.refused:
+        log.info(
+            "state_transition",
+            task_id=snapshot.task_id,
+            **{"from": "open", "to": snapshot.lifecycle.value},
+            trigger="canceled",
+            timestamp=entry.at.isoformat(),
+            metadata={"seq": entry.seq, "skill": snapshot.skill, "cause": entry.event.kind},
+        )

@@ -1,0 +1,129 @@
+"""What travels between client and workflow: the argument a task starts with, and what it leaves behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from refold.core.base import Value, lean
+from refold.core.content import Content
+from refold.core.events import UserMessage
+from refold.core.journal import Entry
+from refold.core.snapshot import Snapshot
+from refold.engine import TaskView
+from refold.temporal.payloads import Stored
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+class Segment(Value):
+    """One run's stretch of a journal, and where it began: enough to fold every snapshot in between again.
+
+    Attributes:
+        base: The task before the first entry.
+        entries: In order, without gaps.
+    """
+
+    base: Snapshot
+    entries: tuple[Entry, ...]
+
+
+class EarlierRun(Value):
+    """A run of a task that went on in a new one.
+
+    Attributes:
+        run_id: Temporal's id of the run.
+        last: The number of its last entry.
+        journal: Its stretch of the journal.
+    """
+
+    run_id: str
+    last: int
+    journal: Stored[Segment] | None = lean()
+
+
+class TaskStart(Value):
+    """The argument of a task's workflow.
+
+    Attributes:
+        message: The first message; None where the task goes on from `snapshot`.
+        stream: Somebody wants to see the model's tokens as they come.
+        parent: The task that this one is a part of.
+        snapshot: Where an earlier run left off.
+        earlier: Those runs, oldest first.
+        events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
+    """
+
+    message: UserMessage | None = lean()
+    stream: bool = lean(False)
+    parent: str | None = lean()
+    snapshot: Snapshot | None = lean()
+    earlier: tuple[EarlierRun, ...] = lean(())
+    events_per_run: int | None = lean()
+
+
+class TaskResult(BaseModel):
+    """What a task leaves behind when it ends: readable in the Temporal UI, its journal beside it.
+
+    Attributes:
+        task: The task as people see it.
+        journal: The last run's stretch of the journal.
+        earlier: The runs before it, oldest first.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    task: TaskView
+    journal: Stored[Segment]
+    earlier: tuple[EarlierRun, ...] = lean(())
+
+
+class Page(Value):
+    """A stretch of the open run's journal.
+
+    Attributes:
+        entries: In order, without gaps.
+        base: The number of the last entry before this run.
+        last: The newest entry's number.
+        earlier: The runs before this one, oldest first.
+    """
+
+    entries: tuple[Entry, ...]
+    base: int
+    last: int
+    earlier: tuple[EarlierRun, ...] = lean(())
+
+
+class Taken(Value):
+    """A message was taken, as this entry."""
+
+    seq: int
+
+
+_SPOKEN = {"text", "data", "content", "slot", "delivery_id", "sender"}
+
+
+def as_message(said: JsonValue) -> UserMessage:
+    """What a signal or an update brings, however it was typed in.
+
+    A string is text. An object with `text`, `data` or `content`, and perhaps `slot`, `delivery_id` or `sender`, is
+    what it says. Anything else is data.
+    """
+    if isinstance(said, str):
+        return UserMessage(content=Content.from_text(said))
+    if isinstance(said, dict) and said.keys() <= _SPOKEN and said.keys() & {"text", "data", "content"}:
+        try:
+            return _spoken(said)
+        except ValidationError:
+            pass  # it only looks like ours
+    return UserMessage(content=Content.from_data(said))
+
+
+def _spoken(said: dict[str, Any]) -> UserMessage:
+    rest = {key: said[key] for key in ("slot", "delivery_id", "sender") if said.get(key) is not None}
+    if "content" in said:
+        return UserMessage(content=Content.model_validate(said["content"]), **rest)
+    content = Content.from_text(said["text"]) if "text" in said else Content.from_data(said["data"])
+    return UserMessage(content=content, **rest)

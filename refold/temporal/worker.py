@@ -1,0 +1,86 @@
+"""The worker: skills and tools in, a process that runs tasks out."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from refold.temporal.client import connected
+from refold.temporal.plugin import RefoldPlugin
+from refold.temporal.profile import DEFAULT, Profile
+
+GRACE = timedelta(seconds=5)
+"""What is going on when the worker is asked to leave may take this long to finish."""
+
+
+def make_worker(client: Client, plugin: RefoldPlugin, *, task_queue: str = "refold", **options: Any) -> Worker:
+    """A Temporal worker with refold's settings, for programs that run it themselves.
+
+    Args:
+        client: Any connected client.
+        plugin: The skills and tools.
+        task_queue: Where tasks and effects are taken from.
+        options: Passed on to `temporalio.worker.Worker`.
+    """
+    settings: dict[str, Any] = {
+        "sticky_queue_schedule_to_start_timeout": plugin.recovery.sticky,
+        "graceful_shutdown_timeout": GRACE,
+        **options,
+    }
+    return Worker(client, task_queue=task_queue, plugins=[plugin], **settings)
+
+
+async def run_worker(
+    skills: Sequence[Any],
+    tools: Sequence[Callable[..., Any]] = (),
+    *,
+    address: str | None = None,
+    namespace: str | None = None,
+    config_profile: str | None = None,
+    task_queue: str = "refold",
+    model: str | None = None,
+    recovery: Profile = DEFAULT,
+    sandboxed: bool = True,
+    ready: Callable[[Worker], None] | None = None,
+    **options: Any,
+) -> None:
+    """Run a worker until SIGINT or SIGTERM; then finish what is going on, within a few seconds, and return.
+
+    Args:
+        skills: Skills, their workflow classes, or modules that hold them.
+        tools: Functions declared with `@tool`.
+        address: The server; None takes Temporal's own settings (`TEMPORAL_ADDRESS`, profiles), else localhost:7233.
+        namespace: None takes Temporal's own settings, else `default`.
+        config_profile: A profile of Temporal's configuration file.
+        task_queue: Where tasks and effects are taken from.
+        model: See `RefoldPlugin`.
+        recovery: See `RefoldPlugin`.
+        sandboxed: See `RefoldPlugin`.
+        ready: Called once the worker polls.
+        options: Passed on to `temporalio.worker.Worker`.
+
+    Raises:
+        DefinitionError: A skill or tool is written wrongly.
+        NotConnected: No server answers.
+        StorageError: The storage for large values cannot be used.
+    """
+    plugin = RefoldPlugin(skills, tools, model=model, recovery=recovery, sandboxed=sandboxed)
+    client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        async with make_worker(client, plugin, task_queue=task_queue, **options) as worker:
+            if ready is not None:
+                ready(worker)
+            await stop.wait()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,298 @@
+"""A task as a Temporal workflow: one class per skill, one loop for all.
+
+No queue: a handler or a finished effect feeds its event to the fold at once, then the workflow starts what is wanted
+and was not, and cancels what is wanted no more. The order of events is whatever the SDK delivers, the same on replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any, ClassVar
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from refold.core.errors import DefinitionError, InputRejected, PayloadTooLarge, SkillError
+from refold.core.events import CancelRequested, Event
+from refold.core.fold import advance, fold, planned
+from refold.core.journal import Entry, receipts
+from refold.core.lifecycle import Ending
+from refold.core.refusal import refusal
+from refold.core.skill import Live, Skill, skill_id, snake
+from refold.core.snapshot import Receipt, Snapshot
+from refold.core.upgrade import upgraded
+from refold.core.wanted import Alarm, Perform, wanted
+from refold.core.define import skill_of
+from refold.engine import TaskView, view_of
+from refold.temporal.payloads import Stored
+from refold.temporal.perform import begin, outcome
+from refold.temporal.show import Shown
+from refold.temporal.wire import EarlierRun, Page, Segment, Taken, TaskResult, TaskStart, as_message
+
+RESULT_MEMO = "refold-result"
+"""The memo that a canceled task leaves its result in: Temporal keeps none for a canceled workflow."""
+
+PAGE_ENTRIES = 500
+"""The most entries that one answer to `journal` holds."""
+
+
+class SkillWorkflow:
+    """The loop and the handlers of every task; `workflow_for` makes one subclass per skill."""
+
+    skill: ClassVar[Skill]
+
+    def __init__(self, start: TaskStart) -> None:
+        self._start = start
+        self._base = self._first_snapshot(start)
+        self._now = self._base
+        self._entries: list[Entry] = []
+        self._live = Live()
+        self._going: dict[str, tuple[Perform | Alarm, asyncio.Future[Any]]] = {}
+        self._shown = Shown(self._base)
+        self._acting = False
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if start.message is not None:
+            self._take(start.message)
+
+    def _first_snapshot(self, start: TaskStart) -> Snapshot:
+        if start.snapshot is not None:
+            return upgraded(self.skill, start.snapshot)
+        task_id = workflow.info().workflow_id
+        return planned(self.skill, task_id, workflow.now(), stream=start.stream, parent=start.parent)
+
+    # --- the loop
+
+    async def _run(self) -> TaskResult:
+        self._refuse_start()
+        self._acting = True
+        self._reconcile()
+        try:
+            await self._over
+        except asyncio.CancelledError:
+            if not self._now.ended:
+                self._feed(CancelRequested(reason=workflow.cancellation_reason() or ""))
+        if not self._now.ended:
+            self._go_on()
+        return await self._end()
+
+    def _refuse_start(self) -> None:
+        if self._entries and self._entries[0].refused:
+            raise ApplicationError(self._entries[0].refused, type=InputRejected.__name__, non_retryable=True)
+
+    def _take(self, event: Event) -> Entry:
+        self._now, entry = advance(
+            self.skill, self._now, event, workflow.now(), live=self._live, patched=workflow.patched
+        )
+        self._entries.append(entry)
+        self._shown.update(self._now, entry)
+        return entry
+
+    def _feed(self, event: Event) -> Entry:
+        entry = self._take(event)
+        if self._acting:
+            self._reconcile()
+        return entry
+
+    def _reconcile(self) -> None:
+        """Make what is going on equal to what is wanted."""
+        want = wanted(self._now)
+        for key in [key for key in self._going if key not in want]:
+            _, future = self._going.pop(key)
+            future.cancel()
+        draining = self._draining()
+        for key, one in want.items():
+            if key not in self._going and not (draining and isinstance(one, Perform)):
+                self._begin(key, one)
+        effects = any(isinstance(one, Perform) for one, _ in self._going.values())
+        if not self._over.done() and (self._now.ended or (draining and not effects)):
+            self._over.set_result(None)
+
+    def _begin(self, key: str, want: Perform | Alarm) -> None:
+        future = begin(want, stream=self._now.stream)
+        self._going[key] = (want, future)
+        future.add_done_callback(lambda done: self._settled(key, done))
+
+    def _settled(self, key: str, done: asyncio.Future[Any]) -> None:
+        try:
+            want, future = self._going.get(key, (None, None))
+            if want is None or future is not done:
+                if not done.cancelled():
+                    done.exception()  # looked at, so that asyncio does not complain of an error nobody wants
+                return
+            del self._going[key]
+            event = outcome(want, done)
+            if event is not None:
+                self._feed(event)
+        except Exception as error:
+            # Out of a callback nobody would hear of it, and the task would wait for ever.
+            if not self._over.done():
+                self._over.set_exception(error)
+
+    # --- going on in a new run
+
+    def _draining(self) -> bool:
+        """Whether this run should end: nothing new is started, and what is out is awaited."""
+        info = workflow.info()
+        if not self._entries:
+            return False  # each run takes at least one event, or a chain of runs would never get anywhere
+        limit = self._start.events_per_run
+        return info.is_continue_as_new_suggested() or (
+            limit is not None and info.get_current_history_length() >= limit
+        )
+
+    def _go_on(self) -> None:
+        workflow.continue_as_new(
+            TaskStart(
+                snapshot=self._now,
+                stream=self._start.stream,
+                parent=self._start.parent,
+                earlier=self._runs_so_far(),
+                events_per_run=self._start.events_per_run,
+            )
+        )
+
+    def _runs_so_far(self) -> tuple[EarlierRun, ...]:
+        # Without storage for large values a journal would travel along, and grow from run to run: only the newest
+        # one does, and the older ones are read from their own runs while the server keeps them.
+        kept = tuple(
+            run if run.journal is None or run.journal.sha256 else run.model_copy(update={"journal": None})
+            for run in self._start.earlier
+        )
+        run_id = workflow.info().run_id
+        return (*kept, EarlierRun(run_id=run_id, last=self._now.seq, journal=self._segment()))
+
+    def _segment(self) -> Stored[Segment]:
+        return Stored[Segment](value=Segment(base=self._base, entries=tuple(self._entries)))
+
+    # --- the end
+
+    async def _end(self) -> TaskResult:
+        result = TaskResult(task=view_of(self._now), journal=self._segment(), earlier=self._start.earlier)
+        match self._now.ending:
+            case Ending.COMPLETED:
+                return result
+            case Ending.CANCELED:
+                workflow.upsert_memo({RESULT_MEMO: result})
+                await _close_as_canceled()
+            case _:
+                pass
+        kind = "TaskRejected" if self._now.ending is Ending.REJECTED else "TaskFailed"
+        raise ApplicationError(self._now.reason, result, type=kind, non_retryable=True)
+
+    # --- signals: taken, or refused with a log line and a journal entry; the sender hears nothing
+
+    @workflow.signal(name="message", description="Answer the task: text, or an object with text or data, and slot.")
+    def _message_signal(self, said: Any) -> None:
+        self._feed(as_message(said))
+
+    @workflow.signal(name="cancel", description="Stop the task; a string is the reason.")
+    def _cancel_signal(self, reason: Any = "") -> None:
+        self._feed(CancelRequested(reason=reason if isinstance(reason, str) else str(reason)))
+
+    # --- updates: the same, for callers who want the verdict
+
+    @workflow.update(name="message", description="Answer the task, and hear whether the answer was taken.")
+    def _message_update(self, said: JsonValue) -> Taken:
+        message = as_message(said)
+        seen = self._now.seen.get(message.delivery_id) if message.delivery_id is not None else None
+        return Taken(seq=seen if seen is not None else self._feed(message).seq)
+
+    @_message_update.validator
+    def _check_message(self, said: JsonValue) -> None:
+        message = as_message(said)
+        if message.delivery_id is not None and message.delivery_id in self._now.seen:
+            return  # taken before: the caller hears the same answer again
+        self._refuse(message)
+
+    @workflow.update(name="cancel", description="Stop the task, and hear whether it could be stopped.")
+    def _cancel_update(self, reason: str = "") -> Taken:
+        return Taken(seq=self._feed(CancelRequested(reason=reason)).seq)
+
+    @_cancel_update.validator
+    def _check_cancel(self, reason: str = "") -> None:
+        self._refuse(CancelRequested(reason=reason))
+
+    def _refuse(self, event: Event) -> None:
+        reason = refusal(self.skill, self._now, event)
+        if reason:
+            raise ApplicationError(reason, type=InputRejected.__name__, non_retryable=True)
+
+    # --- queries: they always answer
+
+    @workflow.query(name="status", description="The task as people see it.")
+    def _status(self) -> TaskView:
+        return view_of(self._now)
+
+    @workflow.query(name="snapshot", description="Everything needed to go on from here.")
+    def _snapshot(self) -> Snapshot:
+        return self._now
+
+    @workflow.query(name="journal", description="The entries after a number.")
+    def _journal(self, after: int = 0, limit: int = PAGE_ENTRIES) -> Page:
+        skipped = max(0, after - self._base.seq)
+        entries = tuple(self._entries[skipped : skipped + min(limit, PAGE_ENTRIES)])
+        return Page(entries=entries, base=self._base.seq, last=self._now.seq, earlier=self._start.earlier)
+
+    @workflow.query(name="receipts", description="What came of each command of this run.")
+    def _receipts(self) -> list[Receipt]:
+        return receipts(self._entries)
+
+    @workflow.query(name="state_at", description="The snapshot after an entry of this run.")
+    def _state_at(self, seq: int) -> Snapshot:
+        if not self._base.seq <= seq <= self._now.seq:
+            raise InputRejected(
+                f"this run holds the entries {self._base.seq + 1} to {self._now.seq} of task "
+                f"{self._now.task_id!r}, not {seq}"
+            )
+        return fold(self.skill, self._base, self._entries[: seq - self._base.seq])
+
+
+async def _close_as_canceled() -> None:
+    """End as Canceled, which Temporal grants only to a workflow that was asked to cancel from outside."""
+    info = workflow.info()
+    if workflow.cancellation_reason() is None:
+        await workflow.get_external_workflow_handle(info.workflow_id, run_id=info.run_id).cancel()
+        await asyncio.Future()  # until the request comes round
+    raise asyncio.CancelledError
+
+
+def workflow_for(author: Any, *, name: str | None = None) -> type[SkillWorkflow]:
+    """The Temporal workflow of a skill: `RefundWorkflow = workflow_for(Refund)`, as a module's attribute.
+
+    Args:
+        author: The skill's class or table.
+        name: The attribute's name; None takes the class's or the table's id with `Workflow` behind.
+
+    Raises:
+        DefinitionError: The skill is written wrongly, or stands in `__main__`, which workers cannot import.
+    """
+    skill = skill_of(author)
+    id = skill_id(skill)
+    module = str(sys._getframe(1).f_globals.get("__name__", ""))
+    if module == "__main__":
+        raise DefinitionError(id, ["its workflow is made in `__main__`; put the skill in a module that can be imported"])
+    own = author.__name__ if isinstance(author, type) else "".join(part.title() for part in snake(id).split("_"))
+    cls_name = name or f"{own}Workflow"
+    return _made(cls_name, module, skill)
+
+
+def _made(cls_name: str, module: str, skill: Skill) -> type[SkillWorkflow]:
+    # Temporal wants `__init__` and `run` defined on the class itself, under its own name and module.
+    def __init__(self: SkillWorkflow, start: TaskStart) -> None:  # noqa: N807 - it becomes the class's own
+        SkillWorkflow.__init__(self, start)
+
+    async def run(self: SkillWorkflow, start: TaskStart) -> TaskResult:
+        return await self._run()
+
+    for function in (__init__, run):
+        function.__qualname__ = f"{cls_name}.{function.__name__}"
+        function.__module__ = module
+        # Real types: with postponed annotations Temporal would look the names up in the skill's module.
+        function.__annotations__ = {"start": TaskStart, "return": TaskResult if function is run else None}
+    fields = {"__init__": workflow.init(__init__), "run": workflow.run(run), "__module__": module, "skill": skill}
+    made = type(cls_name, (SkillWorkflow,), {**fields, "__doc__": skill.options.card.description})
+    return workflow.defn(name=skill_id(skill), failure_exception_types=[SkillError, InputRejected, PayloadTooLarge])(
+        made
+    )
