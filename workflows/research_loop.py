@@ -59,7 +59,8 @@ class ResearchLoop:
                 return self.judged(topic, draft, history, ctx.decode(Critique, value))
             case AwaitHuman(topic=topic, history=[*earlier, last]), UserMessage(content=content):
                 return self.research(topic, [*earlier, last.model_copy(update={"human_note": content.text})])
-        return Transition.ignore(state)
+            case _:
+                return Transition.ignore(state)
 
     def judged(self, topic: str, draft: str, history: list[Cycle], critique: Critique) -> Transition:
         history = [*history, Cycle(draft=draft, critique=critique.text)]

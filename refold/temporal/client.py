@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -127,9 +128,7 @@ class TemporalEngine:
         """See `Engine.start`."""
         task_id = task_id or f"{skill}-{uuid4().hex[:8]}"
         now = datetime.now(UTC)
-        start = TaskStart(
-            message=UserMessage(content=content), stream=stream, events_per_run=self.events_per_run
-        )
+        start = TaskStart(message=UserMessage(content=content), stream=stream, events_per_run=self.events_per_run)
         summary = " ".join(content.text.split())[:SUMMARY_CHARS] or to_json(content.data).decode()[:SUMMARY_CHARS]
         try:
             handle = await self.client.start_workflow(
@@ -144,6 +143,8 @@ class TemporalEngine:
             )
         except WorkflowAlreadyStartedError:
             raise TaskExists(task_id) from None
+        except RPCError as error:
+            raise search.server_refused(error, f"start task {task_id!r}") from None
         view = await self._status(handle)
         if isinstance(view, TaskView):
             return view
@@ -177,10 +178,8 @@ class TemporalEngine:
         return await self.look(task_id)
 
     async def _closed(self, handle: WorkflowHandle[Any, Any]) -> None:
-        try:
+        with contextlib.suppress(WorkflowFailureError):
             await handle.result()
-        except WorkflowFailureError:
-            pass
 
     async def _update(self, task_id: str, name: str, argument: Any, *, update_id: str | None) -> None:
         handle = self.client.get_workflow_handle(task_id)
@@ -196,7 +195,7 @@ class TemporalEngine:
             ) from None
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
-                raise _no_server(error) from None
+                raise search.server_refused(error, f"reach task {task_id!r}") from None
             view = await self.look(task_id)
             raise InputRejected(f"task {task_id!r} has ended ({view.status}); start a new one") from None
 
@@ -217,9 +216,10 @@ class TemporalEngine:
     async def _status(self, handle: WorkflowHandle[Any, Any]) -> TaskView | str:
         """The task as its worker sees it; or why it cannot be asked, as one sentence."""
         try:
-            return await handle.query("status", result_type=TaskView, rpc_timeout=PATIENCE)
+            view: TaskView = await handle.query("status", result_type=TaskView, rpc_timeout=PATIENCE)
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
             return search.why_unanswered(error, self.task_queue)
+        return view
 
     async def _view_of_closed(self, description: WorkflowExecutionDescription, *, new: bool = False) -> TaskView:
         result = await self.result(description, new=new)
@@ -232,13 +232,13 @@ class TemporalEngine:
             description: Of the task's last run.
             new: It was started just now: a refusal of its start is raised, and leaves nothing behind.
         """
-        handle = self.client.get_workflow_handle(
-            description.id, run_id=description.run_id, result_type=TaskResult
-        )
+        handle = self.client.get_workflow_handle(description.id, run_id=description.run_id, result_type=TaskResult)
         try:
-            return await handle.result(follow_runs=False)
+            completed: TaskResult = await handle.result(follow_runs=False)
         except WorkflowFailureError as error:
             cause = error.cause
+        else:
+            return completed
         if isinstance(cause, ApplicationError) and cause.type in ("TaskFailed", "TaskRejected") and cause.details:
             return TaskResult.model_validate_json(to_json(cause.details[0]))
         if isinstance(cause, ApplicationError) and new:
@@ -261,11 +261,14 @@ class TemporalEngine:
 
     async def _describe(self, task_id: str) -> WorkflowExecutionDescription:
         try:
-            return await self.client.get_workflow_handle(task_id).describe()
+            description = await self.client.get_workflow_handle(task_id).describe()
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 raise TaskNotFound(task_id) from None
-            raise _no_server(error) from None
+            raise search.server_refused(error, f"describe task {task_id!r}") from None
+        if description.typed_search_attributes.get(show.SKILL) is None and description.status in search.CLOSED:
+            raise TaskNotFound(task_id)  # a workflow, but none of ours
+        return description
 
     async def list(
         self, *, skill: str | None = None, lifecycle: TaskState | None = None, limit: int = 100
@@ -276,7 +279,7 @@ class TemporalEngine:
         try:
             found = [execution async for execution in self.client.list_workflows(query)]
         except RPCError as error:
-            raise search.query_refused(error) from None
+            raise search.server_refused(error, "list tasks") from None
         newest = heapq.nlargest(limit, found, key=lambda execution: (execution.start_time, execution.id))
         descriptions = [self.client.get_workflow_handle(one.id, run_id=one.run_id) for one in newest]
         for batch in _batches(descriptions, 10):
@@ -290,7 +293,7 @@ class TemporalEngine:
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None  # it went between the list and the look
-            raise _no_server(error) from None
+            raise search.server_refused(error, "describe a task") from None
 
     # --- the past, and what comes
 
@@ -326,10 +329,6 @@ def _raise_verdict(error: WorkflowUpdateFailedError) -> NoReturn:
     if isinstance(cause, ApplicationError) and cause.type == InputRejected.__name__:
         raise InputRejected(cause.message) from None
     raise InputRejected(str(cause)) from None
-
-
-def _no_server(error: RPCError) -> NotConnected:
-    return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")
 
 
 def _batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:

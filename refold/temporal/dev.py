@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO
 
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
@@ -26,20 +25,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from refold.core.errors import EngineError
+from refold.temporal.show import KINDS
 
 HOST = "127.0.0.1"
-
-SEARCH_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
-    {
-        "RefoldState": "Keyword",
-        "RefoldStatus": "Keyword",
-        "RefoldStatusAt": "Datetime",
-        "RefoldSkill": "Keyword",
-        "RefoldOwner": "Keyword",
-        "RefoldContext": "Keyword",
-    }
-)
-"""What refold's tasks are found by; a server knows only what was registered."""
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -112,7 +100,7 @@ async def dev_server(
     namespace: str = "default",
     time_skipping: bool = False,
     log: Path | None = None,
-    search_attributes: Mapping[str, str] = SEARCH_ATTRIBUTES,
+    search_attributes: Mapping[str, str] = KINDS,
 ) -> AsyncIterator[DevServer]:
     """Run a server for the length of the block; it answers from the first line on.
 

@@ -1,10 +1,10 @@
-"""A task's journal and snapshots, wherever they are: the open run's in its worker, earlier ones and the end in storage."""
+"""A task's past, wherever it is: the open run's in its worker, that of earlier runs and ended tasks in storage."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionStatus, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -19,6 +19,8 @@ from refold.temporal.wire import EarlierRun, Page
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine
 
+
+T = TypeVar("T")
 
 QUERY_PATIENCE = timedelta(seconds=10)
 """How long a worker may take to read a run's history again, which a question about an ended run needs."""
@@ -76,7 +78,9 @@ class History:
             try:
                 return list((await load(run.journal, self.engine.client.data_converter)).entries)
             except StorageError as error:
-                raise EngineError(f"entries up to {run.last} of task {self.task_id!r} cannot be read: {error}") from error
+                raise EngineError(
+                    f"entries up to {run.last} of task {self.task_id!r} cannot be read: {error}"
+                ) from error
         found: list[Entry] = []
         while True:
             page = await self.page(run.run_id, after)
@@ -104,10 +108,10 @@ class History:
                 return run.run_id, page.last
         return run_id, page.last
 
-    async def _ask(self, run_id: str | None, query: str, argument: object, kind: type) -> Any:
+    async def _ask(self, run_id: str | None, query: str, argument: object, kind: type[T]) -> T:
         from_run = self.engine.client.get_workflow_handle(self.task_id, run_id=run_id)
         try:
-            return await from_run.query(query, argument, result_type=kind, rpc_timeout=QUERY_PATIENCE)
+            answer: T = await from_run.query(query, argument, result_type=kind, rpc_timeout=QUERY_PATIENCE)
         except WorkflowQueryFailedError as error:
             raise InputRejected(error.message) from None
         except (RPCTimeoutOrCancelledError, RPCError) as error:
@@ -116,3 +120,4 @@ class History:
                     f"run {run_id} of task {self.task_id!r} is gone: the server keeps runs for its retention time only"
                 ) from None
             raise NoWorker(search.why_unanswered(error, self.engine.task_queue)) from None
+        return answer

@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 from pydantic import ValidationError
 from temporalio import workflow
+from temporalio.common import TypedSearchAttributes
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -37,6 +38,7 @@ from refold.core.events import (
 from refold.core.retry import Failure, FailureKind
 from refold.core.wanted import Alarm, Perform
 from refold.temporal import profile
+from refold.temporal.show import at_start
 from refold.temporal.wire import TaskResult, TaskStart
 
 LLM_ACTIVITY = "refold.llm"
@@ -75,7 +77,8 @@ def _effect(want: Perform, *, stream: bool) -> asyncio.Future[Any]:
             start = TaskStart(
                 message=UserMessage(content=command.input), stream=stream, parent=workflow.info().workflow_id
             )
-            return _child(want, command.skill, [start], TaskResult, None)
+            shown = at_start(command.skill, workflow.now())
+            return _child(want, command.skill, [start], TaskResult, None, shown)
         case CallWorkflow():
             return _child(want, command.name, list(command.args), None, command.queue)
         case Sleep():
@@ -109,7 +112,12 @@ def _activity(
 
 
 def _child(
-    want: Perform, name: str, args: list[Any], result_type: type | None, queue: str | None
+    want: Perform,
+    name: str,
+    args: list[Any],
+    result_type: type | None,
+    queue: str | None,
+    shown: TypedSearchAttributes | None = None,
 ) -> asyncio.Future[Any]:
     return asyncio.ensure_future(
         workflow.execute_child_workflow(
@@ -118,6 +126,9 @@ def _child(
             id=want.invocation_id,
             result_type=result_type,
             task_queue=queue,
+            search_attributes=shown,
+            # A task that is stopped stops its parts; they end as canceled, and not as if they had never been.
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
             static_summary=f"{name}, for {workflow.info().workflow_id}",
         )
     )

@@ -1,9 +1,9 @@
 """refold as a plugin of the Temporal SDK: how an existing program, or refold's own worker, takes it on.
 
-    plugin = RefoldPlugin(skills=[workflows.refund], tools=[charge_card])
-    client = await Client.connect(address, plugins=[plugin])     # values as refold writes them
-    worker = Worker(client, task_queue="refold")                 # its workflows and activities are in
-    replayer = Replayer(workflows=[], plugins=[plugin])
+plugin = RefoldPlugin(skills=[workflows.refund], tools=[charge_card])
+client = await Client.connect(address, plugins=[plugin])     # values as refold writes them
+worker = Worker(client, task_queue="refold")                 # its workflows and activities are in
+replayer = Replayer(workflows=[], plugins=[plugin])
 """
 
 from __future__ import annotations

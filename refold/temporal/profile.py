@@ -31,9 +31,7 @@ class Profile:
     @property
     def worker_loss(self) -> RetryPolicy:
         """Temporal's own retry policy: for lost workers alone, since every other failure is final to it."""
-        return RetryPolicy(
-            initial_interval=self.redispatch, backoff_coefficient=2.0, maximum_attempts=self.dispatches
-        )
+        return RetryPolicy(initial_interval=self.redispatch, backoff_coefficient=2.0, maximum_attempts=self.dispatches)
 
 
 DEFAULT = Profile(name="default")

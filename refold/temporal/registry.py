@@ -64,8 +64,10 @@ def _check_importable(cls: type[SkillWorkflow], id: str) -> None:
         raise DefinitionError(
             id,
             [
-                f"its workflow is not {cls.__module__}.{cls.__name__}; assign it to that name at module level: "
-                f"`{cls.__name__} = workflow_for(...)`, or name it with workflow_for(..., name=...)"
+                (
+                    f"its workflow is not {cls.__module__}.{cls.__name__}; at module level, assign it to that name "
+                    "(`... = workflow_for(...)`), or give workflow_for the name it has (`name=...`)"
+                )
             ],
         )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import (
+    Client,
     RPCTimeoutOrCancelledError,
     WorkflowExecution,
     WorkflowExecutionStatus,
@@ -14,7 +17,7 @@ from refold.core.errors import EngineError, NotConnected
 from refold.core.lifecycle import Ending, Status, TaskState
 from refold.temporal import show
 
-_CLOSED = {
+CLOSED = {
     WorkflowExecutionStatus.COMPLETED: (TaskState.DONE, Ending.COMPLETED),
     WorkflowExecutionStatus.FAILED: (TaskState.FAILED, Ending.FAILED),
     WorkflowExecutionStatus.CANCELED: (TaskState.FAILED, Ending.CANCELED),
@@ -48,8 +51,8 @@ def _quoted(value: str) -> str:
 
 def as_shown(execution: WorkflowExecution) -> tuple[TaskState, Ending | None]:
     """A task's lifecycle and ending as the server knows them."""
-    if execution.status in _CLOSED:
-        state, ending = _CLOSED[execution.status]
+    if execution.status in CLOSED:
+        state, ending = CLOSED[execution.status]
         rejected = execution.typed_search_attributes.get(show.STATUS) == Status.REJECTED.value
         return state, Ending.REJECTED if rejected else ending
     shown = execution.typed_search_attributes.get(show.STATE)
@@ -71,12 +74,46 @@ def why_unanswered(error: Exception, task_queue: str) -> str:
     return str(error)
 
 
-def query_refused(error: RPCError) -> EngineError:
-    """What to tell somebody whose list the server refused."""
-    if error.status is RPCStatusCode.INVALID_ARGUMENT:
+def server_refused(error: RPCError, what: str) -> EngineError:
+    """What to tell somebody to whom the server said no, or nothing."""
+    if error.status is RPCStatusCode.INVALID_ARGUMENT and "search attribute" in error.message.lower():
         return EngineError(
-            f"the server cannot list tasks: {error.message}. Its search attributes may be missing; `refold dev` and "
-            "docker-compose register them, elsewhere: temporal operator search-attribute create --name RefoldSkill "
-            "--type Keyword, and so on for each that docs/operate.md lists"
+            f"the server cannot {what}: {error.message}. refold's search attributes are not registered there: start a "
+            f"worker, which registers them if it may, or run: {REGISTER}"
         )
-    return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")
+    if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+        return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")
+    return EngineError(f"the server cannot {what}: {error.message}")
+
+
+REGISTER = "; ".join(
+    f"temporal operator search-attribute create --name {name} --type {kind}" for name, kind in show.KINDS.items()
+)
+"""The commands that register what tasks are found by; one call each, for a call with several takes only the first."""
+
+
+async def register(client: Client) -> None:
+    """Make the server know what tasks are found by, as far as it does not.
+
+    Raises:
+        EngineError: It does not, and we may not tell it; the message has the commands.
+    """
+    try:
+        listed = await client.operator_service.list_search_attributes(
+            ListSearchAttributesRequest(namespace=client.namespace)
+        )
+        missing = {name: kind for name, kind in show.KINDS.items() if name not in listed.custom_attributes}
+        if missing:
+            kinds = {
+                name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}") for name, kind in missing.items()
+            }
+            await client.operator_service.add_search_attributes(
+                AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds)
+            )
+    except RPCError as error:
+        if error.status is RPCStatusCode.ALREADY_EXISTS:
+            return  # another worker was faster
+        raise EngineError(
+            f"refold's search attributes cannot be registered ({error.message}); whoever runs the server can: "
+            f"{REGISTER}"
+        ) from None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,6 +23,14 @@ STATUS_AT = SearchAttributeKey.for_datetime("RefoldStatusAt")
 SKILL = SearchAttributeKey.for_keyword("RefoldSkill")
 OWNER = SearchAttributeKey.for_keyword("RefoldOwner")
 CONTEXT = SearchAttributeKey.for_keyword("RefoldContext")
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        key.name: "Datetime" if key is STATUS_AT else "Keyword"
+        for key in (STATE, STATUS, STATUS_AT, SKILL, OWNER, CONTEXT)
+    }
+)
+"""What tasks are found by, and its type; a server knows only what was registered."""
 
 log = structlog.get_logger("refold.task")
 
@@ -41,8 +51,10 @@ class Shown:
     """What is on show for one task; changes it only where the task has changed."""
 
     def __init__(self, base: Snapshot) -> None:
-        # A run that goes on from another one keeps that one's attributes.
+        # A run that goes on from another one keeps that one's attributes; one that was started by other means than
+        # refold's client has none yet.
         self.state = base.lifecycle if base.seq else TaskState.RUNNING
+        self.known = workflow.info().typed_search_attributes.get(SKILL) is not None
 
     def update(self, snapshot: Snapshot, entry: Entry) -> None:
         """Show the task as it is after `entry`. Called from workflow code only."""
@@ -55,11 +67,12 @@ class Shown:
         # Done, failed and canceled are the execution's own status; rejected has no status there.
         if snapshot.ended and snapshot.ending is not Ending.REJECTED:
             return
-        if snapshot.lifecycle is self.state:
+        if snapshot.lifecycle is self.state and self.known:
             return
-        self.state = snapshot.lifecycle
+        self.state, self.known = snapshot.lifecycle, True
         workflow.upsert_search_attributes(
             [
+                SKILL.value_set(snapshot.skill),
                 STATE.value_set(snapshot.lifecycle.value),
                 STATUS.value_set(derive_status(snapshot.lifecycle, snapshot.ending).value),
                 STATUS_AT.value_set(snapshot.at),
@@ -74,8 +87,7 @@ def details(snapshot: Snapshot) -> str:
         lines.append(snapshot.reason)
     if snapshot.progress:
         lines.append(snapshot.progress)
-    for wait in snapshot.waits:
-        lines.append(f"- waits for an answer to `{wait.slot}`: {wait.ask.message.text}")
+    lines += [f"- waits for an answer to `{wait.slot}`: {wait.ask.message.text}" for wait in snapshot.waits]
     for pending in snapshot.pending.values():
         again = f", try {pending.attempt}: {pending.failure}" if pending.failure else ""
         lines.append(f"- {pending.command.kind} `{pending.command.subject}` ({pending.command.id}){again}")

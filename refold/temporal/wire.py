@@ -15,7 +15,7 @@ from refold.engine import TaskView
 from refold.temporal.payloads import Stored
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    pass
 
 
 class Segment(Value):

@@ -11,6 +11,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from refold.temporal import search
 from refold.temporal.client import connected
 from refold.temporal.plugin import RefoldPlugin
 from refold.temporal.profile import DEFAULT, Profile
@@ -72,6 +73,7 @@ async def run_worker(
     """
     plugin = RefoldPlugin(skills, tools, model=model, recovery=recovery, sandboxed=sandboxed)
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
+    await search.register(client)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

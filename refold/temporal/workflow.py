@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from refold.core.define import skill_of
 from refold.core.errors import DefinitionError, InputRejected, PayloadTooLarge, SkillError
 from refold.core.events import CancelRequested, Event
 from refold.core.fold import advance, fold, planned
@@ -24,7 +25,6 @@ from refold.core.skill import Live, Skill, skill_id, snake
 from refold.core.snapshot import Receipt, Snapshot
 from refold.core.upgrade import upgraded
 from refold.core.wanted import Alarm, Perform, wanted
-from refold.core.define import skill_of
 from refold.engine import TaskView, view_of
 from refold.temporal.payloads import Stored
 from refold.temporal.perform import begin, outcome
@@ -125,7 +125,7 @@ class SkillWorkflow:
             event = outcome(want, done)
             if event is not None:
                 self._feed(event)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it goes on in `_run`
             # Out of a callback nobody would hear of it, and the task would wait for ever.
             if not self._over.done():
                 self._over.set_exception(error)
@@ -138,9 +138,7 @@ class SkillWorkflow:
         if not self._entries:
             return False  # each run takes at least one event, or a chain of runs would never get anywhere
         limit = self._start.events_per_run
-        return info.is_continue_as_new_suggested() or (
-            limit is not None and info.get_current_history_length() >= limit
-        )
+        return info.is_continue_as_new_suggested() or (limit is not None and info.get_current_history_length() >= limit)
 
     def _go_on(self) -> None:
         workflow.continue_as_new(
@@ -272,7 +270,9 @@ def workflow_for(author: Any, *, name: str | None = None) -> type[SkillWorkflow]
     id = skill_id(skill)
     module = str(sys._getframe(1).f_globals.get("__name__", ""))
     if module == "__main__":
-        raise DefinitionError(id, ["its workflow is made in `__main__`; put the skill in a module that can be imported"])
+        raise DefinitionError(
+            id, ["its workflow is made in `__main__`; put the skill in a module that can be imported"]
+        )
     own = author.__name__ if isinstance(author, type) else "".join(part.title() for part in snake(id).split("_"))
     cls_name = name or f"{own}Workflow"
     return _made(cls_name, module, skill)
@@ -280,7 +280,7 @@ def workflow_for(author: Any, *, name: str | None = None) -> type[SkillWorkflow]
 
 def _made(cls_name: str, module: str, skill: Skill) -> type[SkillWorkflow]:
     # Temporal wants `__init__` and `run` defined on the class itself, under its own name and module.
-    def __init__(self: SkillWorkflow, start: TaskStart) -> None:  # noqa: N807 - it becomes the class's own
+    def __init__(self: SkillWorkflow, start: TaskStart) -> None:
         SkillWorkflow.__init__(self, start)
 
     async def run(self: SkillWorkflow, start: TaskStart) -> TaskResult:
