@@ -1,0 +1,280 @@
+"""The activities of a worker: model calls and tools as Temporal runs them.
+
+| activity           | argument                     | result       |
+| ------------------ | ---------------------------- | ------------ |
+| `refold.llm`       | `CallLlm`, whether to stream | `LlmOutcome` |
+| `tool.NAME`        | `CallTool`                   | JSON         |
+| whatever else      | anything                     | fails        |
+
+The activity's id is the command's InvocationId, and its workflow's id the task's. Every failure leaves as an
+`ApplicationError` that Temporal does not retry, with the classified `Failure` as its one detail: "try later" is the
+task's affair, and Temporal's own retries are for lost workers alone.
+
+This is the one module of effects that knows Temporal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+from pydantic import JsonValue
+from temporalio import activity
+from temporalio.bridge.proto import ActivityHeartbeat
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+
+from refold.core.commands import CallLlm, CallTool
+from refold.core.events import LlmOutcome
+from refold.core.retry import Failure, FailureKind
+from refold.effects.failures import classify
+from refold.effects.heartbeat import Heart
+from refold.effects.http import HttpClient, open_client
+from refold.effects.invocation import Invocation
+from refold.effects.keys import wire_key
+from refold.effects.llm import ask
+from refold.effects.models import Models
+from refold.effects.tail import Tail, TokenTail
+from refold.effects.tools import Tool, tools_of
+
+LLM = "refold.llm"
+TOOL = "tool."
+TOOL_THREADS = 32
+"""How many tools that are a plain `def` run at once in one worker; more wait their turn, heartbeating."""
+
+T = TypeVar("T")
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    """What the effects of a running worker share."""
+
+    http: HttpClient
+    models: Models
+    heart: Heart
+    threads: ThreadPoolExecutor
+
+
+class Effects:
+    """A worker's effects. Enter it while the worker runs: it owns the HTTP client, the models and the heartbeats.
+
+    async with Effects([charge_card]) as effects:
+        await Worker(client, task_queue="refold", activities=effects.activities).run()
+
+    Attributes:
+        tools: The registered tools by name.
+        activities: What the worker registers.
+    """
+
+    def __init__(
+        self, tools: Iterable[Callable[..., Any]] = (), *, model: str | None = None, fallback: bool = True
+    ) -> None:
+        """Check the tools; open nothing yet.
+
+        Args:
+            tools: Functions declared with `@tool`.
+            model: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
+            fallback: Answer activities that nobody registered, so that an unknown tool fails with the names of those
+                there are. A worker can have one dynamic activity only: switch it off to register another.
+
+        Raises:
+            DefinitionError: A tool is not declared or not well typed, or two have one name.
+        """
+        self.tools = tools_of(tools)
+        self._model = model
+        self._opened: _Open | None = None
+        self._users = 0
+        self._closing = AsyncExitStack()
+        own = [_tool_activity(self, tool) for tool in self.tools.values()]
+        self.activities: list[Callable[..., Any]] = [_llm_activity(self), *own]
+        if fallback:
+            self.activities.append(_unknown_activity(self))
+
+    async def __aenter__(self) -> Effects:
+        self._users += 1  # several workers of one process may share it
+        if self._opened is None:
+            http = open_client()
+            self._closing.push_async_callback(http.aclose)
+            threads = ThreadPoolExecutor(TOOL_THREADS, "refold-tool")
+            # What a tool does cannot be stopped from here, so the worker's end does not wait for it.
+            self._closing.callback(threads.shutdown, wait=False)
+            models = Models(self._model, http)
+            self._closing.push_async_callback(models.close)
+            heart = self._closing.enter_context(Heart())
+            self._opened = _Open(http=http, models=models, heart=heart, threads=threads)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._users -= 1
+        if self._users == 0:
+            self._opened = None
+            await self._closing.aclose()
+
+    @property
+    def open(self) -> _Open:
+        """What is shared.
+
+        Raises:
+            RuntimeError: The effects are not entered.
+        """
+        if self._opened is None:
+            raise RuntimeError("these effects are not open: run the worker inside `async with effects:`")
+        return self._opened
+
+
+# --- the activities
+
+
+def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
+    @activity.defn(name=LLM)
+    async def llm(command: CallLlm, stream: bool = False) -> LlmOutcome:
+        # With the second argument left out, the SDK decodes the first one without its type.
+        command = CallLlm.model_validate(command)
+        info = activity.info()
+        tail = Tail(info.attempt, activity.heartbeat) if stream else None
+        key = wire_key(namespace=info.namespace, tool=LLM, key=info.activity_id)
+
+        async def call() -> LlmOutcome:
+            opened = effects.open
+            with _heartbeats(opened.heart, tail):
+                return await ask(command, opened.models, key=key, show=None if tail is None else tail.add)
+
+        try:
+            return await _effect("llm", command.model or "the worker's", call)
+        finally:
+            if tail is not None:
+                tail.close()
+
+    return llm
+
+
+def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[JsonValue]]:
+    name = tool.spec.name
+
+    @activity.defn(name=TOOL + name)
+    async def call_tool(command: CallTool) -> JsonValue:
+        info = activity.info()
+
+        async def call() -> JsonValue:
+            opened = effects.open
+            invocation = Invocation(
+                task_id=info.workflow_id or "",
+                invocation_id=info.activity_id,
+                idempotency_key=wire_key(namespace=info.namespace, tool=name, key=command.key or info.activity_id),
+                attempt=info.attempt,
+                http=opened.http,
+            )
+            with _heartbeats(opened.heart):
+                return await tool.call(command, invocation, opened.threads)
+
+        return await _effect("tool", name, call)
+
+    return call_tool
+
+
+def _unknown_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
+    @activity.defn(dynamic=True)
+    async def unknown(args: Sequence[RawValue]) -> JsonValue:
+        asked = activity.info().activity_type
+        if asked.startswith(TOOL):
+            listed = ", ".join(sorted(effects.tools)) or "none"
+            type, said = "unknown_tool", f"no tool {asked.removeprefix(TOOL)!r} is registered; there are: {listed}"
+        else:
+            type, said = "unknown_activity", f"no activity {asked!r} is registered with this worker"
+        raise _leaving(Failure(kind=FailureKind.PERMANENT, type=type, message=said))
+
+    return unknown
+
+
+# --- what they share
+
+
+async def _effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
+    """Run one effect: its failure classified, one line logged, a cancellation passed through."""
+    info = activity.info()
+    bound = log.bind(
+        effect=kind, name=name, task_id=info.workflow_id, invocation_id=info.activity_id, attempt=info.attempt
+    )
+    began = time.monotonic()
+    try:
+        result = await call()
+    except asyncio.CancelledError as error:
+        if _asked_to_stop():
+            bound.info("effect_canceled", seconds=_since(began))
+            raise
+        # Nobody canceled the activity: something inside it was, which is a failure like any other.
+        failure = classify(error)
+    except Exception as error:  # noqa: BLE001 - this is where every exception gets its verdict
+        failure = classify(error)
+    else:
+        bound.debug("effect_done", seconds=_since(began))
+        return result
+    bound.info("effect_failed", seconds=_since(began), failure=failure.type, kind=failure.kind.value)
+    raise _leaving(failure)
+
+
+def _asked_to_stop() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)
+
+
+def _leaving(failure: Failure) -> ApplicationError:
+    """The failure as Temporal carries it. Raised without a cause: what a library raises may quote a body."""
+    transient = failure.kind is FailureKind.TRANSIENT
+    return ApplicationError(
+        failure.message,
+        failure,
+        type=failure.type,
+        non_retryable=True,
+        # What is tried again is no news for the SDK's log and its count of failures.
+        category=ApplicationErrorCategory.BENIGN if transient else ApplicationErrorCategory.UNSPECIFIED,
+    )
+
+
+@contextmanager
+def _heartbeats(heart: Heart, tail: Tail | None = None) -> Iterator[None]:
+    """Heartbeat for the current activity; with the newest text, if there is a tail."""
+    info = activity.info()
+    if info.heartbeat_timeout is None or info.is_local:
+        yield
+        return
+
+    def ask_loop() -> None:
+        activity.heartbeat(*_details(tail))
+
+    with heart.beating(info.heartbeat_timeout.total_seconds(), ask_loop, _bare_heartbeat(info.task_token)):
+        yield
+
+
+def _details(tail: Tail | None) -> tuple[TokenTail, ...]:
+    return () if tail is None or tail.empty else (tail.newest(),)
+
+
+def _bare_heartbeat(task_token: bytes) -> Callable[[], None]:
+    """What sends a heartbeat without details from any thread, however busy the event loop is.
+
+    This reaches into the SDK, as nothing public does it: `activity.heartbeat` goes through the event loop, for its
+    codec's sake; and a heartbeat of a client of one's own (`get_async_activity_handle`) keeps the server content, but
+    the SDK's core has a clock of its own, hears nothing, and gives the activity up five seconds after the heartbeat
+    timeout. The core's own method takes calls from any thread. Where the SDK has changed and it is not found, busy
+    loops go without heartbeats, and a test against the server says so.
+    """
+    try:
+        sender: Any = activity._Context.current().heartbeat.__self__  # type: ignore[union-attr]
+        while hasattr(sender, "next"):  # interceptors wrap it
+            sender = sender.next
+        record = sender._worker._bridge_worker().record_activity_heartbeat
+    except AttributeError:
+        return lambda: None
+    return lambda: record(ActivityHeartbeat(task_token=task_token))

@@ -1,0 +1,119 @@
+"""Heartbeats from a thread of their own, so that a busy event loop is not taken for a dead worker.
+
+The thread asks each activity's event loop to send a heartbeat: that one carries the newest details, encoded as the
+client's converter says. A loop that has not answered by the next time is busy, and then the thread sends a bare
+heartbeat itself. So a tool may hold up the loop for minutes: nothing is lost, nothing is repeated. Only code that keeps
+the interpreter's lock (a C extension that never lets go) silences this thread too, as it silences the whole process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+BEATS_PER_TIMEOUT = 4
+"""Two beats may be missed, and one more be late, before the server gives the worker up."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Beat:
+    every_s: float
+    due: float
+    loop: asyncio.AbstractEventLoop
+    context: Context
+    ask: Callable[[], None]
+    force: Callable[[], None]
+    unanswered: bool = field(default=False)
+
+    def answer(self) -> None:
+        self.unanswered = False
+        self.ask()
+
+
+class Heart:
+    """The thread that beats for all activities of a worker, while it is entered as a context manager."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._beats: set[_Beat] = set()
+        self._thread: threading.Thread | None = None
+        self._stopped = True
+
+    def __enter__(self) -> Heart:
+        self._stopped = False
+        # A daemon: a thread that only says "alive" must not keep a process alive.
+        self._thread = threading.Thread(target=self._run, name="refold-heartbeat", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    @contextmanager
+    def beating(self, timeout_s: float, ask: Callable[[], None], force: Callable[[], None]) -> Iterator[None]:
+        """Beat for one activity inside the `with` block; called on its event loop.
+
+        Args:
+            timeout_s: The heartbeat timeout that must not pass in silence, in seconds.
+            ask: Sends a heartbeat with the newest details; called on the event loop, in the caller's context.
+            force: Sends a bare heartbeat; called on the heart's thread while the loop is busy.
+        """
+        every = timeout_s / BEATS_PER_TIMEOUT
+        beat = _Beat(
+            every_s=every,
+            due=time.monotonic() + every,
+            loop=asyncio.get_running_loop(),
+            context=copy_context(),
+            ask=ask,
+            force=force,
+        )
+        with self._changed:
+            self._beats.add(beat)
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._beats.discard(beat)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._stopped:
+                    return
+                now = time.monotonic()
+                due = [beat for beat in self._beats if beat.due <= now]
+                if not due:
+                    self._changed.wait(min((beat.due - now for beat in self._beats), default=None))
+                    continue
+                for beat in due:
+                    beat.due = now + beat.every_s
+                    self._beat(beat)
+
+    def _beat(self, beat: _Beat) -> None:
+        # Under the lock, so that no beat is sent for an activity that has ended.
+        try:
+            if beat.unanswered:
+                beat.force()
+            else:
+                beat.unanswered = True
+                beat.loop.call_soon_threadsafe(self._answered, beat, context=beat.context)
+        except Exception as error:  # noqa: BLE001 - one activity's trouble must not stop the others' heartbeats
+            log.warning("heartbeat_failed", error=type(error).__name__)
+
+    def _answered(self, beat: _Beat) -> None:
+        if beat in self._beats:
+            beat.answer()

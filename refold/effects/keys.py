@@ -1,0 +1,25 @@
+"""The idempotency key on the wire: how the other side recognises a call that it has seen before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+
+def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
+    """The key that a receiver is shown: 64 hex digits that tell it nothing about the task.
+
+    Args:
+        namespace: The Temporal namespace.
+        tool: The tool's name; `refold.llm` for a model call.
+        key: The command's business key, else its invocation id.
+        owner: Whose task it is; empty where there is one owner only.
+    """
+    # As JSON, no part can run into the next one: ("a", "bc") and ("ab", "c") differ.
+    joined = json.dumps([namespace, owner, tool, key], ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(joined.encode()).hexdigest()
+
+
+def nth(key: str, request: int) -> str:
+    """The key of a call's second and later requests: `{key}.2` and so on; the first one's is the key itself."""
+    return key if request == 1 else f"{key}.{request}"

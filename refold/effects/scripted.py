@@ -1,0 +1,214 @@
+"""The scripted models: no network, no key, the same answer to the same question, for demos, tests and first steps.
+
+`scripted:demo` plays its part in the skills that come with refold, and answers anything else with what it was asked;
+`scripted:slow` is the same, a few seconds at a time. What it answers follows from the input alone, never from what it
+was asked before, so any worker may take the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.profiles import ModelProfile
+
+SCRIPTED = "scripted"
+DELAY_SETTING = "REFOLD_SCRIPTED_DELAY"
+_DELAYS_S = {"demo": 0.0, "slow": 3.0}
+
+# As text: it streams, and every reader sees what a model said.
+_PROFILE = ModelProfile(
+    supports_json_schema_output=True, supports_json_object_output=True, default_structured_output_mode="native"
+)
+
+
+def scripted_model(name: str) -> FunctionModel:
+    """The scripted model of this name.
+
+    `REFOLD_SCRIPTED_DELAY`, in seconds, makes each call take that long, spread over its pieces where it streams: time
+    enough to kill a worker in the middle.
+
+    Raises:
+        LookupError: There is no such model; the message lists them.
+    """
+    if name not in _DELAYS_S:
+        listed = ", ".join(f"{SCRIPTED}:{known}" for known in _DELAYS_S)
+        raise LookupError(f"there is no scripted model {name!r}; there are {listed}")
+
+    async def whole(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        await asyncio.sleep(_delay(name))
+        return ModelResponse(parts=[TextPart(_reply(messages, info))])
+
+    async def pieces(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        words = re.findall(r"\S+\s*|\s+", _reply(messages, info)) or [""]
+        for word in words:
+            await asyncio.sleep(_delay(name) / len(words))
+            yield word
+
+    return FunctionModel(whole, stream_function=pieces, model_name=name, profile=_PROFILE)
+
+
+def _delay(name: str) -> float:
+    try:
+        return max(0.0, float(os.environ.get(DELAY_SETTING, "") or _DELAYS_S[name]))
+    except ValueError:
+        return _DELAYS_S[name]
+
+
+def _reply(messages: list[ModelMessage], info: AgentInfo) -> str:
+    asked = info.model_request_parameters.output_object
+    return answer(info.instructions or "", _heard(messages), None if asked is None else asked.json_schema)
+
+
+def _heard(messages: list[ModelMessage]) -> str:
+    """The text of the newest thing the user said."""
+    for message in reversed(messages):
+        if isinstance(message, ModelRequest):
+            for part in message.parts:
+                if isinstance(part, UserPromptPart):
+                    said = [part.content] if isinstance(part.content, str) else part.content
+                    return "\n".join(piece for piece in said if isinstance(piece, str))
+    return ""
+
+
+def answer(prompt: str, said: str, schema: dict[str, Any] | None = None) -> str:
+    """What the scripted model answers; JSON where a schema is given.
+
+    Args:
+        prompt: The instructions; empty where there are none.
+        said: What the user says.
+        schema: The JSON schema that the answer must fit.
+    """
+    if schema is not None:
+        value = _verdict(said) if _asks_for_verdict(schema) else smallest(schema)
+        return json.dumps(value, ensure_ascii=False)
+    if re.search(r"\bresearch|\bdraft", prompt, re.IGNORECASE):
+        return _draft(said)
+    if re.search(r"\bgreet", prompt, re.IGNORECASE):
+        return _greeting(said)
+    return f"You said: {said}" if said else "You said nothing."
+
+
+# --- the research loop: a draft a round; revise, ask, approve
+
+_ROUND = re.compile(r"^Draft (\d+): .* \| (.*?) \| (.*)$", re.MULTILINE)
+
+
+def _draft(brief: str) -> str:
+    """The next draft: one line, so that a brief of one line a round stays one. Its number says which round it is."""
+    rounds = _ROUND.findall(brief)
+    topic = " ".join(brief.split("\nDraft ")[0].split()).replace(" | ", ", ") or "nothing in particular"
+    notes = [note.strip() for _, _, note in rounds if note.strip()]
+    wanted = f" As you asked: {'; '.join(notes)}." if notes else ""
+    number = max((int(number) for number, _, _ in rounds), default=0) + 1
+    return f"Draft {number}: {topic}. What is known, what is disputed, and what it means in practice.{wanted}"
+
+
+def _asks_for_verdict(schema: dict[str, Any]) -> bool:
+    decision = schema.get("properties", {}).get("decision", {})
+    return isinstance(decision, dict) and "NeedsRevision" in decision.get("enum", ())
+
+
+def _verdict(draft: str) -> dict[str, str]:
+    found = re.search(r"Draft (\d+)", draft)
+    match int(found.group(1)) if found else 1:
+        case 1:
+            return {"decision": "NeedsRevision", "text": "Too general: say what is disputed and by whom."}
+        case 2:
+            return {"decision": "NeedsHumanInput", "text": "Which readers is this for, and what matters most to them?"}
+        case _:
+            return {"decision": "Approved", "text": "Clear, and fit for its readers."}
+
+
+def _greeting(said: str) -> str:
+    name = " ".join(said.split())
+    return f"Hello, {name}!" if 0 < len(name) <= 40 and "." not in name else "Hello, and welcome!"
+
+
+# --- any schema
+
+
+def smallest(schema: dict[str, Any]) -> Any:
+    """A small value that fits a JSON schema: what must be there and no more, the first choice where there are several.
+
+    Knows what pydantic writes; not patterns, and not conditions between fields.
+    """
+    return _Smallest(schema.get("$defs", {})).of(schema)
+
+
+class _Smallest:
+    def __init__(self, definitions: dict[str, Any]) -> None:
+        self._definitions = definitions
+
+    def of(self, schema: Any, depth: int = 0) -> Any:
+        if not isinstance(schema, dict) or depth > 20:
+            return None
+        for given in ("const", "default"):
+            if given in schema:
+                return schema[given]
+        if schema.get("enum"):
+            return schema["enum"][0]
+        if "$ref" in schema:
+            return self.of(self._definitions.get(str(schema["$ref"]).rpartition("/")[2], {}), depth + 1)
+        for choices in ("anyOf", "oneOf"):
+            if schema.get(choices):
+                return self.of(min(schema[choices], key=self._weight), depth + 1)
+        if schema.get("allOf"):
+            merged = {key: value for part in schema["allOf"] if isinstance(part, dict) for key, value in part.items()}
+            return self.of(merged, depth + 1)
+        kind = schema.get("type")
+        return self._plain(kind[0] if isinstance(kind, list) and kind else kind, schema, depth)
+
+    def _plain(self, kind: Any, schema: dict[str, Any], depth: int) -> Any:
+        match kind:
+            case "object":
+                properties = schema.get("properties", {})
+                return {name: self.of(properties.get(name, {}), depth + 1) for name in schema.get("required", ())}
+            case "array":
+                shapes = list(schema.get("prefixItems", ()))
+                missing = max(0, int(schema.get("minItems", 0)) - len(shapes))
+                return [self.of(shape, depth + 1) for shape in (*shapes, *[schema.get("items", {})] * missing)]
+            case "string":
+                text = _FORMATS.get(str(schema.get("format")), "")
+                return text or "x" * int(schema.get("minLength", 0))
+            case "integer":
+                return _number(schema, 1)
+            case "number":
+                return _number(schema, 0.5)
+            case "boolean":
+                return False
+            case _:
+                return None
+
+    def _weight(self, schema: Any) -> int:
+        """Null first, then what is plain: a schema that contains itself ends somewhere."""
+        if not isinstance(schema, dict):
+            return 3
+        return 0 if schema.get("type") == "null" else 2 if "$ref" in schema else 1
+
+
+def _number(schema: dict[str, Any], step: float) -> Any:
+    low = schema.get("minimum", schema.get("exclusiveMinimum", 0) + step if "exclusiveMinimum" in schema else None)
+    high = schema.get("maximum", schema.get("exclusiveMaximum", 0) - step if "exclusiveMaximum" in schema else None)
+    value = low if low is not None else min(0, high) if high is not None else 0
+    multiple = schema.get("multipleOf")
+    return -(-value // multiple) * multiple if multiple else value
+
+
+_FORMATS = {
+    "date": "2000-01-01",
+    "date-time": "2000-01-01T00:00:00Z",
+    "time": "00:00:00Z",
+    "duration": "PT0S",
+    "email": "a@example.org",
+    "uri": "https://example.org/",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+    "ipv4": "192.0.2.1",
+    "ipv6": "2001:db8::1",
+}

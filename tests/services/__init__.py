@@ -1,0 +1,1 @@
+"""Real servers that the tests talk to."""
