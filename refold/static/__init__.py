@@ -1,0 +1,8 @@
+"""What can be known about a skill without running a task of it: what is wrong with its code, and its graph."""
+
+from refold.static.check import check, check_source
+from refold.static.finding import Finding
+from refold.static.graph import graph
+from refold.static.sources import NotFound, Source, find_sources
+
+__all__ = ["Finding", "NotFound", "Source", "check", "check_source", "find_sources", "graph"]

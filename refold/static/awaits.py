@@ -1,0 +1,154 @@
+"""The rules about how code of a skill asks and ends: each call of ctx is awaited, nothing else is, and a step returns
+a transition."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from refold.static.finding import Finding
+from refold.static.impure import impurity_of
+from refold.static.module import FunctionNode, Reach, dotted
+from refold.static.purity import finding
+from refold.static.units import Role, Unit, code_of, find
+
+CALLS = {"activity", "ask", "llm", "skill", "sleep", "tool", "workflow"}
+AWAITABLE = CALLS | {"gather"}
+ENDS = {"await_input", "complete", "fail", "goto", "reject"}
+ENDS_OF = {
+    Role.REDUCER: "`Transition.to(...)` or `Transition.ignore(state)`",
+    Role.STEP: "`ctx.goto(...)` or `ctx.complete(...)`",
+}
+
+Parents = Mapping[int, ast.AST]
+
+
+def misused(unit: Unit, reach: Reach) -> Iterator[Finding]:
+    """What a piece of code asks for, awaits or returns in a way that cannot work."""
+    if not isinstance(unit.node, FunctionNode):
+        return
+    ctx = ctx_names(unit.node)
+    parents = {id(child): node for node in ast.walk(unit.node) for child in ast.iter_child_nodes(node)}
+    for node in code_of(unit.node):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=id_), attr=attr)) if id_ in ctx and attr in AWAITABLE:
+                yield from _unawaited(unit, node, attr, parents)
+            case ast.Await(value=value):
+                yield from _await_of(unit, value, ctx, reach)
+            case ast.AsyncFor() | ast.AsyncWith():
+                text = "waits for something that is no call of ctx (`async for`, `async with`): do it in a tool"
+                yield finding(unit, node, "await", text)
+            case _:
+                pass
+    if unit.role is not Role.HELPER:
+        yield from _returns(unit, ctx, reach)
+
+
+def ctx_names(function: FunctionNode) -> set[str]:
+    """The parameters that are the context, by name or annotation."""
+    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    annotated = {one.arg for one in arguments if one.annotation and ast.unparse(one.annotation).endswith("Ctx")}
+    return annotated | {one.arg for one in arguments if one.arg == "ctx"}
+
+
+def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Iterator[Finding]:
+    if unit.role is Role.REDUCER:
+        text = f"calls `ctx.{verb}`, which only a step can await: write `Transition.to(...).cmd(Cmd.{verb}(...))`"
+        yield finding(unit, call, "not-awaited", text)
+        return
+    child: ast.AST = call
+    while (parent := parents.get(id(child))) is not None and not isinstance(parent, ast.stmt):
+        if isinstance(parent, ast.Await) or (isinstance(parent, ast.Call) and _is_gather(parent)):
+            return
+        if isinstance(parent, ast.Call):  # handed to a function, such as `calls.append`
+            return
+        child = parent
+    match parent:
+        case ast.Return():
+            return  # a helper hands it to who awaits it; of a step, another rule tells
+        case ast.Assign(targets=[ast.Name(id=name)]) if _awaited_later(unit, name):
+            return
+        case ast.Assign(targets=[ast.Name()]) | ast.Expr():
+            first = ast.unparse(call.args[0]) if call.args else "..."
+            text = f"never awaits `ctx.{verb}({first}, ...)`: write `await ctx.{verb}(...)`"
+            yield finding(unit, call, "not-awaited", text)
+        case _:
+            return
+
+
+def _is_gather(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "gather"
+
+
+def _awaited_later(unit: Unit, name: str) -> bool:
+    """Whether a name is used at all but to be assigned; where it goes from there is not followed."""
+    code = code_of(unit.node)
+    return any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in code)
+
+
+def _await_of(unit: Unit, value: ast.expr, ctx: set[str], reach: Reach) -> Iterator[Finding]:
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=id_), attr=attr)) if id_ in ctx:
+            if attr in ENDS:
+                text = f"awaits `ctx.{attr}(...)`, which is a transition: write `return ctx.{attr}(...)`"
+                yield finding(unit, value, "await", text)
+            return
+        case ast.Call(func=func):
+            name = dotted(func, unit.names)
+            if name is None or impurity_of(name, called=True) is not None:
+                return  # unknown, or told by another rule
+            definition = find(name, unit.module, reach)
+            if definition is not None:
+                return  # the application's own: a helper that awaits ctx in turn, or a tool, told by another rule
+        case ast.Constant() | ast.List() | ast.Tuple() | ast.Dict() | ast.GeneratorExp() | ast.ListComp():
+            pass
+        case _:
+            return
+    text = f"awaits `{ast.unparse(value)[:60]}`: a step awaits calls of ctx only; do other work in a tool"
+    yield finding(unit, value, "await", text)
+
+
+def _returns(unit: Unit, ctx: set[str], reach: Reach) -> Iterator[Finding]:
+    assert isinstance(unit.node, FunctionNode)
+    own = [node for node in _own_statements(unit.node) if isinstance(node, ast.Return)]
+    ends = ENDS_OF[unit.role]
+    raises = any(isinstance(node, ast.Raise) for node in _own_statements(unit.node))
+    if not own and not raises:
+        yield finding(unit, unit.node, "return", f"returns nothing: return a transition, for example {ends}")
+    for node in own:
+        if (what := _no_transition(unit, node.value, ctx, reach)) is not None:
+            yield finding(unit, node, "return", f"returns {what}: return a transition, for example {ends}")
+
+
+def _own_statements(function: FunctionNode) -> Iterator[ast.AST]:
+    """The statements of a function, without those of functions within it."""
+    waiting: list[ast.AST] = list(function.body)
+    while waiting:
+        node = waiting.pop(0)
+        yield node
+        if not isinstance(node, FunctionNode | ast.Lambda | ast.ClassDef):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _no_transition(unit: Unit, value: ast.expr | None, ctx: set[str], reach: Reach) -> str | None:
+    """What a returned value is, where it is certainly no transition."""
+    match value:
+        case None | ast.Constant(value=None):
+            return "nothing"
+        case ast.Constant() | ast.JoinedStr() | ast.List() | ast.Dict() | ast.Set() | ast.Tuple():
+            return f"`{ast.unparse(value)[:60]}`"
+        case ast.ListComp() | ast.DictComp() | ast.Compare() | ast.BinOp() | ast.Lambda():
+            return f"`{ast.unparse(value)[:60]}`"
+        case ast.Await(value=ast.Call(func=ast.Attribute(value=ast.Name(id=id_), attr=attr))) if id_ in ctx:
+            return f"the result of `ctx.{attr}`" if attr in AWAITABLE else None
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=id_), attr=attr)) if id_ in ctx and attr in AWAITABLE:
+            return f"`ctx.{attr}(...)` without awaiting it"
+        case ast.Call(func=func) if isinstance(func, ast.Name | ast.Attribute):
+            definition = find(dotted(func, unit.names), unit.module, reach)
+            if definition is not None and isinstance(definition.node, ast.ClassDef):
+                return f"a `{definition.node.name}`"
+            return None
+        case ast.IfExp(body=body, orelse=orelse):
+            return _no_transition(unit, body, ctx, reach) or _no_transition(unit, orelse, ctx, reach)
+        case _:
+            return None

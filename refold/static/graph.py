@@ -1,0 +1,134 @@
+"""A skill as a Mermaid state diagram: where it may go, what it asks for on the way, and how it ends.
+
+Read from the source, so it shows what the code says literally; what a variable decides, it cannot show.
+"""
+
+from __future__ import annotations
+
+import re
+
+from refold.core.machine import StepMachine
+from refold.core.reducer import ReducerSkill
+from refold.core.skill import Skill
+from refold.static.loaded import loaded_module, source_of
+from refold.static.outcomes import Outcome, Reader, unit_of
+
+# Words with a meaning of their own in Mermaid's grammar.
+RESERVED = {
+    "accdescr", "acctitle", "as", "choice", "class", "classdef", "click", "default", "direction", "end", "fork", "hide",
+    "history", "href", "join", "note", "scale", "state", "statediagram", "style",
+}  # fmt: skip
+START = END = "[*]"
+ANY = "any state"
+
+
+class _Diagram:
+    """Nodes in the order they are first named, and edges; each once."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, list[str]] = {}
+        self.edges: dict[tuple[str, str, str], None] = {}
+
+    def node(self, name: str, *lines: str) -> None:
+        """A state or step, with lines of text below its name."""
+        self.nodes.setdefault(name, []).extend(lines)
+
+    def edge(self, source: str, target: str, label: str = "") -> None:
+        """A move. The ends are names of nodes, or START or END."""
+        self.edges[source, target, label] = None
+
+    def joined(self, source: str, target: str) -> bool:
+        """Whether there is such a move, whatever its label."""
+        return any((source, target) == edge[:2] for edge in self.edges)
+
+    def text(self) -> str:
+        """The whole as Mermaid."""
+        ends = [end for source, target, _ in self.edges for end in (source, target)]
+        for name in dict.fromkeys(ends):
+            if name != START:
+                self.node(name)
+        ids = {name: _id(name, number) for number, name in enumerate(self.nodes, 1)} | {START: START}
+        lines = ["stateDiagram-v2"]
+        for name, extra in self.nodes.items():
+            lines.append(f'    state "{_safe(name)}" as {ids[name]}')
+            lines.extend(f"    {ids[name]} : {_safe(line)}" for line in dict.fromkeys(extra))
+        for source, target, label in self.edges:
+            lines.append(f"    {ids[source]} --> {ids[target]}" + (f" : {_safe(label)}" if label else ""))
+        return "\n".join(lines) + "\n"
+
+
+def graph(skill: Skill) -> str:
+    """The skill as Mermaid's `stateDiagram-v2`. Nothing of it is run.
+
+    An edge reads `what came [in which case] / what is asked for`.
+    """
+    diagram = _Diagram()
+    match skill:
+        case StepMachine():
+            _steps(skill, diagram)
+        case ReducerSkill():
+            _reducer(skill, diagram)
+        case _:
+            for source, target in skill.edges():
+                diagram.edge(source, target)
+    return diagram.text()
+
+
+def _steps(machine: StepMachine, diagram: _Diagram) -> None:
+    reader = Reader(loaded_module)
+    diagram.edge(START, machine.start.name, "message")
+    for name, spec in machine.steps.items():
+        found = source_of(spec.run)
+        unit = None if found is None else unit_of(*found)
+        diagram.node(name, *([] if unit is None else reader.asked(unit)))
+        for outcome in [] if unit is None else reader.outcomes(unit):
+            if outcome.ending:
+                diagram.edge(name, END, _label(outcome, outcome.ending))
+            elif outcome.waits:
+                if (met := machine.resumes.get(name)) is not None:
+                    diagram.edge(name, met.name, _label(outcome))
+            elif outcome.target in machine.steps:
+                diagram.edge(name, outcome.target, _label(outcome))
+    for source, target in machine.edges():
+        if not diagram.joined(source, target):
+            diagram.edge(source, target)
+
+
+def _reducer(skill: ReducerSkill, diagram: _Diagram) -> None:
+    kinds = [getattr(kind, "__name__", str(kind)) for kind in skill.kinds]
+    for kind in kinds:
+        diagram.node(kind)
+    diagram.edge(START, type(skill.author.initial()).__name__)
+    found = source_of(skill.author.on_event)
+    if found is None:
+        return
+    ended: dict[str, str] = {}
+    for outcome in Reader(loaded_module, frozenset(kinds)).outcomes(unit_of(*found)):
+        for source in outcome.case.states or (ANY if len(kinds) > 1 else kinds[0],):
+            if outcome.ending and outcome.target:
+                diagram.edge(source, outcome.target, _label(outcome))
+                ended[outcome.target] = outcome.ending
+            elif outcome.ending:
+                diagram.edge(source, END, _label(outcome, outcome.ending))
+            elif outcome.target or outcome.asks:
+                diagram.edge(source, outcome.target or source, _label(outcome))
+    for state, ending in ended.items():
+        diagram.edge(state, END, ending)
+
+
+def _label(outcome: Outcome, ending: str = "") -> str:
+    """`llm critique [NeedsRevision] / llm research`."""
+    guard = f"[{outcome.case.guard}]" if outcome.case.guard else ""
+    before = " ".join(filter(None, (outcome.case.trigger, guard)))
+    after = ", ".join([*outcome.asks, *filter(None, [ending])])
+    return f"{before} / {after}" if before and after else before or after
+
+
+def _id(name: str, number: int) -> str:
+    plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) and name.lower() not in RESERVED
+    return name if plain else f"node_{number}"
+
+
+def _safe(text: str) -> str:
+    """Text that Mermaid takes as it stands: no quotes, colons, semicolons, or marks of its own."""
+    return re.sub(r"\s+", " ", re.sub(r"[^\w\s\[\]/,.()?!+-]", " ", text)).strip() or "-"

@@ -1,0 +1,152 @@
+"""A module as its source tells it: its functions and classes, and what its names stand for."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+Names = Mapping[str, str | None]
+"""What a name stands for, as a dotted path from an absolute module; None where that cannot be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A parsed module.
+
+    Attributes:
+        name: As it is imported; "" where unknown.
+        file: For findings.
+        tree: The whole.
+        lines: The source, by line.
+        names: What its top-level names stand for.
+        functions: Its top-level functions by name.
+        classes: Its top-level classes by name.
+    """
+
+    name: str
+    file: str
+    tree: ast.Module
+    lines: tuple[str, ...]
+    names: Names
+    functions: Mapping[str, FunctionNode] = field(default_factory=dict)
+    classes: Mapping[str, ast.ClassDef] = field(default_factory=dict)
+
+
+Reach = Callable[[str], Module | None]
+"""Finds the source of another module of the application by its dotted name; None where it is nobody's business."""
+
+
+def parse(source: str, file: str, name: str = "") -> Module:
+    """A module from its source.
+
+    Raises:
+        SyntaxError: It is no Python.
+    """
+    tree = ast.parse(source, file)
+    statements = list(_top_level(tree.body))
+    functions = {one.name: one for one in statements if isinstance(one, FunctionNode)}
+    classes = {one.name: one for one in statements if isinstance(one, ast.ClassDef)}
+    names: dict[str, str | None] = {own: f"{name}.{own}" for own in (*functions, *classes)}
+    for statement in statements:
+        names.update(_imported(statement, name))
+    for statement in statements:
+        _note_assignment(statement, names, calls=True)
+    return Module(name, file, tree, tuple(source.splitlines()), names, functions, classes)
+
+
+def methods(cls: ast.ClassDef) -> dict[str, FunctionNode]:
+    """The functions of a class's body."""
+    return {one.name: one for one in _top_level(cls.body) if isinstance(one, FunctionNode)}
+
+
+def local_names(function: FunctionNode | ast.Lambda, outer: Names) -> dict[str, str | None]:
+    """What names stand for inside a function: those outside it, but for what the function binds itself."""
+    names = dict(outer)
+    for argument in _arguments(function):
+        names[argument.arg] = None
+    for node in ast.walk(function):
+        names.update(_imported(node, ""))
+        match node:
+            case ast.Name(id=id, ctx=ast.Store()):
+                names[id] = None
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if node is not function:
+                names[node.name] = None
+            case ast.MatchAs(name=str(id)) | ast.MatchStar(name=str(id)):
+                names[id] = None
+            case _:
+                pass
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            _note_assignment(node, names, calls=False)
+    return names
+
+
+def dotted(node: ast.expr, names: Names) -> str | None:
+    """What an expression names, from an absolute module: `datetime.datetime.now`, `pathlib.Path().open`.
+
+    A call is shown as `()`. None where it cannot be told.
+    """
+    match node:
+        case ast.Name(id=id):
+            if id in names:
+                return names[id]
+            return f"builtins.{id}" if hasattr(builtins, id) else None
+        case ast.Attribute(value=value, attr=attr):
+            base = dotted(value, names)
+            return None if base is None else f"{base}.{attr}"
+        case ast.Call(func=func):
+            base = dotted(func, names)
+            return None if base is None else f"{base}()"
+        case _:
+            return None
+
+
+def _arguments(function: FunctionNode | ast.Lambda) -> list[ast.arg]:
+    of = function.args
+    return [*of.posonlyargs, *of.args, *of.kwonlyargs, *filter(None, (of.vararg, of.kwarg))]
+
+
+def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that run when the body runs, those under `if`, `try` and `with` too."""
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If | ast.Try | ast.With):
+            for part in ("body", "orelse", "finalbody"):
+                yield from _top_level(getattr(statement, part, []))
+            for handler in getattr(statement, "handlers", []):
+                yield from _top_level(handler.body)
+
+
+def _imported(node: ast.AST, module: str) -> dict[str, str | None]:
+    match node:
+        case ast.Import(names=aliases):
+            return {
+                one.asname or one.name.partition(".")[0]: one.name if one.asname else one.name.partition(".")[0]
+                for one in aliases
+            }
+        case ast.ImportFrom(module=source, names=aliases, level=level):
+            base = ".".join(module.split(".")[:-level]) if level else ""
+            prefix = ".".join(filter(None, (base, source)))
+            return {one.asname or one.name: f"{prefix}.{one.name}" for one in aliases}
+        case _:
+            return {}
+
+
+def _note_assignment(node: ast.stmt, names: dict[str, str | None], *, calls: bool) -> None:
+    """`now = datetime.now` makes `now` another name for it; `client = httpx.Client()` at module level too."""
+    match node:
+        case (
+            ast.Assign(targets=[ast.Name(id=id)], value=value)
+            | ast.AnnAssign(target=ast.Name(id=id), value=ast.expr() as value)
+        ):
+            if calls or isinstance(value, ast.Name | ast.Attribute) or _is_path(value, names):
+                names[id] = dotted(value, {**names, id: None})
+        case _:
+            pass
+
+
+def _is_path(value: ast.expr, names: Names) -> bool:
+    return isinstance(value, ast.Call) and (dotted(value, names) or "").startswith("pathlib.")

@@ -1,0 +1,301 @@
+"""Where a skill's code leads, read from its source: the transitions that its functions return, and in which case."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from refold.static.awaits import CALLS, ctx_names
+from refold.static.module import FunctionNode, Module, Reach, dotted
+from refold.static.units import Role, Unit, code_of, find
+
+CHAINED = {"artifact", "cmd", "message", "status"}
+ENDINGS = {"complete": "completed", "fail": "failed", "reject": "rejected"}
+TRIGGERS = {
+    "ActivityResult": "activity",
+    "CommandFailed": "failed",
+    "LlmResult": "llm",
+    "SkillResult": "skill",
+    "TimerFired": "timer",
+    "ToolResult": "tool",
+    "UserMessage": "message",
+    "WorkflowResult": "workflow",
+}
+_DEPTH = 8  # of helpers that call helpers
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """In which case code is reached, as far as `match` and `isinstance` say.
+
+    Attributes:
+        states: The states it may be in; empty is any.
+        trigger: The event, for people: `llm research`; empty is any.
+        guard: What else was matched, for people.
+    """
+
+    states: tuple[str, ...] = ()
+    trigger: str = ""
+    guard: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One transition that the code may return.
+
+    Attributes:
+        case: When.
+        target: The state or step it leads to; empty stays.
+        ending: How the task ends; empty goes on.
+        asks: What is asked for, for people: `llm research`.
+        waits: Whether the user is asked, and the next step meets the answer.
+    """
+
+    case: Case
+    target: str = ""
+    ending: str = ""
+    asks: tuple[str, ...] = ()
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads outcomes.
+
+    Attributes:
+        reach: Finds the source of other modules.
+        kinds: The names of the state's classes; none for steps.
+    """
+
+    reach: Reach
+    kinds: frozenset[str] = frozenset()
+
+    def outcomes(self, unit: Unit, case: Case | None = None, depth: int = 0) -> list[Outcome]:
+        """All transitions that a function may return, in the order they stand in."""
+        if not isinstance(unit.node, FunctionNode) or depth > _DEPTH:
+            return []
+        found = self._statements(unit.node.body, unit, case or Case(), depth)
+        return list(dict.fromkeys(found))
+
+    def asked(self, unit: Unit, depth: int = 0) -> list[str]:
+        """What a step and its helpers ask for by ctx, in order, each once."""
+        found: list[str] = []
+        if isinstance(unit.node, FunctionNode) and depth <= _DEPTH:
+            ctx = ctx_names(unit.node)
+            for node in code_of(unit.node):
+                match node:
+                    case ast.Call(func=ast.Attribute(value=ast.Name(id=id), attr=attr)) if id in ctx and attr in CALLS:
+                        found.append(_asking(attr, node))
+                    case ast.Await(value=ast.Call(func=func)):
+                        if (helper := self._helper(func, unit)) is not None:
+                            found.extend(self.asked(helper, depth + 1))
+                    case _:
+                        pass
+        return list(dict.fromkeys(found))
+
+    # --- statements
+
+    def _statements(self, body: Sequence[ast.stmt], unit: Unit, case: Case, depth: int) -> Iterator[Outcome]:
+        for statement in body:
+            match statement:
+                case ast.Return(value=ast.expr() as value):
+                    yield from self._value(value, unit, case, depth)
+                case ast.Match(cases=cases):
+                    for one in cases:
+                        yield from self._statements(one.body, unit, self._matched(one.pattern, case), depth)
+                case ast.If(test=test, body=then, orelse=otherwise):
+                    yield from self._statements(then, unit, self._tested(test, case), depth)
+                    yield from self._statements(otherwise, unit, case, depth)
+                case ast.Try(body=tried, handlers=handlers, orelse=otherwise, finalbody=final):
+                    for part in (tried, *(handler.body for handler in handlers), otherwise, final):
+                        yield from self._statements(part, unit, case, depth)
+                case ast.For(body=inner, orelse=after) | ast.While(body=inner, orelse=after):
+                    yield from self._statements([*inner, *after], unit, case, depth)
+                case ast.With(body=inner):
+                    yield from self._statements(inner, unit, case, depth)
+                case _:
+                    pass
+
+    def _matched(self, pattern: ast.pattern, case: Case) -> Case:
+        states: list[str] = []
+        triggers: list[str] = []
+        guards: list[str] = []
+        alternatives = pattern.patterns if isinstance(pattern, ast.MatchOr) else [pattern]
+        for node in ast.walk(pattern):
+            match node:
+                case ast.MatchClass(cls=cls) if (name := ast.unparse(cls).rpartition(".")[2]) in self.kinds:
+                    states.append(name)
+                case ast.MatchClass(cls=cls) if (name := ast.unparse(cls).rpartition(".")[2]) in TRIGGERS:
+                    triggers.append(f"{TRIGGERS[name]} {_pattern_id(node)}".strip())
+                case ast.MatchValue(value=ast.Constant(value=str(text))) if node in alternatives:
+                    guards.append(text)
+                case _:
+                    pass
+        return Case(
+            tuple(states) or case.states,
+            " or ".join(triggers) or case.trigger,
+            " or ".join(guards) or case.guard,
+        )
+
+    def _tested(self, test: ast.expr, case: Case) -> Case:
+        states: list[str] = []
+        triggers: list[str] = []
+        for node in ast.walk(test):
+            match node:
+                case ast.Call(func=ast.Name(id="isinstance"), args=[_, kinds]):
+                    names = [
+                        ast.unparse(one).rpartition(".")[2] for one in ast.walk(kinds) if isinstance(one, ast.Name)
+                    ]
+                    states.extend(name for name in names if name in self.kinds)
+                    triggers.extend(TRIGGERS[name] for name in names if name in TRIGGERS)
+                case _:
+                    pass
+        return replace(case, states=tuple(states) or case.states, trigger=" or ".join(triggers) or case.trigger)
+
+    # --- values
+
+    def _value(self, value: ast.expr, unit: Unit, case: Case, depth: int) -> Iterator[Outcome]:
+        match value:
+            case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in CHAINED:
+                asks = tuple(_command(value)) if attr == "cmd" else ()
+                for outcome in self._value(base, unit, case, depth):
+                    waits = outcome.waits or any(ask.startswith("ask ") for ask in asks)
+                    yield replace(outcome, asks=(*outcome.asks, *asks), waits=waits)
+            case ast.Call(func=ast.Attribute(value=base, attr=attr)) if self._is_source(base, unit):
+                yield from self._made(value, attr, unit, case)
+            case ast.Call(func=func):
+                if (helper := self._helper(func, unit)) is not None:
+                    yield from self.outcomes(helper, case, depth + 1)
+            case ast.Await(value=inner):
+                yield from self._value(inner, unit, case, depth)
+            case ast.IfExp(body=then, orelse=otherwise):
+                yield from self._value(then, unit, case, depth)
+                yield from self._value(otherwise, unit, case, depth)
+            case ast.Name(id=id):
+                for assigned in _assigned(unit, id):
+                    yield from self._value(assigned, unit, case, depth + 1) if depth < _DEPTH else ()
+            case _:
+                pass
+
+    def _is_source(self, base: ast.expr, unit: Unit) -> bool:
+        """Whether it is `Transition` or the context, whose methods make transitions."""
+        assert isinstance(unit.node, FunctionNode)
+        if isinstance(base, ast.Name) and base.id in ctx_names(unit.node):
+            return True
+        return (dotted(base, unit.names) or "").endswith(".Transition")
+
+    def _made(self, call: ast.Call, how: str, unit: Unit, case: Case) -> Iterator[Outcome]:
+        first = call.args[0] if call.args else None
+        match how:
+            case "to":
+                yield Outcome(case, target=self._state(first, unit, case))
+            case "goto":
+                yield Outcome(case, target=_text(first) or "")
+            case "await_input":
+                state = call.args[2] if len(call.args) > 2 else _keyword(call, "state")
+                ask = f"ask {_text(first) or ''}".strip()
+                yield Outcome(case, target=self._state(state, unit, case), asks=(ask,), waits=True)
+            case "complete" | "fail" | "reject":
+                given = call.args[1:2] if how != "complete" else call.args[:1]
+                state = given[0] if given else _keyword(call, "state")
+                yield Outcome(case, target=self._state(state, unit, case), ending=ENDINGS[how])
+            case _:
+                pass
+
+    def _state(self, value: ast.expr | None, unit: Unit, case: Case, depth: int = 0) -> str:
+        """The class of a state; empty where it stays, or cannot be told."""
+        match value:
+            case ast.Call(func=func) if (name := ast.unparse(func).rpartition(".")[2]) in self.kinds:
+                return name
+            case ast.Call(func=ast.Attribute(value=base, attr="model_copy")):
+                return self._state(base, unit, case, depth)
+            case ast.Name(id=id) if depth < _DEPTH:
+                for assigned in _assigned(unit, id):
+                    if name := self._state(assigned, unit, case, depth + 1):
+                        return name
+                annotation = _annotation(unit, id)
+                return annotation if annotation in self.kinds else ""
+            case ast.IfExp(body=then):
+                return self._state(then, unit, case, depth)
+            case _:
+                return ""
+
+    def _helper(self, func: ast.expr, unit: Unit) -> Unit | None:
+        match func:
+            case ast.Attribute(value=ast.Name(id=me), attr=attr) if me == unit.me and unit.cls is not None:
+                definition = find(f"{unit.module.name}.{unit.cls.name}.{attr}", unit.module, self.reach)
+            case _:
+                definition = find(dotted(func, unit.names), unit.module, self.reach)
+        if definition is None or isinstance(definition.node, ast.ClassDef) or definition.is_tool:
+            return None
+        return Unit(definition.module, definition.node, definition.node.name, Role.HELPER, definition.cls)
+
+
+def unit_of(module: Module, node: FunctionNode) -> Unit:
+    """A function of a module as a unit, with the class it stands in."""
+    cls = next((one for one in module.classes.values() if node in ast.walk(one)), None)
+    return Unit(module, node, node.name, Role.HELPER, cls)
+
+
+def _assigned(unit: Unit, name: str) -> list[ast.expr]:
+    found: list[ast.expr] = []
+    for node in code_of(unit.node):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=id)], value=value) if id == name:
+                found.append(value)
+            case ast.AnnAssign(target=ast.Name(id=id), value=ast.expr() as value) if id == name:
+                found.append(value)
+            case _:
+                pass
+    return found
+
+
+def _annotation(unit: Unit, name: str) -> str:
+    assert isinstance(unit.node, FunctionNode)
+    found = (one.annotation for one in unit.node.args.args if one.arg == name and one.annotation is not None)
+    return next((ast.unparse(one).rpartition(".")[2] for one in found), "")
+
+
+def _command(call: ast.Call) -> Iterator[str]:
+    """What `.cmd(Cmd.llm("research", ...))` asks for."""
+    match call.args:
+        case [ast.Call(func=ast.Attribute(value=base, attr=kind)) as made] if ast.unparse(base).endswith("Cmd"):
+            if kind not in ("message", "artifact"):
+                yield _asking("ask" if kind == "ask_user" else kind, made, command=True)
+        case _:
+            pass
+
+
+def _asking(kind: str, call: ast.Call, *, command: bool = False) -> str:
+    """`llm research`, `tool charge_card`, `ask guidance`: as people read it of a running task."""
+    position = 1 if command and kind in ("tool", "skill", "activity", "workflow") else 0
+    if not command and kind in ("skill", "activity", "workflow"):
+        position = 1
+    if not command and kind == "sleep":
+        return "sleep"
+    given = call.args[position] if len(call.args) > position else None
+    return f"{kind} {_text(given) or ''}".strip()
+
+
+def _text(node: ast.expr | None) -> str | None:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Name(id=id):
+            return id
+        case ast.Attribute(attr=attr):
+            return attr
+        case _:
+            return None
+
+
+def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((one.value for one in call.keywords if one.arg == name), None)
+
+
+def _pattern_id(pattern: ast.MatchClass) -> str:
+    for name, inner in zip(pattern.kwd_attrs, pattern.kwd_patterns, strict=True):
+        if name == "id" and isinstance(inner, ast.MatchValue):
+            return _text(inner.value) or ""
+    return ""

@@ -1,0 +1,102 @@
+"""The rules about what code of a skill uses: clock, random, I/O, threads, tools, and state outside the task."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from refold.static.finding import Finding
+from refold.static.impure import impurity_of
+from refold.static.module import Reach, dotted
+from refold.static.units import Role, Unit, code_of, find, is_skill_class
+
+ToolName = Callable[[str], str | None]
+"""A tool's name, from the dotted name of a function that is loaded; None where it is no tool."""
+
+SHARED = "which all tasks share and no journal holds: keep it in the state"
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A name that is used: the whole of it, `datetime.now` and not also `datetime`."""
+
+    node: ast.expr
+    called: bool
+    arguments: int
+
+
+def impure(unit: Unit, reach: Reach, tool_name: ToolName) -> Iterator[Finding]:
+    """What a piece of code uses that it may not."""
+    names = unit.names
+    for use in _uses(unit):
+        name = dotted(use.node, names)
+        method = use.node.attr if isinstance(use.node, ast.Attribute) else ""
+        tool = _tool(name, unit, reach, tool_name) if use.called else None
+        if tool is not None:
+            yield finding(unit, use.node, "tool", f"calls the tool {tool!r} itself: {_ask_for(unit, tool)}")
+        elif why := impurity_of(name, method, called=use.called, arguments=use.arguments):
+            verb = "calls" if use.called else "uses"
+            text = f"{verb} `{ast.unparse(use.node)}`, which {why.does}: {why.instead}"
+            yield finding(unit, use.node, why.rule, text)
+    yield from _shared_state(unit)
+
+
+def finding(unit: Unit, node: ast.AST, rule: str, message: str) -> Finding:
+    """A finding at a node of a piece of code."""
+    line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0) + 1
+    return Finding(file=unit.module.file, line=line, column=column, rule=rule, message=f"{unit.where} {message}")
+
+
+def _uses(unit: Unit) -> Iterator[_Use]:
+    inner: set[int] = set()
+    for node in code_of(unit.node):
+        match node:
+            case ast.Call(func=func):
+                inner.add(id(func))
+                yield _Use(func, True, len(node.args) + len(node.keywords))
+                _hide_chain(func, inner)
+            case ast.Attribute(ctx=ast.Load()) | ast.Name(ctx=ast.Load()) if id(node) not in inner:
+                yield _Use(node, False, 0)
+                _hide_chain(node, inner)
+            case _:
+                pass
+
+
+def _hide_chain(node: ast.expr, inner: set[int]) -> None:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+        inner.add(id(node))
+
+
+def _tool(name: str | None, unit: Unit, reach: Reach, tool_name: ToolName) -> str | None:
+    definition = find(name, unit.module, reach)
+    if definition is not None:
+        return definition.node.name if definition.is_tool else None
+    return None if name is None else tool_name(name)
+
+
+def _ask_for(unit: Unit, tool: str) -> str:
+    if unit.role is Role.REDUCER or not isinstance(unit.node, ast.AsyncFunctionDef):
+        return f"ask for it with `.cmd(Cmd.tool({tool!r}, {tool!r}, ...))`"
+    return f"ask for it with `await ctx.tool({tool!r}, ...)`"
+
+
+def _shared_state(unit: Unit) -> Iterator[Finding]:
+    for node in code_of(unit.node):
+        match node:
+            case ast.Global(names=names):
+                text = (
+                    f"writes the global {names[0]!r}, which all tasks share and no journal holds: keep it in the state"
+                )
+                yield finding(unit, node, "shared", text)
+            case ast.Attribute(value=ast.Name(id=me), attr=attr, ctx=ast.Store() | ast.Del()) if _is_skills(unit, me):
+                text = f"writes `{me}.{attr}`, {SHARED}"
+                yield finding(unit, node, "shared", text)
+            case _:
+                pass
+
+
+def _is_skills(unit: Unit, name: str) -> bool:
+    """Whether a name is the `self` of a skill, and not of a value that a skill makes."""
+    return unit.cls is not None and name == unit.me and is_skill_class(unit.cls, unit.module)

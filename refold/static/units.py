@@ -1,0 +1,241 @@
+"""Which functions of a module run as part of a skill: reducers, steps, and the helpers they use."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from refold.static.module import FunctionNode, Module, Names, Reach, dotted, local_names, methods
+
+STEP_DECORATORS = ("refold.step", "refold.core.step", "refold.core.steps.step")
+STEP_ROWS = ("refold.Step", "refold.core.Step", "refold.core.steps.Step")
+TOOL_DECORATORS = ("refold.tool", "refold.core.tool", "refold.core.tool.tool")
+# Methods of a value that run without being called by name.
+SILENT_METHODS = {"__init__", "__post_init__", "__eq__", "__lt__", "__str__", "__repr__", "model_post_init"}
+SILENT_DECORATORS = ("validator", "serializer", "computed_field", "property")
+
+
+class Role(StrEnum):
+    """What a function is to its skill."""
+
+    REDUCER = "reducer"
+    STEP = "step"
+    HELPER = "helper"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A piece of code that runs as part of a skill.
+
+    Attributes:
+        module: Where it stands.
+        node: The function; for a class that is used as data, the class, for its defaults.
+        where: Its name for people: `ResearchLoop.on_event`.
+        role: What it is to its skill.
+        cls: The class it is a method of.
+    """
+
+    module: Module
+    node: FunctionNode | ast.Lambda | ast.ClassDef
+    where: str
+    role: Role
+    cls: ast.ClassDef | None = None
+
+    @property
+    def names(self) -> Names:
+        """What names stand for in it."""
+        if isinstance(self.node, ast.ClassDef):
+            return self.module.names
+        return local_names(self.node, self.module.names)
+
+    @property
+    def me(self) -> str | None:
+        """What it calls `self` or `cls`; None for a plain function."""
+        if self.cls is None or not isinstance(self.node, FunctionNode) or not self.node.args.args:
+            return None
+        static = any(ast.unparse(one) == "staticmethod" for one in self.node.decorator_list)
+        return None if static else self.node.args.args[0].arg
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Where a dotted name leads to in the application's source."""
+
+    module: Module
+    node: FunctionNode | ast.ClassDef
+    cls: ast.ClassDef | None = None
+
+    @property
+    def is_tool(self) -> bool:
+        """Whether it is a function declared with `@tool(...)`."""
+        return isinstance(self.node, FunctionNode) and _decorated(self.node, TOOL_DECORATORS, self.module.names)
+
+
+def skills_in(module: Module) -> list[Unit]:
+    """The reducers and steps that a module defines, in the order they stand in."""
+    found: list[Unit] = []
+    for cls in module.classes.values():
+        own = all_methods(cls, module)
+        if "on_event" in own:
+            for name in ("on_event", "initial"):
+                if name in own:
+                    role = Role.REDUCER if name == "on_event" else Role.HELPER
+                    found.append(Unit(module, own[name], f"{cls.name}.{name}", role, cls))
+        for name, method in own.items():
+            if _decorated(method, STEP_DECORATORS, module.names):
+                found.append(Unit(module, method, f"{cls.name}.{name}", Role.STEP, cls))
+    return found + list(_table_steps(module))
+
+
+def units(module: Module, reach: Reach) -> list[Unit]:
+    """All code that runs as part of the module's skills, each piece once, as far as names lead to it."""
+    waiting = skills_in(module)
+    found: dict[int, Unit] = {}
+    values: dict[int, Definition] = {}
+    called: set[str] = set()
+    while waiting:
+        unit = waiting.pop(0)
+        if id(unit.node) in found:
+            continue
+        found[id(unit.node)] = unit
+        called |= {one.attr for one in code_of(unit.node) if isinstance(one, ast.Attribute)}
+        for definition in _used(unit, reach):
+            if isinstance(definition.node, ast.ClassDef):
+                values[id(definition.node)] = definition
+            elif not definition.is_tool:
+                waiting.append(_helper(definition))
+        for definition in values.values():
+            waiting.extend(_value_code(definition, called))
+    return list(found.values())
+
+
+def all_methods(cls: ast.ClassDef, module: Module) -> dict[str, FunctionNode]:
+    """A class's methods, with those of its bases in the same module."""
+    found: dict[str, FunctionNode] = {}
+    for base in reversed(cls.bases):
+        if isinstance(base, ast.Name) and base.id in module.classes and base.id != cls.name:
+            found.update(all_methods(module.classes[base.id], module))
+    return found | methods(cls)
+
+
+def is_skill_class(cls: ast.ClassDef, module: Module) -> bool:
+    """Whether a class is a skill, and not a value that skills use."""
+    own = all_methods(cls, module)
+    return "on_event" in own or any(_decorated(one, STEP_DECORATORS, module.names) for one in own.values())
+
+
+def find(name: str | None, module: Module, reach: Reach) -> Definition | None:
+    """The function, class or method that a dotted name leads to, where it is the application's own."""
+    if name is None or "()" in name:
+        return None
+    parts = name.split(".")
+    for end in range(len(parts) - 1, -1, -1):
+        prefix = ".".join(parts[:end])
+        home = module if prefix == module.name else (reach(prefix) if prefix else None)
+        if home is not None:
+            return _within(home, parts[end:], reach)
+    return None
+
+
+def code_of(node: ast.AST) -> Iterator[ast.AST]:
+    """Every node of a function's code: no annotations, no decorators. Of a class: its defaults alone."""
+    match node:
+        case ast.ClassDef():
+            for statement in node.body:
+                if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+                    yield from _code(statement.value)
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            for root in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):
+                yield from _code(root)
+        case _:
+            yield from _code(node)
+
+
+def _code(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    match node:
+        case ast.AnnAssign(target=target, value=value):
+            yield from _code(target)
+            if value is not None:
+                yield from _code(value)
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            yield from code_of(node)
+        case ast.arg():
+            pass
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from _code(child)
+
+
+def _within(module: Module, path: list[str], reach: Reach) -> Definition | None:
+    match path:
+        case [name] if name in module.functions:
+            return Definition(module, module.functions[name])
+        case [name] if name in module.classes:
+            return Definition(module, module.classes[name])
+        case [name, method] if name in module.classes:
+            own = all_methods(module.classes[name], module)
+            return Definition(module, own[method], module.classes[name]) if method in own else None
+        case [name, *rest] if (other := module.names.get(name)) and not other.startswith(f"{module.name}."):
+            return find(".".join([other, *rest]), module, reach)  # a name that the module itself imports
+        case _:
+            return None
+
+
+def _used(unit: Unit, reach: Reach) -> Iterator[Definition]:
+    names = unit.names
+    for node in code_of(unit.node):
+        match node:
+            case ast.Attribute(value=ast.Name(id=me), attr=attr) if me == unit.me and unit.cls is not None:
+                own = all_methods(unit.cls, unit.module)
+                if attr in own:
+                    yield Definition(unit.module, own[attr], unit.cls)
+            case ast.Name(ctx=ast.Load()) | ast.Attribute(ctx=ast.Load()):
+                definition = find(dotted(node, names), unit.module, reach)
+                if definition is not None:
+                    yield definition
+            case _:
+                pass
+
+
+def _helper(definition: Definition) -> Unit:
+    name = definition.node.name
+    where = name if definition.cls is None else f"{definition.cls.name}.{name}"
+    step = definition.cls is not None and _decorated(definition.node, STEP_DECORATORS, definition.module.names)
+    return Unit(definition.module, definition.node, where, Role.STEP if step else Role.HELPER, definition.cls)
+
+
+def _value_code(definition: Definition, called: set[str]) -> Iterator[Unit]:
+    """What of a class runs when its values are made and used."""
+    cls = definition.node
+    assert isinstance(cls, ast.ClassDef)
+    own = methods(cls)
+    if is_skill_class(cls, definition.module):
+        return  # another skill, named to be called as one
+    yield Unit(definition.module, cls, cls.name, Role.HELPER)
+    for name, method in own.items():
+        marks = [ast.unparse(one) for one in method.decorator_list]
+        silent = name in SILENT_METHODS or any(word in mark for mark in marks for word in SILENT_DECORATORS)
+        if silent or name in called:
+            yield Unit(definition.module, method, f"{cls.name}.{name}", Role.HELPER, cls)
+
+
+def _table_steps(module: Module) -> Iterator[Unit]:
+    for call in ast.walk(module.tree):
+        if not isinstance(call, ast.Call) or dotted(call.func, module.names) not in STEP_ROWS:
+            continue
+        given = [*call.args[1:2], *(one.value for one in call.keywords if one.arg == "function")]
+        match given:
+            case [ast.Name(id=id)] if id in module.functions:
+                yield Unit(module, module.functions[id], id, Role.STEP)
+            case [ast.Lambda() as function]:
+                yield Unit(module, function, "a lambda", Role.STEP)
+            case _:
+                pass
+
+
+def _decorated(node: ast.AST, decorators: tuple[str, ...], names: Names) -> bool:
+    marks = getattr(node, "decorator_list", [])
+    return any(dotted(mark.func if isinstance(mark, ast.Call) else mark, names) in decorators for mark in marks)

@@ -1,0 +1,364 @@
+"""What `refold check` finds in a module's source, and what it leaves alone."""
+
+import sys
+from pathlib import Path
+from textwrap import dedent, indent
+
+import pytest
+
+from refold.static import check, check_source, find_sources
+from refold.static.check import RULES
+
+HEAD = """
+import asyncio, httpx, logging, os, random, secrets, sys, threading, time, uuid
+from datetime import date, datetime as dt
+from pathlib import Path
+from random import choice
+from pydantic import BaseModel, Field
+from refold import Cmd, Content, Ctx, Step, Transition, flow_skill, step, table, tool
+
+log = logging.getLogger(__name__)
+client = httpx.Client()
+
+@tool(effect="idempotent")
+def charge(amount: int) -> str:
+    return httpx.post("https://pay.example").text
+"""
+
+
+def rules(source: str) -> list[str]:
+    return [one.rule for one in check_source(HEAD + dedent(source))]
+
+
+def in_reducer(body: str) -> list[str]:
+    """The rules broken by a reducer with this body."""
+    method = (
+        f"def on_event(self, state, event, ctx):\n{indent(dedent(body), '    ')}\n    return Transition.ignore(state)\n"
+    )
+    return rules(f"class Skill:\n{indent(method, '    ')}")
+
+
+def in_step(body: str, end: str = "return ctx.complete()") -> list[str]:
+    """The rules broken by a step with this body."""
+    method = f"@step(start=True)\nasync def begin(self, ctx: Ctx):\n{indent(dedent(body), '    ')}\n    {end}\n"
+    return rules(f"class Skill:\n{indent(method, '    ')}")
+
+
+@pytest.mark.parametrize(
+    ("code", "rule"),
+    [
+        ("now = dt.now()", "clock"),
+        ("now = dt.utcnow()", "clock"),
+        ("day = date.today()", "clock"),
+        ("now = time.time()", "clock"),
+        ("time.sleep(1)", "clock"),
+        ("from time import monotonic as m; m()", "clock"),
+        ("later = dt.now; later()", "clock"),
+        ("x = random.random()", "random"),
+        ("x = choice([1, 2])", "random"),
+        ("x = uuid.uuid4().hex", "random"),
+        ("x = secrets.token_hex()", "random"),
+        ("x = os.urandom(4)", "random"),
+        ("x = hash('a')", "random"),
+        ("x = random.Random()", "random"),
+        ("x = sorted([2, 1], key=lambda _: random.random())", "random"),
+        ("x = open('f')", "io"),
+        ("x = input()", "io"),
+        ("print('here')", "io"),
+        ("log.info('here')", "io"),
+        ("x = os.environ['HOME']", "io"),
+        ("x = os.environ.get('HOME')", "io"),
+        ("x = os.getenv('HOME')", "io"),
+        ("x = os.listdir('.')", "io"),
+        ("x = Path('f').read_text()", "io"),
+        ("p = Path('f'); p.exists()", "io"),
+        ("x = state.path.read_bytes()", "io"),
+        ("x = httpx.get('https://a.example')", "io"),
+        ("x = client.get('https://a.example')", "io"),
+        ("import subprocess; subprocess.run(['ls'])", "io"),
+        ("from urllib.request import urlopen; urlopen('x')", "io"),
+        ("asyncio.create_task(x())", "concurrency"),
+        ("threading.Thread(target=print).start()", "concurrency"),
+        ("x = charge(1)", "tool"),
+        ("global log; log = None", "shared"),
+        ("self.cache = 1", "shared"),
+    ],
+)
+def test_impure_code_is_found_in_reducers_and_steps(code: str, rule: str) -> None:
+    """
+    Whatever differs from one fold to the next, or reaches outside, is a finding.
+    """
+    assert rule in in_reducer(code)
+    assert rule in in_step(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "now = ctx.now",
+        "x = uuid.uuid5(uuid.NAMESPACE_URL, ctx.task_id)",
+        "x = random.Random(ctx.task_id).random()",
+        "x = os.path.join('a', 'b')",
+        "x = Path('a') / 'b'",
+        "x = dt.fromisoformat('2026-01-01')",
+        "x = dt(2026, 1, 1)",
+        "x = httpx.URL('https://a.example')",
+        "def now(): return 1\nx = now()",
+        "time = event.at; time.time()",
+        "x = [id for id in state.ids]",
+        "open = state.open; open()",
+        "x = isinstance(event, httpx.HTTPError)",
+        "x = Cmd.tool('charge', charge, amount=1)",
+        "time.sleep(1)  # refold: ignore[clock]",
+        "time.sleep(1)  # refold: ignore",
+    ],
+)
+def test_pure_code_is_left_alone(code: str) -> None:
+    """
+    What gives the same each time is no finding, whatever it is called.
+    """
+    assert in_reducer(code) == []
+
+
+def test_a_mark_for_another_rule_ignores_nothing() -> None:
+    """
+    `# refold: ignore[io]` is about io alone.
+    """
+    assert in_reducer("time.sleep(1)  # refold: ignore[io]") == ["clock"]
+
+
+def test_code_outside_skills_is_nobodys_business() -> None:
+    """
+    The top level, tools and functions that no skill uses may do what they like.
+    """
+    assert rules("started = time.time()\ndef unused():\n    print(time.time())\n") == []
+
+
+@pytest.mark.parametrize(
+    "helper",
+    [
+        "def helper():\n    return deeper()\ndef deeper():\n    return time.time()\n",
+        "helper = lambda: 0\nclass Base:\n    def on(self): return time.time()\n    def me(self): return self.on()\n",
+        "class Value(BaseModel):\n    at: float = Field(default_factory=time.time)\ndef helper():\n    return Value()\n",
+        "class Value(BaseModel):\n    def age(self): return time.time()\ndef helper():\n    return Value().age()\n",
+    ],
+    ids=["a function's function", "a base class", "a default", "a method of a value"],
+)
+def test_helpers_are_followed(helper: str) -> None:
+    """
+    The clock is found wherever the skill reaches it in its module.
+    """
+    base = "(Base)" if "class Base:" in helper else ""
+    call = "self.me()" if base else "helper()"
+    skill = f"class Skill{base}:\n    def on_event(self, state, event, ctx):\n        {call}\n        return Transition.to(1)\n"
+
+    assert rules(helper + skill) == ["clock"]
+
+
+def test_table_functions_are_steps() -> None:
+    """
+    A function named in a `Step(...)` is held to what steps are held to.
+    """
+    assert rules(
+        "def begin(ctx):\n    time.time()\n    return 'x'\nT = table('t', Step('begin', begin).start())\n"
+    ) == [
+        "clock",
+        "return",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("ctx.llm('a')", ["not-awaited"]),
+        ("answer = ctx.llm('a')", ["not-awaited"]),
+        ("ctx.gather(ctx.llm('a'))", ["not-awaited"]),
+        ("answer = await ctx.llm('a')", []),
+        ("one = ctx.llm('a'); both = await ctx.gather(one, ctx.llm('b'))", []),
+        ("calls = [ctx.llm(str(n)) for n in range(3)]; await ctx.gather(*calls)", []),
+        ("answer = await self.more(ctx)", []),
+        ("await httpx.AsyncClient().get('x')", ["io"]),
+        ("await asyncio.sleep(1)", ["clock"]),
+        ("await charge(1)", ["tool"]),
+        ("from other import fetch\nawait fetch()", ["await"]),
+        ("await ctx.goto('x')", ["await"]),
+        ("async with state.lock: pass", ["await"]),
+    ],
+)
+def test_calls_of_ctx_are_awaited_and_nothing_else_is(code: str, found: list[str]) -> None:
+    """
+    A step awaits what it asks for, and asks for all that it awaits.
+    """
+    assert in_step(code) == found
+
+
+@pytest.mark.parametrize(
+    ("end", "found"),
+    [
+        ("return ctx.complete()", []),
+        ("return Transition.goto('x')", []),
+        ("return self.helper(ctx)", []),
+        ("raise ValueError", []),
+        ("return", ["return"]),
+        ("return None", ["return"]),
+        ("return 'done'", ["return"]),
+        ("return f'{ctx.now}'", ["return"]),
+        ("return await ctx.llm('a')", ["return"]),
+        ("return ctx.llm('a')", ["return"]),
+        ("return ctx.goto('x') if ctx.now else 'done'", ["return"]),
+        ("pass", ["return"]),
+    ],
+)
+def test_a_step_returns_a_transition(end: str, found: list[str]) -> None:
+    """
+    What is certainly no transition is a finding; what cannot be told is not.
+    """
+    assert in_step("pass", end) == found
+
+
+def test_a_reducer_that_returns_a_state_is_told_so() -> None:
+    """
+    The likeliest slip of a reducer is to return the state instead of a transition to it.
+    """
+    source = (
+        "class Done(BaseModel): pass\nclass Skill:\n    def on_event(self, state, event, ctx):\n        return Done()\n"
+    )
+    (found,) = check_source(HEAD + source)
+
+    assert found.rule == "return"
+    assert "returns a `Done`" in found.message
+
+
+def test_a_reducer_cannot_use_calls_of_ctx() -> None:
+    """
+    `ctx.llm` in a reducer leads nowhere; the finding says what to write.
+    """
+    assert in_reducer("ctx.llm('a')") == ["not-awaited"]
+
+
+def test_a_finding_says_where_what_and_what_instead() -> None:
+    """
+    File, line and column lead to the call; the message names the function and the remedy.
+    """
+    source = "from time import time\nclass Skill:\n    def on_event(self, state, event, ctx):\n        return time()\n"
+    (found,) = check_source(source, "skills.py")
+
+    assert (found.file, found.line, found.column, found.rule) == ("skills.py", 4, 16, "clock")
+    assert found.message.startswith("Skill.on_event calls `time`, which reads the clock: use `ctx.now`")
+
+
+def test_no_python_is_one_finding() -> None:
+    """
+    A file that does not parse is said to, at its line.
+    """
+    (found,) = check_source("x = 1\ndef (:\n")
+
+    assert (found.line, found.rule) == (2, "syntax")
+
+
+MODULE = """
+from pydantic import BaseModel
+from refold import Content, Ctx, Transition, flow_skill, step
+import {name}_tools as tools
+
+@flow_skill()
+class Twice:
+    @step(start=True)
+    async def one(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.goto("nowhere")
+    @step(start=True)
+    async def two(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete()
+
+@flow_skill()
+class Nothing:
+    pass
+
+@flow_skill()
+class Fine:
+    @step(start=True)
+    async def one(self, ctx: Ctx, content: Content) -> Transition:
+        tools.charge(1)
+        tools.stamp()
+        return ctx.complete()
+
+USES = Twice, Nothing
+"""
+TOOLS = """
+import time
+from refold import tool
+
+@tool(effect="idempotent")
+def charge(amount: int) -> int:
+    return amount
+
+def stamp():
+    return time.time()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "unchecked_skills.py").write_text(MODULE.format(name="unchecked"))
+    (tmp_path / "unchecked_tools.py").write_text(TOOLS)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ("unchecked_skills", "unchecked_tools"):
+        sys.modules.pop(name, None)
+
+
+def test_all_definition_errors_of_a_module_are_found(folder: Path) -> None:
+    """
+    The first bad skill stops the import, and hides none of the others.
+    """
+    found = check(find_sources("unchecked_skills", [folder]))
+
+    assert [(one.line, one.rule) for one in found if one.rule == "definition"] == [
+        (7, "definition"),
+        (7, "definition"),
+        (16, "definition"),
+    ]
+
+
+def test_tools_and_helpers_of_other_modules_are_known(folder: Path) -> None:
+    """
+    A tool called through its module is found, and so is the clock in a helper of another module, in its own file.
+    """
+    found = check(find_sources("unchecked_skills", [folder]))
+
+    assert [(Path(one.file).name, one.line, one.rule) for one in found if one.rule != "definition"] == [
+        ("unchecked_skills.py", 23, "tool"),
+        ("unchecked_tools.py", 10, "clock"),
+    ]
+
+
+def test_a_module_that_cannot_be_imported_is_a_finding(tmp_path: Path) -> None:
+    """
+    Its error is said with file and line; nothing is raised.
+    """
+    file = tmp_path / "unimportable.py"
+    file.write_text("x = 1\nimport a_module_that_is_not_there\n")
+    (found,) = check(find_sources(str(file), [tmp_path]))
+
+    assert (found.line, found.rule) == (2, "import")
+    assert "a_module_that_is_not_there" in found.message
+
+
+def test_the_shipped_skills_are_pure() -> None:
+    """
+    The application beside the library has no finding.
+    """
+    root = Path(__file__).parents[2]
+
+    assert check(find_sources("workflows", [root])) == []
+
+
+def test_rules_are_listed() -> None:
+    """
+    The list of rules is complete.
+    """
+    seen = {*in_reducer("time.time(); random.random(); open('x'); asyncio.run(1)\ncharge(1)\nself.x = 1\nctx.llm('a')")}
+    seen |= {*in_step("await ctx.goto('x')", "return 1")}
+
+    assert seen <= set(RULES)
