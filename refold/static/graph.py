@@ -5,7 +5,9 @@ Read from the source, so it shows what the code says literally; what a variable 
 
 from __future__ import annotations
 
+import inspect
 import re
+from typing import Any, get_args, get_type_hints
 
 from refold.core.machine import StepMachine
 from refold.core.reducer import ReducerSkill
@@ -95,7 +97,7 @@ def _steps(machine: StepMachine, diagram: _Diagram) -> None:
 
 
 def _reducer(skill: ReducerSkill, diagram: _Diagram) -> None:
-    kinds = [getattr(kind, "__name__", str(kind)) for kind in skill.kinds]
+    kinds = [getattr(kind, "__name__", str(kind)) for kind in _kinds(skill)]
     for kind in kinds:
         diagram.node(kind)
     diagram.edge(START, type(skill.author.initial()).__name__)
@@ -114,6 +116,13 @@ def _reducer(skill: ReducerSkill, diagram: _Diagram) -> None:
                 diagram.edge(source, outcome.target or source, _label(outcome))
     for state, ending in ended.items():
         diagram.edge(state, END, ending)
+
+
+def _kinds(skill: ReducerSkill) -> tuple[Any, ...]:
+    """The types that the state may have."""
+    on_event = type(skill.author).on_event
+    annotation = get_type_hints(on_event)[list(inspect.signature(on_event).parameters)[1]]
+    return get_args(annotation) or (annotation,)
 
 
 def _label(outcome: Outcome, ending: str = "") -> str:

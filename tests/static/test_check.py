@@ -1,6 +1,7 @@
 """What `refold check` finds in a module's source, and what it leaves alone."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent, indent
 
@@ -32,9 +33,8 @@ def rules(source: str) -> list[str]:
 
 def in_reducer(body: str) -> list[str]:
     """The rules broken by a reducer with this body."""
-    method = (
-        f"def on_event(self, state, event, ctx):\n{indent(dedent(body), '    ')}\n    return Transition.ignore(state)\n"
-    )
+    head, end = "def on_event(self, state, event, ctx):", "    return Transition.ignore(state)"
+    method = f"{head}\n{indent(dedent(body), '    ')}\n{end}\n"
     return rules(f"class Skill:\n{indent(method, '    ')}")
 
 
@@ -139,7 +139,7 @@ def test_code_outside_skills_is_nobodys_business() -> None:
     [
         "def helper():\n    return deeper()\ndef deeper():\n    return time.time()\n",
         "helper = lambda: 0\nclass Base:\n    def on(self): return time.time()\n    def me(self): return self.on()\n",
-        "class Value(BaseModel):\n    at: float = Field(default_factory=time.time)\ndef helper():\n    return Value()\n",
+        "class Value(BaseModel):\n    at: int = Field(default_factory=time.time)\ndef helper():\n    return Value()\n",
         "class Value(BaseModel):\n    def age(self): return time.time()\ndef helper():\n    return Value().age()\n",
     ],
     ids=["a function's function", "a base class", "a default", "a method of a value"],
@@ -150,7 +150,8 @@ def test_helpers_are_followed(helper: str) -> None:
     """
     base = "(Base)" if "class Base:" in helper else ""
     call = "self.me()" if base else "helper()"
-    skill = f"class Skill{base}:\n    def on_event(self, state, event, ctx):\n        {call}\n        return Transition.to(1)\n"
+    body = f"        {call}\n        return Transition.to(1)\n"
+    skill = f"class Skill{base}:\n    def on_event(self, state, event, ctx):\n{body}"
 
     assert rules(helper + skill) == ["clock"]
 
@@ -298,7 +299,7 @@ def stamp():
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "unchecked_skills.py").write_text(MODULE.format(name="unchecked"))
     (tmp_path / "unchecked_tools.py").write_text(TOOLS)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

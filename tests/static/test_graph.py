@@ -20,7 +20,7 @@ LINE = re.compile(r"^    (\w+) : ([^:;\"{}]+)$")
 
 
 def read(text: str) -> tuple[dict[str, str], set[tuple[str, str, str]]]:
-    """Nodes by id, and edges by name; fails on a line that is neither, so that the Mermaid is held to a plain subset."""
+    """Nodes by id, and edges by name. Fails on any other line, so that the Mermaid is held to a plain subset."""
     head, *lines = text.splitlines()
     assert head == "stateDiagram-v2"
     nodes: dict[str, str] = {"[*]": "[*]"}
@@ -32,7 +32,8 @@ def read(text: str) -> tuple[dict[str, str], set[tuple[str, str, str]]]:
         elif found := EDGE.match(line):
             edges.add((nodes[found[1]], nodes[found[2]], found[3] or ""))
         else:
-            assert (found := LINE.match(line)), line
+            found = LINE.match(line)
+            assert found is not None, line
             assert found[1] in nodes
     return nodes, edges
 
@@ -166,6 +167,8 @@ class Nested:
                 if isinstance(state, Busy):
                     return self.again(state)
                 return Transition.fail("too soon")
+            case _:
+                pass
         return Transition.ignore()
 
     def again(self, state: Busy) -> Transition:
