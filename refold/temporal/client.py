@@ -146,11 +146,11 @@ class TemporalEngine:
         except RPCError as error:
             raise search.server_refused(error, f"start task {task_id!r}") from None
         view = await self._status(handle)
-        if isinstance(view, TaskView):
+        if isinstance(view, TaskView) and view.lifecycle is not TaskState.PLANNED:
             return view
         description = await self._describe(task_id)
         if description.status is WorkflowExecutionStatus.RUNNING:
-            return _unanswered(description, view, submitted=True)
+            return _unanswered(description, str(view), submitted=True)
         return await self._view_of_closed(description, new=True)
 
     async def send(

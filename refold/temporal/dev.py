@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
@@ -101,6 +102,7 @@ async def dev_server(
     time_skipping: bool = False,
     log: Path | None = None,
     search_attributes: Mapping[str, str] = KINDS,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[DevServer]:
     """Run a server for the length of the block; it answers from the first line on.
 
@@ -113,6 +115,7 @@ async def dev_server(
         time_skipping: Let tests move a workflow's clock (`temporalio.testing.TimeSkipper`).
         log: Where its output is appended; None drops it.
         search_attributes: Name to type, registered before it answers.
+        settings: More of the server's dynamic configuration: key to JSON value.
 
     Raises:
         DevServerError: No binary, a port that is taken, a folder for `db` that is missing, or a server that ended or
@@ -127,7 +130,9 @@ async def dev_server(
     with _output(log) as output:
         for attempt in range(1, ATTEMPTS + 1):
             grpc, web = _ports(port, ui_port)
-            server_args = _arguments(grpc, web if ui else None, db, namespace, time_skipping, search_attributes)
+            server_args = _arguments(
+                grpc, web if ui else None, db, namespace, time_skipping, search_attributes, settings
+            )
             process = _spawn(binary, server_args, output)
             try:
                 try:
@@ -154,6 +159,7 @@ def _arguments(
     namespace: str,
     time_skipping: bool,
     search_attributes: Mapping[str, str],
+    settings: Mapping[str, str],
 ) -> list[str]:
     arguments = ["server", "start-dev", "--ip", HOST, "--port", str(port), "--namespace", namespace]
     arguments += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port), "--ui-disable-news-fetch"]
@@ -161,6 +167,8 @@ def _arguments(
     arguments += ["--dynamic-config-value", DISPATCH_RATE]
     if time_skipping:
         arguments += ["--dynamic-config-value", TIME_SKIPPING]
+    for key, value in settings.items():
+        arguments += ["--dynamic-config-value", f"{key}={value}"]
     if db is not None:
         arguments += ["--db-filename", str(db)]
         for pragma in SQLITE_PRAGMAS:

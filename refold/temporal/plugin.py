@@ -9,17 +9,25 @@ replayer = Replayer(workflows=[], plugins=[plugin])
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import UnsandboxedWorkflowRunner, WorkerConfig, WorkflowRunner
+from temporalio.worker import (
+    Replayer,
+    UnsandboxedWorkflowRunner,
+    WorkerConfig,
+    WorkflowReplayResult,
+    WorkflowRunner,
+)
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
 from refold.core.skill import skill_id
+from refold.core.tool import tool_spec
 from refold.effects.activities import Effects
 from refold.temporal import profile
 from refold.temporal.payloads import data_converter
@@ -86,7 +94,7 @@ class RefoldPlugin(SimplePlugin):
             data_converter=self._converter,
             workflows=classes,
             activities=self._effects.activities if self._effects else [],
-            workflow_runner=sandbox(tools) if sandboxed else UnsandboxedWorkflowRunner(),
+            workflow_runner=sandbox(classes, tools) if sandboxed else UnsandboxedWorkflowRunner(),
             workflow_failure_exception_types=[SkillError, InputRejected, PayloadTooLarge],
             run_context=self._at_work,
         )
@@ -104,6 +112,20 @@ class RefoldPlugin(SimplePlugin):
         return config
 
     @asynccontextmanager
+    async def run_replayer(
+        self,
+        replayer: Replayer,
+        histories: AsyncIterator[WorkflowHistory],
+        next: Callable[
+            [Replayer, AsyncIterator[WorkflowHistory]],
+            AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
+        ],
+    ) -> AsyncIterator[AsyncIterator[WorkflowReplayResult]]:
+        """See the SDK; a replay performs no effects, so none are opened."""
+        async with next(replayer, histories) as results:
+            yield results
+
+    @asynccontextmanager
     async def _at_work(self) -> AsyncIterator[None]:
         profile.use(self.recovery)
         UnknownSkillWorkflow.known = tuple(self.skill_ids)
@@ -115,10 +137,16 @@ class RefoldPlugin(SimplePlugin):
             yield
 
 
-def sandbox(tools: Iterable[Callable[..., Any]] = ()) -> WorkflowRunner:
-    """The sandbox that skills run in: a skill that reads a clock or opens a file fails with an error that says so."""
-    modules = {function.__module__.partition(".")[0] for function in tools} - {"workflows", "__main__"}
-    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *sorted(modules))
+def sandbox(classes: Iterable[type], tools: Iterable[Callable[..., Any]] = ()) -> WorkflowRunner:
+    """The sandbox that skills run in: a skill that reads a clock or opens a file fails with an error that says so.
+
+    Args:
+        classes: The workflow classes; their modules stay inside.
+        tools: Their modules are shared with the process, since they may import anything and are never called inside.
+    """
+    inside = {cls.__module__ for cls in classes}
+    shared = {spec.function.__module__ for tool in tools if (spec := tool_spec(tool)) is not None} - inside
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *sorted(shared))
     return SandboxedWorkflowRunner(restrictions=restrictions)
 
 

@@ -6,11 +6,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import Replayer
 
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.dev import DevServer, dev_server
 from refold.temporal.payloads import data_converter
 from refold.temporal.storage import Folder
+from tests.temporal import skills
+from workflows import hello, research_loop, research_loop_steps, research_loop_table
+
+SKILLS = [skills, hello, research_loop, research_loop_steps, research_loop_table]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 async def server() -> AsyncIterator[DevServer]:
     """A server whose workflows' clocks can be moved by `temporalio.testing.TimeSkipper`."""
-    async with dev_server(time_skipping=True) as running:
+    async with dev_server(time_skipping=True, settings={"history.continueAsNewMinInterval": '"0s"'}) as running:
         yield running
 
 
@@ -43,3 +49,31 @@ async def client(server: DevServer, values: Folder) -> Client:
 def folder(tmp_path: Path) -> Folder:
     """An empty folder of this test's own."""
     return Folder(tmp_path)
+
+
+@pytest.fixture(scope="session")
+async def plugin(values: Folder) -> RefoldPlugin:
+    """All skills of the tests and of the application."""
+    return RefoldPlugin(SKILLS, skills.TOOLS, model="scripted:demo", storage=values)
+
+
+@pytest.fixture(scope="session")
+async def engine(server: DevServer, client: Client, plugin: RefoldPlugin) -> AsyncIterator[TemporalEngine]:
+    """An engine with a worker; what ended in it is replayed when the session ends."""
+    more = {"activities": [skills.existing_activity], "workflows": [skills.ExistingWorkflow]}
+    async with make_worker(client, plugin, task_queue="tests", **more):
+        yield TemporalEngine(client, "tests")
+    await replay_all(client, plugin, "tests")
+
+
+async def replay_all(client: Client, plugin: RefoldPlugin, task_queue: str) -> None:
+    """Replay the history of every workflow that ended on this queue, with the code as it is."""
+    replayer = Replayer(workflows=[skills.ExistingWorkflow], plugins=[plugin])
+    ended = f"TaskQueue = '{task_queue}' AND ExecutionStatus != 'Running' AND WorkflowType != 'nobody_serves_this'"
+
+    async def histories() -> AsyncIterator[WorkflowHistory]:
+        async for execution in client.list_workflows(ended):
+            yield await client.get_workflow_handle(execution.id, run_id=execution.run_id).fetch_history()
+
+    results = await replayer.replay_workflows(histories(), raise_on_replay_failure=True)
+    assert not results.replay_failures

@@ -16,7 +16,8 @@ from temporalio import workflow
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from refold.temporal.dev import SEARCH_ATTRIBUTES, DevServer, DevServerError, dev_server, find_binary
+from refold.temporal.dev import DevServer, DevServerError, dev_server, find_binary
+from refold.temporal.show import KINDS
 
 pytestmark = pytest.mark.server
 
@@ -48,7 +49,7 @@ async def test_refolds_search_attributes_are_known(server: DevServer, client: Cl
         ListSearchAttributesRequest(namespace=server.namespace)
     )
 
-    assert SEARCH_ATTRIBUTES.keys() <= known.custom_attributes.keys()
+    assert KINDS.keys() <= known.custom_attributes.keys()
 
 
 async def test_the_web_ui_is_served_when_asked_for() -> None:

@@ -1,0 +1,284 @@
+"""Skills of the tests, small enough to say in one line what each is for, and the tools and workflows they call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio import activity, workflow
+
+from refold import Artifact, Cmd, CommandError, Content, Ctx, Transition, UserMessage, flow_skill, step, tool
+from refold.core.events import Event
+from refold.effects import Never, TryLater
+from refold.temporal import workflow_for
+
+calls: Counter[str] = Counter()
+"""How often each tool ran, by the key it was called with; kept in the worker's process."""
+
+
+@tool(effect="idempotent")
+async def add(a: int, b: int) -> int:
+    """The sum."""
+    return a + b
+
+
+@tool(effect="idempotent")
+def flaky(who: str, failures: int) -> int:
+    """Fails with "try later" as often as asked, then says how often it was called."""
+    calls[who] += 1
+    if calls[who] <= failures:
+        raise TryLater("the service is busy")
+    return calls[who]
+
+
+@tool(effect="idempotent")
+async def broken() -> None:
+    """Fails for good."""
+    raise Never("the account is closed")
+
+
+@tool(effect="idempotent")
+async def endless(who: str) -> None:
+    """Runs until it is canceled, and notes that it was."""
+    calls[f"{who} started"] += 1
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        calls[f"{who} canceled"] += 1
+        raise
+
+
+@tool(effect="idempotent")
+async def large(size: int) -> str:
+    """A text of this many characters."""
+    return "x" * size
+
+
+@activity.defn
+async def existing_activity(a: int, b: int) -> int:
+    """An activity that was there before refold."""
+    return a * b
+
+
+@workflow.defn
+class ExistingWorkflow:
+    """A workflow that was there before refold."""
+
+    @workflow.run
+    async def run(self, name: str) -> str:
+        return f"Dear {name}"
+
+
+TOOLS: list[Any] = [add, flaky, broken, endless, large]
+
+
+@flow_skill(id="adder")
+class Adder:
+    """Several tools at once, by function."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        sums = await ctx.gather(*(ctx.tool(add, a=n, b=n) for n in range(5)))
+        return ctx.complete(f"sums: {sums}")
+
+
+@flow_skill(id="talk")
+class Talk:
+    """Asks twice, once for a name and once for a number that must be one."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        name = await ctx.ask("name", "Who are you?")
+        age = await ctx.ask("age", "How old are you?", expect=Age)
+        return ctx.complete(f"{name.text} is {age.years}", [Artifact.from_data("age", {"years": age.years})])
+
+
+class Age(BaseModel):
+    years: int
+
+
+@flow_skill(id="patient")
+class Patient:
+    """Sleeps a day."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        before = ctx.now
+        await ctx.sleep(timedelta(days=1).total_seconds())
+        return ctx.complete(f"{(ctx.now - before).total_seconds():.0f}")
+
+
+class Tries(BaseModel):
+    key: str
+    failures: int
+
+
+@flow_skill(id="stubborn", input=Tries)
+class Stubborn:
+    """Calls a tool that fails as often as asked."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, tries: Tries) -> Transition:
+        return ctx.complete(f"call {await ctx.tool(flaky, who=tries.key, failures=tries.failures)}")
+
+
+@flow_skill(id="caught")
+class Caught:
+    """Catches a failure and goes on."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        try:
+            await ctx.tool(broken)
+        except CommandError as error:
+            return ctx.complete(f"it is well: {error.failure.message}")
+        return ctx.fail("nothing was raised")
+
+
+@flow_skill(id="uncaught")
+class Uncaught:
+    """Lets a failure through."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        await ctx.tool(broken)
+        return ctx.complete()
+
+
+@flow_skill(id="busy")
+class Busy:
+    """Waits for a tool that never ends."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool(endless, who=content.text)
+        return ctx.complete()
+
+
+@flow_skill(id="parent")
+class Parent:
+    """Runs another skill, and an activity and a workflow that were there before."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        talk, product, letter = await ctx.gather(
+            ctx.skill("talk", Talk, content),
+            ctx.activity("product", "existing_activity", 6, 7),
+            ctx.workflow("letter", "ExistingWorkflow", "Ada"),
+        )
+        return ctx.complete(f"{talk.text}; {product}; {letter}", list(talk.artifacts))
+
+
+@flow_skill(id="strangers")
+class Strangers:
+    """Calls a tool that nobody registered."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        await ctx.tool("unheard_of")
+        return ctx.complete()
+
+
+@flow_skill(id="hoarder")
+class Hoarder:
+    """Gets three megabytes from a tool."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        text = await ctx.tool(large, size=3_000_000)
+        return ctx.complete(f"{len(text)}")
+
+
+@flow_skill(id="raises")
+class Raises:
+    """A bug: raises at the second message."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        reply = await ctx.ask("number", "A number?")
+        return ctx.complete(f"{1 / int(reply.text)}")
+
+
+@flow_skill(id="watches_clock")
+class WatchesClock:
+    """A bug: reads the clock."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        return ctx.complete(f"{datetime.now(UTC)}")
+
+
+@flow_skill(id="runs_in_circles")
+class RunsInCircles:
+    """A bug: two steps that go to one another."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        return ctx.goto("again")
+
+    @step
+    async def again(self, ctx: Ctx) -> Transition:
+        return ctx.goto("again")
+
+
+@flow_skill(id="forgets_await")
+class ForgetsAwait:
+    """A bug: makes a call and does not await it."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        ctx.tool(add, a=1, b=1)  # type: ignore[unused-awaitable]  # the bug
+        return ctx.complete()
+
+
+class Open(BaseModel):
+    """The one state of the reducers below."""
+
+
+@flow_skill(id="ignores")
+class Ignores:
+    """A bug: a reducer without a case for its last result."""
+
+    @staticmethod
+    def initial() -> Open:
+        return Open()
+
+    def on_event(self, state: Open, event: Event, ctx: Ctx) -> Transition:
+        if isinstance(event, UserMessage):
+            return Transition.to(state).cmd(Cmd.tool("sum", add, {"a": 1, "b": 1}))
+        return Transition.ignore(state)
+
+
+@flow_skill(id="counts")
+class Counts:
+    """A reducer that answers each message and waits for the next, for ever."""
+
+    @staticmethod
+    def initial() -> Open:
+        return Open()
+
+    def on_event(self, state: Open, event: Event, ctx: Ctx) -> Transition:
+        if isinstance(event, UserMessage) and event.content.text == "stop":
+            return Transition.complete(state).message("stopped")
+        return Transition.await_input("next", "And then?", state)
+
+
+AdderWorkflow = workflow_for(Adder)
+TalkWorkflow = workflow_for(Talk)
+PatientWorkflow = workflow_for(Patient)
+StubbornWorkflow = workflow_for(Stubborn)
+CaughtWorkflow = workflow_for(Caught)
+UncaughtWorkflow = workflow_for(Uncaught)
+BusyWorkflow = workflow_for(Busy)
+ParentWorkflow = workflow_for(Parent)
+StrangersWorkflow = workflow_for(Strangers)
+HoarderWorkflow = workflow_for(Hoarder)
+RaisesWorkflow = workflow_for(Raises)
+WatchesClockWorkflow = workflow_for(WatchesClock)
+RunsInCirclesWorkflow = workflow_for(RunsInCircles)
+ForgetsAwaitWorkflow = workflow_for(ForgetsAwait)
+IgnoresWorkflow = workflow_for(Ignores)
+CountsWorkflow = workflow_for(Counts)
