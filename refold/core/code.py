@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from types import CodeType
 from typing import Any
 
@@ -45,7 +46,7 @@ def _codes(function: Callable[..., Any]) -> Iterator[CodeType]:
 
 def _first_argument(code: CodeType, method: str) -> Iterator[str]:
     instructions = list(dis.get_instructions(code))
-    for this, following in zip(instructions, instructions[1:], strict=False):
-        if this.opname in ("LOAD_METHOD", "LOAD_ATTR") and this.argval == method and following.opname == "LOAD_CONST":
-            if isinstance(following.argval, str):
-                yield following.argval
+    for this, following in pairwise(instructions):
+        called = this.opname in ("LOAD_METHOD", "LOAD_ATTR") and this.argval == method
+        if called and following.opname == "LOAD_CONST" and isinstance(following.argval, str):
+            yield following.argval

@@ -16,11 +16,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from pydantic import Field, JsonValue, TypeAdapter
 from pydantic_core import to_jsonable_python
 
@@ -28,7 +28,7 @@ from refold.core.base import Value, lean
 from refold.core.content import Artifact, Content, as_content
 from refold.core.errors import SkillError
 from refold.core.retry import RetryPolicy
-from refold.core.schema import Schema, schema_of
+from refold.core.schema import Schema, reference_of, schema_of
 
 
 class EffectPolicy(StrEnum):
@@ -152,11 +152,15 @@ class CallWorkflow(_Command):
         return self.name
 
 
+LONGEST_SLEEP_S = 100 * 365 * 24 * 3600.0
+"""A hundred years: what is later than that cannot always be written as a date."""
+
+
 class Sleep(_Command):
-    """Wait, durably, for a number of seconds."""
+    """Wait, durably, for a number of seconds, at most a hundred years."""
 
     kind: Literal["sleep"] = "sleep"
-    seconds: Annotated[float, Ge(0)]
+    seconds: Annotated[float, Ge(0), Le(LONGEST_SLEEP_S)]
 
 
 class AskUser(_Command):
@@ -189,7 +193,10 @@ class EmitArtifact(Value):
     artifact: Artifact
 
 
-Effect = CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep
+Effect = Annotated[
+    CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep,
+    Field(discriminator="kind"),
+]
 Command = Annotated[
     CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | AskUser,
     Field(discriminator="kind"),
@@ -203,28 +210,63 @@ def fingerprint(command: Command) -> str:
     return f"{command.kind}:{command.subject}:{digest}"
 
 
-def retry_of(command: Command) -> RetryPolicy | None:
-    """The command's own retry policy; None where the skill's holds, or where nothing is retried."""
+NO_RETRY = RetryPolicy(max_retries=0)
+
+
+def retry_of(command: Command, default: RetryPolicy) -> RetryPolicy:
+    """How a command is tried again: by its own policy, else by the skill's.
+
+    A child task or workflow is never run a second time: its id is taken, and it retries what it does itself.
+    """
     match command:
         case CallLlm() | CallTool() | CallActivity():
-            return command.retry
-        case _:
-            return None
+            return command.retry or default
+        case CallSkill() | CallWorkflow() | Sleep() | AskUser():
+            return NO_RETRY
 
 
-def tool_name(tool: str | Callable[..., Any]) -> str:
-    """A tool's name, from the tool or from its name.
+class Declared(Protocol):
+    """What a function declared as a tool says of itself."""
+
+    @property
+    def name(self) -> str:
+        """Its name in commands."""
+        ...
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The names of its parameters."""
+        ...
+
+    @property
+    def returns(self) -> Any:
+        """The type it returns."""
+        ...
+
+    def unfit(self, args: Collection[str]) -> str:
+        """Why it cannot be called with arguments of these names; empty if it can."""
+        ...
+
+
+def declared(tool: Callable[..., Any]) -> Declared:
+    """A tool's declaration.
 
     Raises:
-        SkillError: It is neither a name nor a function declared as a tool.
+        SkillError: The function is not declared a tool.
     """
-    if isinstance(tool, str):
-        return tool
-    spec = getattr(tool, "__refold_tool__", None)
+    spec: Declared | None = getattr(tool, "__refold_tool__", None)
     if spec is None:
         called = getattr(tool, "__name__", repr(tool))
         raise SkillError(f"{called} is not a tool: declare it with @tool(effect=...), or give a tool's name")
-    return str(spec.name)
+    return spec
+
+
+def _skill_name(skill: Any) -> str:
+    compiled = vars(skill).get("__refold_skill__") if isinstance(skill, type) else skill
+    options = getattr(compiled, "options", None)
+    if options is None:
+        raise SkillError(f"{skill!r} is not a skill: give a skill's id, a class with @flow_skill, or a table")
+    return str(options.card.id)
 
 
 def _json(value: Any, what: str) -> JsonValue:
@@ -233,6 +275,18 @@ def _json(value: Any, what: str) -> JsonValue:
     except Exception as error:
         raise SkillError(f"{what} cannot be written as JSON: {error}") from error
     return data
+
+
+def _checkable(kind: Any, slot: str) -> Schema | None:
+    if kind is None or isinstance(kind, str):
+        return schema_of(kind)
+    reference = reference_of(kind)
+    if reference is None:
+        raise SkillError(
+            f"question {slot!r}: expect={kind!r} is not a class at module level, so that a reply could not be checked "
+            "before it is taken; name one, for example `class Reply(RootModel[list[int]])`"
+        )
+    return reference
 
 
 class Cmd:
@@ -274,17 +328,32 @@ class Cmd:
         queue: str | None = None,
         **more: Any,
     ) -> CallTool:
-        """Call a tool; see `CallTool`. Arguments by keyword, or in `args` where a name is taken here."""
-        data = {
-            name: _json(value, f"argument {name!r} of command {id!r}")
-            for name, value in {**(args or {}), **more}.items()
-        }
-        return CallTool(id=id, name=tool_name(tool), args=data, key=key, retry=retry, queue=queue)
+        """Call a tool; see `CallTool`. Arguments by keyword, or in `args` where a name is taken here.
+
+        Raises:
+            SkillError: It is no tool, it does not take these arguments, or they cannot be written as JSON.
+        """
+        given = {**(args or {}), **more}
+        if isinstance(tool, str):
+            name = tool
+        else:
+            spec = declared(tool)
+            name = spec.name
+            if found := spec.unfit(given.keys()):
+                raise SkillError(f"command {id!r} cannot call the tool {name!r}: {found}")
+        data = {one: _json(value, f"argument {one!r} of command {id!r}") for one, value in given.items()}
+        return CallTool(id=id, name=name, args=data, key=key, retry=retry, queue=queue)
 
     @staticmethod
-    def skill(id: str, skill: str | type, input: str | Content | Any) -> CallSkill:
-        """Run another skill; see `CallSkill`. Anything but text and `Content` is sent as data."""
-        name = skill if isinstance(skill, str) else str(getattr(skill, "__refold_skill__", skill).id)
+    def skill(id: str, skill: Any, input: str | Content | Any) -> CallSkill:
+        """Run another skill, given by id, class or table; see `CallSkill`.
+
+        Anything but text and `Content` is sent as data.
+
+        Raises:
+            SkillError: It is no skill, or the input cannot be written as JSON.
+        """
+        name = skill if isinstance(skill, str) else _skill_name(skill)
         content = input if isinstance(input, str | Content) else Content.from_data(_json(input, f"input of {id!r}"))
         return CallSkill(id=id, skill=name, input=as_content(content))
 
@@ -314,8 +383,17 @@ class Cmd:
 
     @staticmethod
     def ask_user(slot: str, message: str | Content, *, expect: Any = None) -> AskUser:
-        """Wait for a message; see `AskUser`. `expect` is a class at module level that pydantic knows."""
-        return AskUser(id=slot, message=as_content(message), expect=schema_of(expect))
+        """Wait for a message; see `AskUser`.
+
+        Args:
+            slot: The wait's name.
+            message: What is asked.
+            expect: A class at module level that the reply must fit; a reply that does not is refused.
+
+        Raises:
+            SkillError: `expect` is no such class, so that no reply could be checked.
+        """
+        return AskUser(id=slot, message=as_content(message), expect=_checkable(expect, slot))
 
     @staticmethod
     def message(content: str | Content) -> EmitMessage:

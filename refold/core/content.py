@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import base64
+import binascii
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import JsonValue, model_validator
+from annotated_types import MinLen
+from pydantic import BeforeValidator, JsonValue, PlainSerializer, model_validator
 
 from refold.core.base import Value, lean
+
+
+def _bytes_of(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value, altchars=b"-_" if "-" in value or "_" in value else None, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"a file's bytes are written in base64: {error}") from None
+
+
+# Text is base64 wherever it comes from. pydantic's own setting reads it so from JSON text only, and would take the
+# base64 itself for the bytes when a value comes back from JSON data.
+FileBytes = Annotated[
+    bytes, BeforeValidator(_bytes_of), PlainSerializer(lambda raw: base64.b64encode(raw).decode(), str, "json")
+]
 
 
 class Part(Value):
@@ -23,11 +42,9 @@ class Part(Value):
         media_type: For example `image/png`; None where unknown.
     """
 
-    model_config = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}
-
     text: str | None = lean()
     data: JsonValue = lean()
-    raw: bytes | None = lean()
+    raw: FileBytes | None = lean()
     url: str | None = lean()
     filename: str | None = lean()
     media_type: str | None = lean()
@@ -44,7 +61,7 @@ class Part(Value):
 class Content(Value):
     """What one message holds: one or more parts, in order."""
 
-    parts: tuple[Part, ...]
+    parts: Annotated[tuple[Part, ...], MinLen(1)]
 
     @classmethod
     def from_text(cls, text: str) -> Content:
@@ -70,6 +87,10 @@ class Content(Value):
     def has_data(self) -> bool:
         """Whether any part is data."""
         return any(part.data is not None for part in self.parts)
+
+    def own(self) -> Content:
+        """The same content, with data that nobody else holds."""
+        return Content.model_validate(self.model_dump()) if self.has_data else self
 
     def joined_texts(self, separator: str = "\n") -> str:
         """All text parts, in order."""
@@ -99,18 +120,22 @@ class Message(Value):
         """The content's text."""
         return self.content.text
 
+    def own(self) -> Message:
+        """The same message, with data that nobody else holds."""
+        return self.model_copy(update={"content": self.content.own()}) if self.content.has_data else self
+
 
 class Artifact(Value):
     """A result of a task, by name; a second one of the same name replaces the first.
 
     Attributes:
         name: Unique within the task, for example `final.txt`.
-        parts: What it holds, in order.
+        parts: What it holds, one or more, in order.
         description: For people.
     """
 
-    name: str
-    parts: tuple[Part, ...]
+    name: Annotated[str, MinLen(1)]
+    parts: Annotated[tuple[Part, ...], MinLen(1)]
     description: str = lean("")
 
     @classmethod

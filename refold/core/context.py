@@ -2,80 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from refold.core.commands import (
-    AskUser,
-    CallActivity,
-    CallLlm,
-    CallSkill,
-    CallTool,
-    CallWorkflow,
-    Cmd,
-    Sleep,
-    tool_name,
-)
-from refold.core.content import Artifact, Content, Message, as_content
-from refold.core.errors import DecodeError, SkillError
+from refold.core.calls import Call, Called, Gather, decode_as
+from refold.core.commands import Cmd, declared
+from refold.core.content import Artifact, Content, Message
+from refold.core.errors import SkillError
 from refold.core.events import SkillOutcome
-from refold.core.retry import Failure, FailureKind, RetryPolicy
-from refold.core.schema import adapter, problems
+from refold.core.retry import RetryPolicy
 from refold.core.skill import Moment
 from refold.core.transition import Transition
 
 T = TypeVar("T")
-Called = CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | AskUser
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
 
 
-class Call(Generic[T]):
-    """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`."""
+class CallOptions(TypedDict, total=False):
+    """What can be said of any call.
 
-    __slots__ = ("awaited", "command", "decode")
+    Attributes:
+        retry: How "try later" is tried again; left out, as the skill says.
+        queue: The task queue of the workers that serve it; left out, the task's own.
+    """
 
-    def __init__(self, command: Called, decode: Callable[[Any], T]) -> None:
-        self.command: Called = command
-        self.decode = decode
-        self.awaited = False
-
-    def __await__(self) -> Generator[Asked, Any, T]:
-        self.awaited = True
-        results: tuple[T] = yield (self,)
-        return results[0]
+    retry: RetryPolicy | None
+    queue: str | None
 
 
-class Gather(Generic[T]):
-    """Several calls at once; see `Ctx.gather`."""
+class LlmOptions(CallOptions, total=False):
+    """What can be said of a model call.
 
-    __slots__ = ("calls",)
+    Attributes:
+        model: `provider:name`; left out, the worker's setting.
+        settings: Passed on to the provider, for example `{"temperature": 0}`.
+    """
 
-    def __init__(self, calls: tuple[Call[Any], ...]) -> None:
-        for call in calls:
-            call.awaited = True
-        self.calls = calls
-
-    def __await__(self) -> Generator[Asked, Any, T]:
-        result: T = yield self.calls
-        return result
-
-
-Asked = tuple[Call[Any], ...]
+    model: str | None
+    settings: dict[str, JsonValue] | None
 
 
 class Ctx:
     """The context of one task, as its skill sees it.
 
-    A reducer uses `now`, `task_id`, `messages`, `decode` and `patched`. A step uses all of it. There is no clock, no
-    random and no input or output here: what is not in the context is asked for by a command.
+    A reducer uses what it knows, `decode` and what it can say. A step uses all of it. There is no clock, no random
+    and no input or output here: what is not in the context is asked for by a command.
     """
 
     def __init__(self, moment: Moment) -> None:
-        self._moment = moment
-        self._now = moment.at
         self._made: list[Call[Any]] = []
+        self._at(moment)
+
+    def _at(self, moment: Moment, *, now: datetime | None = None, heard: int | None = None) -> None:
+        """Move on to a moment; or, for a step that is driven again, back to what it knew when it came here first."""
+        self._moment = moment
+        self._again = now is not None
+        self._now = now or moment.at
+        self._heard = heard
         self._said = Transition()
 
     # --- what it knows
@@ -92,15 +82,18 @@ class Ctx:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What was said in this task so far, oldest first."""
-        return self._moment.messages
+        """What was said in this task before this moment, and the message that it is about; oldest first."""
+        heard = self._moment.messages[: self._heard]
+        return tuple(
+            one if not one.content.has_data else one.model_copy(update={"content": one.content.own()}) for one in heard
+        )
 
     def patched(self, id: str) -> bool:
         """Whether this task takes the new path of a change: True for tasks that come here first with new code.
 
         The first answer is kept with the task for ever.
         """
-        return self._moment.patched(id)
+        return self._moment.patched(id, self._again)
 
     def decode(self, kind: type[T], value: JsonValue) -> T:
         """`value` as a `kind`.
@@ -108,55 +101,154 @@ class Ctx:
         Raises:
             DecodeError: It does not fit; the message says where.
         """
-        return decode_as(kind, value, "decode", "")
+        decoded: T = decode_as(kind, value, "decode", "")
+        return decoded
 
     # --- what it can ask for; await each, alone or in `gather`
 
     @overload
-    def llm(self, id: str, prompt: str = "", input: str | Content | None = None, *, expect: type[T],
-            model: str | None = None, settings: dict[str, JsonValue] | None = None,
-            retry: RetryPolicy | None = None, queue: str | None = None) -> Call[T]: ...  # fmt: skip
+    def llm(
+        self,
+        id: str,
+        prompt: str = "",
+        input: str | Content | None = None,
+        *,
+        expect: type[T],
+        **options: Unpack[LlmOptions],
+    ) -> Call[T]: ...
 
     @overload
-    def llm(self, id: str, prompt: str = "", input: str | Content | None = None, *, expect: None = None,
-            model: str | None = None, settings: dict[str, JsonValue] | None = None,
-            retry: RetryPolicy | None = None, queue: str | None = None) -> Call[str]: ...  # fmt: skip
+    def llm(
+        self,
+        id: str,
+        prompt: str = "",
+        input: str | Content | None = None,
+        *,
+        expect: None = None,
+        **options: Unpack[LlmOptions],
+    ) -> Call[str]: ...
 
-    def llm(self, id: str, prompt: str = "", input: str | Content | None = None, *, expect: Any = None,
-            **options: Any) -> Call[Any]:  # fmt: skip
+    @overload
+    def llm(
+        self,
+        id: str,
+        prompt: str = "",
+        input: str | Content | None = None,
+        *,
+        expect: Any,
+        **options: Unpack[LlmOptions],
+    ) -> Call[Any]: ...
+
+    def llm(
+        self,
+        id: str,
+        prompt: str = "",
+        input: str | Content | None = None,
+        *,
+        expect: Any = None,
+        **options: Unpack[LlmOptions],
+    ) -> Call[Any]:
         """Ask a model: its text, or a value of the type `expect`. See `CallLlm`."""
-        command = Cmd.llm(id, prompt, input, expect=expect, **options)
-        return self._call(command, str if expect is None else expect)
+        return self._call(Cmd.llm(id, prompt, input, expect=expect, **options), _decoded_as(expect, str))
 
     @overload
-    def tool(self, tool: Callable[..., Awaitable[T]], *, id: str | None = None, key: str | None = None,
-             retry: RetryPolicy | None = None, queue: str | None = None, **args: Any) -> Call[T]: ...  # fmt: skip
+    def tool(
+        self,
+        tool: Callable[..., Awaitable[T]],
+        /,
+        args: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        queue: str | None = None,
+        **more: Any,
+    ) -> Call[T]: ...
 
     @overload
-    def tool(self, tool: Callable[..., T], *, id: str | None = None, key: str | None = None,
-             retry: RetryPolicy | None = None, queue: str | None = None, **args: Any) -> Call[T]: ...  # fmt: skip
+    def tool(
+        self,
+        tool: Callable[..., T],
+        /,
+        args: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        queue: str | None = None,
+        **more: Any,
+    ) -> Call[T]: ...
 
     @overload
-    def tool(self, tool: str, *, id: str | None = None, key: str | None = None,
-             retry: RetryPolicy | None = None, queue: str | None = None, **args: Any) -> Call[Any]: ...  # fmt: skip
+    def tool(
+        self,
+        tool: str,
+        /,
+        args: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        queue: str | None = None,
+        **more: Any,
+    ) -> Call[Any]: ...
 
-    def tool(self, tool: Any, *, id: str | None = None, key: str | None = None,
-             retry: RetryPolicy | None = None, queue: str | None = None, **args: Any) -> Call[Any]:  # fmt: skip
-        """Call a tool by function or by name. By function, the result has its declared type. See `CallTool`."""
-        name = tool_name(tool)
-        command = Cmd.tool(id or name, name, args, key=key, retry=retry, queue=queue)
-        return self._call(command, Any if isinstance(tool, str) else tool.__refold_tool__.returns)
+    def tool(
+        self,
+        tool: Any,
+        /,
+        args: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        retry: RetryPolicy | None = None,
+        queue: str | None = None,
+        **more: Any,
+    ) -> Call[Any]:
+        """Call a tool by function or by name. By function, the result has its declared type. See `CallTool`.
 
-    def skill(self, id: str, skill: str | type, input: str | Content | Any) -> Call[SkillOutcome]:
+        Args:
+            tool: The function, declared with `@tool`, or its name.
+            args: Its arguments by name; needed for those that are named as one of the options here.
+            id: The author's name of the call; None takes the tool's name.
+            key: A business key such as `refund:A1`, instead of the invocation id.
+            retry: How "try later" is tried again; None takes the skill's.
+            queue: The task queue of the workers that serve it; None is the task's own.
+            more: Its arguments, the usual way.
+        """
+        arguments = dict(args or {})
+        if isinstance(tool, str):
+            name, kind = tool, Any
+        else:
+            spec = declared(tool)
+            name, kind = spec.name, spec.returns
+            options = {"args": args, "id": id, "key": key, "retry": retry, "queue": queue}
+            both = [one for one, given in options.items() if given is not None and one in spec.takes]
+            if unclear := [one for one in both if one not in arguments]:
+                raise SkillError(
+                    f"tool {name!r} has a parameter {unclear[0]!r}, and so has ctx.tool: give the tool's in "
+                    f"args={{{unclear[0]!r}: ...}}"
+                )
+        return self._call(Cmd.tool(id or name, tool, {**arguments, **more}, key=key, retry=retry, queue=queue), kind)
+
+    def skill(self, id: str, skill: Any, input: str | Content | Any) -> Call[SkillOutcome]:
         """Run another skill as a task of its own, and wait for what it comes to. See `CallSkill`."""
         return self._call(Cmd.skill(id, skill, input), SkillOutcome)
 
-    def activity(self, id: str, name: str, *args: Any, expect: Any = Any, **options: Any) -> Call[Any]:
-        """Run an existing Temporal activity. See `CallActivity`."""
-        return self._call(Cmd.activity(id, name, *args, **options), expect)
+    def activity(
+        self,
+        id: str,
+        name: str,
+        *args: Any,
+        expect: Any = Any,
+        timeout_s: float = 600.0,
+        **options: Unpack[CallOptions],
+    ) -> Call[Any]:
+        """Run an existing Temporal activity: its result, or a value of the type `expect`. See `CallActivity`."""
+        return self._call(Cmd.activity(id, name, *args, timeout_s=timeout_s, **options), expect)
 
     def workflow(self, id: str, name: str, *args: Any, expect: Any = Any, queue: str | None = None) -> Call[Any]:
-        """Run an existing Temporal workflow as a child. See `CallWorkflow`."""
+        """Run an existing Temporal workflow as a child: its result, or a value of the type `expect`."""
         return self._call(Cmd.workflow(id, name, *args, queue=queue), expect)
 
     def sleep(self, seconds: float, *, id: str = "sleep") -> Call[None]:
@@ -170,23 +262,42 @@ class Ctx:
     def ask(self, slot: str, message: str | Content, *, expect: None = None) -> Call[Content]: ...
 
     def ask(self, slot: str, message: str | Content, *, expect: Any = None) -> Call[Any]:
-        """Ask the user and wait here for the reply: its content, or a value of the type `expect`."""
-        return self._call(Cmd.ask_user(slot, message, expect=expect), Content if expect is None else expect)
+        """Ask the user and wait here for the reply: its content, or a value of the type `expect`. See `AskUser`."""
+        return self._call(Cmd.ask_user(slot, message, expect=expect), _decoded_as(expect, Content))
 
-    def gather(self, *calls: Call[Any]) -> Gather[tuple[Any, ...]]:
+    @overload
+    def gather(self, one: Call[T1], two: Call[T2], /) -> Gather[tuple[T1, T2]]: ...
+
+    @overload
+    def gather(self, one: Call[T1], two: Call[T2], three: Call[T3], /) -> Gather[tuple[T1, T2, T3]]: ...
+
+    @overload
+    def gather(
+        self, one: Call[T1], two: Call[T2], three: Call[T3], four: Call[T4], /
+    ) -> Gather[tuple[T1, T2, T3, T4]]: ...
+
+    @overload
+    def gather(self, *calls: Call[T]) -> Gather[tuple[T, ...]]: ...
+
+    def gather(self, *calls: Call[Any]) -> Gather[Any]:
         """Ask for several things at once: the results, in the order of the arguments.
 
-        Waits until all have come back, then raises the first failure in that order, if there is one.
+        Waits until all have come back, then raises the first failure in that order, if there is one. Calls of one
+        id are told apart: the second of `search` becomes `search.2`.
         """
-        for call in calls:
-            if not isinstance(call, Call):
-                raise SkillError(f"gather takes calls of ctx, not {call!r}; run a coroutine of yours as a skill")
+        for given in calls:
+            _check_call(given)
         seen: dict[str, int] = {}
         for call in calls:
             count = seen[call.command.id] = seen.get(call.command.id, 0) + 1
             if count > 1:  # two in flight need two ids
                 call.command = call.command.model_copy(update={"id": f"{call.command.id}.{count}"})
         return Gather(calls)
+
+    def _call(self, command: Called, kind: Any) -> Call[Any]:
+        call: Call[Any] = Call(command, kind)
+        self._made.append(call)
+        return call
 
     # --- what it can say, at once
 
@@ -204,16 +315,16 @@ class Ctx:
 
     # --- how a step ends: return one of these
 
-    def goto(self, step: str, **payload: Any) -> Transition:
+    def goto(self, step: str, /, **payload: Any) -> Transition:
         """Go to another step, with these arguments."""
         return Transition.goto(step, **payload)
 
-    def complete(self, message: str | Content | None = None, artifacts: list[Artifact] | None = None) -> Transition:
+    def complete(self, message: str | Content | None = None, artifacts: Sequence[Artifact] = ()) -> Transition:
         """The task is done."""
         done = Transition.complete()
         if message is not None:
-            done = done.message(as_content(message))
-        for artifact in artifacts or []:
+            done = done.message(message)
+        for artifact in artifacts:
             done = done.artifact(artifact)
         return done
 
@@ -222,40 +333,27 @@ class Ctx:
         return Transition.fail(reason)
 
     def reject(self, reason: str) -> Transition:
-        """The skill declines the task; in the first step only."""
+        """The skill declines the task; only in answer to the first message."""
         return Transition.reject(reason)
 
     def await_input(self, slot: str, message: str | Content, *, expect: Any = None, **carry: Any) -> Transition:
-        """Ask the user; the step that says `resume_from` this one meets the reply, with what is carried."""
+        """Ask the user; the step that says `resume_from` this one meets the reply, with what is carried.
+
+        That step gets the reply in its parameter of type `Content`, or, decoded, in the one named like the slot.
+        """
         return Transition(resume=carry).cmd(Cmd.ask_user(slot, message, expect=expect))
 
-    # --- for the styles
 
-    def _at(self, moment: Moment, now: datetime | None = None) -> None:
-        self._moment, self._now, self._said = moment, now or moment.at, Transition()
-
-    def _call(self, command: Called, kind: Any) -> Call[Any]:
-        call: Call[Any] = Call(command, _decoder(kind, command.id))
-        self._made.append(call)
-        return call
+def _check_call(given: object) -> None:
+    if isinstance(given, Call):
+        return
+    if inspect.iscoroutine(given):
+        given.close()  # or Python would warn that nobody awaited it
+    raise SkillError(f"gather takes calls of ctx, not {given!r}; run a coroutine of yours as a skill of its own")
 
 
-def _decoder(kind: Any, id: str) -> Callable[[Any], Any]:
-    if kind is Any or kind is None or kind is str:
-        return lambda value: value
-    return lambda value: decode_as(kind, value, id, "")
-
-
-def decode_as(kind: Any, value: JsonValue, id: str, invocation_id: str) -> Any:
-    """`value` as a `kind`.
-
-    Raises:
-        DecodeError: It does not fit; the message says where.
-    """
-    try:
-        return adapter(kind).validate_python(value)
-    except ValidationError as error:
-        name = getattr(kind, "__name__", str(kind))
-        message = f"the value does not fit {name}: {problems(error)}"
-        failure = Failure(kind=FailureKind.PERMANENT, type="decode", message=message)
-        raise DecodeError(id, invocation_id, failure) from None
+def _decoded_as(expect: Any, otherwise: Any) -> Any:
+    """The type a result is decoded to: what is expected, where that is a type and not only its name or schema."""
+    if expect is None:
+        return otherwise
+    return Any if isinstance(expect, str | dict) else expect

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from refold.core.errors import DefinitionError
-from refold.core.machine import StepMachine
-from refold.core.reducer import ReducerSkill, compile_reducer
+from refold.core.reducer import compile_reducer
 from refold.core.retry import RetryPolicy
 from refold.core.skill import Options, Skill, Upgrade, options_for
 from refold.core.steps import compile_steps, steps_of
@@ -53,7 +52,7 @@ def flow_skill(
             tags=tags,
             examples=examples,
             input=input,
-            retry=retry or RetryPolicy(),
+            retry=retry,
             version=version,
             upgrade=upgrade,
         )
@@ -69,13 +68,9 @@ def skill_of(author: Any) -> Skill:
     Raises:
         DefinitionError: It is no skill, or is written wrongly.
     """
-    if isinstance(author, StepMachine | ReducerSkill):
-        return author
-    if "__refold_skill__" in vars(author) if isinstance(author, type) else False:
-        compiled: Skill = author.__refold_skill__
-        return compiled
     if isinstance(author, type):
-        return _compile(options_for(author), author)
+        compiled: Skill | None = vars(author).get("__refold_skill__")  # its own, not its base class's
+        return compiled or _compile(options_for(author), author)
     if callable(getattr(author, "on", None)) and hasattr(author, "options"):
         skill: Skill = author
         return skill

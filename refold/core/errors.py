@@ -1,30 +1,28 @@
 """Everything refold raises, as one tree, split by who has to act.
 
-    RefoldError
-    ├── DefinitionError           the skill is written wrongly; raised before any run
-    ├── InputRejected             a person or a peer sent what does not fit; the task is unchanged
-    │   └── InvalidTransitionError    the lifecycle has no such move
-    ├── SkillError                the skill broke a rule while it ran; that one task fails
-    │   └── ReplayMismatch        new code asks for another command than the journal holds
-    ├── CommandError              a command failed for good; raised where the step awaits it
-    │   └── DecodeError           a value does not fit the type asked for
-    └── EngineError               what runs the tasks cannot do as asked
-        ├── TaskNotFound          no task has this id
-        ├── TaskExists            a task with this id was started before
-        ├── UnknownSkill          nobody serves a skill of this name
-        ├── NotConnected          no server answers at the address
-        ├── NoWorker              the server answers, but no worker does
-        └── StorageError          a large value cannot be kept or read
-            └── PayloadTooLarge   too large for Temporal, and storage for large values is off
+RefoldError
+├── DefinitionError           a skill or a tool is written wrongly; raised before any run
+├── InputRejected             a person or a peer sent what does not fit; the task is unchanged
+│   └── InvalidTransitionError    the lifecycle has no such move
+├── SkillError                the skill broke a rule while it ran; that one task fails
+│   └── ReplayMismatch        new code asks for another command than the journal holds
+├── CommandError              a command failed for good; raised where the step awaits it
+│   └── DecodeError           a value does not fit the type asked for
+└── EngineError               what runs the tasks cannot do as asked
+    ├── TaskNotFound          no task has this id
+    ├── TaskExists            a task with this id was started before
+    ├── UnknownSkill          nobody serves a skill of this name
+    ├── NotConnected          no server answers at the address
+    ├── NoWorker              the server answers, but no worker does
+    └── StorageError          a large value cannot be kept or read
+        └── PayloadTooLarge   too large for Temporal, and storage for large values is off
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from refold.core.events import Failure
+from refold.core.retry import Failure
 
 
 class RefoldError(Exception):
@@ -32,18 +30,18 @@ class RefoldError(Exception):
 
 
 class DefinitionError(RefoldError):
-    """The skill is written wrongly. Raised when it is defined, before any run.
+    """A skill or a tool is written wrongly. Raised when it is defined, before any run.
 
     Attributes:
-        skill: The skill's id or its class's name.
+        skill: The skill's id or its class's name; the tool's name where it is a tool.
         problems: One sentence each; all that were found, not only the first.
     """
 
-    def __init__(self, skill: str, problems: Sequence[str]) -> None:
+    def __init__(self, skill: str, problems: Sequence[str], *, what: str = "skill") -> None:
         self.skill = skill
         self.problems = tuple(problems)
         listed = "".join(f"\n  - {problem}" for problem in self.problems)
-        super().__init__(f"skill {skill!r} cannot be defined:{listed}")
+        super().__init__(f"{what} {skill!r} cannot be defined:{listed}")
 
 
 class InputRejected(RefoldError):

@@ -19,7 +19,9 @@ class UserMessage(Value):
 
     Attributes:
         content: What was said.
-        slot: The wait it answers; None answers the only one there is.
+        slot: The wait it answers; None answers the only one there is. The skill is always told it.
+        gate: The wait's own id, where the sender knows it: an answer to an older question is then not taken for one
+            to this. The skill is always told it.
         delivery_id: The sender's id of this delivery; a second message with the same one is not taken again.
         sender: Who said it, as far as the gateway knows.
     """
@@ -27,6 +29,7 @@ class UserMessage(Value):
     kind: Literal["user_message"] = "user_message"
     content: Content
     slot: str | None = lean()
+    gate: str | None = lean()
     delivery_id: str | None = lean()
     sender: str | None = lean()
 

@@ -10,13 +10,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from pydantic import Field
-
 from refold.core.base import Value, lean
-from refold.core.commands import Command
+from refold.core.commands import AskUser, Command
 from refold.core.content import Artifact, Content
 from refold.core.events import (
     ActivityResult,
+    CancelRequested,
     CommandFailed,
     Event,
     LlmResult,
@@ -25,7 +24,7 @@ from refold.core.events import (
     ToolResult,
     WorkflowResult,
 )
-from refold.core.lifecycle import Move
+from refold.core.lifecycle import TERMINAL, Move
 from refold.core.snapshot import Receipt, ReceiptStatus
 
 
@@ -34,6 +33,20 @@ class Issued(Value):
 
     invocation_id: str
     command: Command
+
+
+class Backoff(Value):
+    """A command that failed and will be tried again.
+
+    Attributes:
+        invocation_id: The command's own id.
+        retry: Which retry it will be; 1 is the first.
+        due_at: When.
+    """
+
+    invocation_id: str
+    retry: int
+    due_at: datetime
 
 
 class Entry(Value):
@@ -48,6 +61,7 @@ class Entry(Value):
         note: What people should know: why the task failed, what was retried.
         moves: What the lifecycle did, in order.
         commands: What was asked for, in order.
+        backoffs: What is tried again, and when.
         messages: What the skill said, in order.
         artifacts: What it handed over, in order.
         progress: The new line on what is going on, if there is one.
@@ -62,10 +76,18 @@ class Entry(Value):
     note: str = lean("")
     moves: tuple[Move, ...] = lean(())
     commands: tuple[Issued, ...] = lean(())
+    backoffs: tuple[Backoff, ...] = lean(())
     messages: tuple[Content, ...] = lean(())
     artifacts: tuple[Artifact, ...] = lean(())
     progress: str | None = lean()
     patches: dict[str, bool] = lean(factory=dict)
+
+    @property
+    def ends(self) -> bool:
+        """The task ended with this entry."""
+        if isinstance(self.event, CancelRequested) and not self.refused:
+            return True
+        return bool(self.moves) and self.moves[-1].to_state in TERMINAL
 
     @classmethod
     def trusted(cls, **fields: Any) -> Entry:
@@ -73,29 +95,25 @@ class Entry(Value):
         return cls.model_construct(**fields)
 
 
-class JournalPage(Value):
-    """A stretch of a journal.
-
-    Attributes:
-        entries: In order, without gaps.
-        base: The number of the last entry before this run's first; entries up to it are in earlier runs.
-        last: The newest entry's number in this run.
-        previous_run: The run that holds the entries up to `base`; None where there is none.
-    """
-
-    entries: tuple[Entry, ...] = Field(default=())
-    base: int = 0
-    last: int = 0
-    previous_run: str | None = None
-
-
 def receipts(entries: Iterable[Entry]) -> list[Receipt]:
-    """The outcome of every command that came back for good, in the order they came."""
-    found: list[Receipt] = []
+    """The outcome of every command that is over, in the order they came: those still out at the end are canceled.
+
+    A failure that is tried again is no outcome. A failure that is held is one, until the task says otherwise.
+    """
+    found: dict[str, Receipt] = {}
+    out: dict[str, None] = {}
     for entry in entries:
         if not entry.refused and (receipt := receipt_of(entry.event)) is not None:
-            found.append(receipt)
-    return found
+            found[receipt.invocation_id] = receipt
+            out.pop(receipt.invocation_id, None)
+        for backoff in entry.backoffs:
+            found.pop(backoff.invocation_id, None)
+            out[backoff.invocation_id] = None
+        out |= {issued.invocation_id: None for issued in entry.commands if not isinstance(issued.command, AskUser)}
+        if entry.ends:
+            canceled = ReceiptStatus.CANCELED
+            found |= {id: Receipt.model_construct(invocation_id=id, status=canceled) for id in out}
+    return list(found.values())
 
 
 def receipt_of(event: Event) -> Receipt | None:

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from refold.core.codec import Codec, codec, unsavable
 from refold.core.content import Content
 from refold.core.context import Ctx
 from refold.core.errors import SkillError
 from refold.core.events import UserMessage
-from refold.core.schema import adapter, problems
+from refold.core.schema import problems
 
 MISSING = inspect.Parameter.empty
 
@@ -32,6 +33,11 @@ class Source(StrEnum):
     INPUT = "input"
     PAYLOAD = "payload"
 
+    @property
+    def from_message(self) -> bool:
+        """Whether the message that enters the step fills it."""
+        return self in (Source.CONTENT, Source.EVENT, Source.INPUT)
+
 
 @dataclass(frozen=True, slots=True)
 class Json:
@@ -42,13 +48,28 @@ class Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
-    """One parameter of a step."""
+    """One parameter of a step.
+
+    Attributes:
+        name: As it is written.
+        source: What fills it where nothing is passed on.
+        annotation: Its type.
+        codec: The type's way to and from data.
+        type_name: The type, for people.
+        default: What it is where nothing fills it; `MISSING` where that is an error.
+    """
 
     name: str
     source: Source
-    adapter: TypeAdapter[Any]
+    annotation: Any
+    codec: Codec
     type_name: str
     default: Any = MISSING
+
+    @property
+    def needed(self) -> bool:
+        """Whether something must fill it."""
+        return self.source is not Source.CTX and self.default is MISSING
 
     def encode(self, value: Any, step: str) -> tuple[JsonValue, Any]:
         """`value` as JSON, and the fresh value that the JSON reads back as.
@@ -65,8 +86,8 @@ class Param:
             if isinstance(value, Json):
                 data = value.data
             else:
-                data = self.adapter.dump_python(value, mode="json", warnings="error")
-            return data, self.adapter.validate_python(data)
+                data = self.codec.data(value)
+            return data, self.codec.fresh(data)
         except (ValidationError, PydanticSerializationError) as error:
             found = problems(error) if isinstance(error, ValidationError) else str(error).replace("\n", " ")
             came = value.data if isinstance(value, Json) else value
@@ -86,7 +107,7 @@ def read_params(function: Callable[..., Any], *, bound: bool, input: Any = None)
     found: list[str] = []
     try:
         hints = get_type_hints(function, include_extras=True)
-    except Exception as error:
+    except (NameError, TypeError, SyntaxError) as error:
         return [], [f"its annotations cannot be read: {error}"]
     params: list[Param] = []
     for parameter in list(inspect.signature(function).parameters.values())[1 if bound else 0 :]:
@@ -98,19 +119,41 @@ def read_params(function: Callable[..., Any], *, bound: bool, input: Any = None)
             found.append(f"parameter {parameter.name!r} needs an annotation")
             continue
         source = _source(annotation, input)
-        try:
-            how = adapter(Any if source is Source.CTX else annotation)
-        except Exception as error:
-            found.append(f"parameter {parameter.name!r}: {annotation!r} cannot be saved as data: {error}")
+        kind = Any if source is Source.CTX else annotation
+        if problem := unsavable(kind):
+            found.append(f"parameter {parameter.name!r} {problem}")
             continue
-        type_name = getattr(annotation, "__name__", str(annotation)) if not get_args(annotation) else str(annotation)
-        params.append(
-            Param(name=parameter.name, source=source, adapter=how, type_name=type_name, default=parameter.default)
+        param = Param(
+            name=parameter.name,
+            source=source,
+            annotation=annotation,
+            codec=codec(kind),
+            type_name=type_name(annotation),
+            default=parameter.default,
         )
+        params.append(param)
+        if param.default is not MISSING and source is not Source.CTX:
+            found.extend(_misfit_default(param))
     return params, found
 
 
+def type_name(annotation: Any) -> str:
+    """A type, as people write it."""
+    return str(annotation) if get_args(annotation) else str(getattr(annotation, "__name__", annotation))
+
+
+def _misfit_default(param: Param) -> list[str]:
+    try:
+        param.encode(param.default, "")
+    except SkillError:
+        return [f"the default of parameter {param.name!r}, {param.default!r}, is no {param.type_name}"]
+    return []
+
+
 def _source(annotation: Any, input: Any) -> Source:
+    options = [one for one in get_args(annotation) if one is not type(None)]
+    if type(None) in get_args(annotation) and len(options) == 1:
+        annotation = options[0]
     if annotation is Ctx:
         return Source.CTX
     if annotation is Content:
@@ -122,22 +165,24 @@ def _source(annotation: Any, input: Any) -> Source:
     return Source.PAYLOAD
 
 
-def start_default(function: Callable[..., Any], param: Param) -> Any:
+def start_default(param: Param) -> Any:
     """What a start step's extra parameter begins as: its default, else an empty container, `Model()` or None.
 
     `MISSING` where there is nothing to begin with. Source: S0.50.
     """
     if param.default is not MISSING:
         return param.default
-    annotation = get_type_hints(function).get(param.name)
+    annotation = param.annotation
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
     origin = get_origin(annotation) or annotation
     if origin in (list, dict, set, frozenset, tuple):
         return origin()
     if type(None) in get_args(annotation) and get_origin(annotation) in (Union, type(int | None)):
         return None
-    if inspect.isclass(origin) and hasattr(origin, "__pydantic_validator__"):
+    if inspect.isclass(origin) and (hasattr(origin, "__pydantic_validator__") or is_dataclass(origin)):
         try:
             return origin()
-        except ValidationError:
+        except (ValidationError, TypeError):
             return MISSING
     return MISSING

@@ -5,17 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic import JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from refold.core.code import called_globals
+from refold.core.codec import Codec, codec, copied, unsavable
 from refold.core.context import Ctx
 from refold.core.errors import DefinitionError, SkillError
-from refold.core.events import Event
-from refold.core.schema import problems
-from refold.core.skill import Live, Moment, Options
+from refold.core.events import ActivityResult, Event, LlmResult, ToolResult, UserMessage, WorkflowResult
+from refold.core.schema import first_line, problems
+from refold.core.skill import Live, Moment, Options, snake
 from refold.core.tool import tool_spec
 from refold.core.transition import UNCHANGED, Transition
 
@@ -23,11 +24,10 @@ from refold.core.transition import UNCHANGED, Transition
 class ReducerSkill:
     """A skill written as a reducer."""
 
-    def __init__(self, options: Options, author: Any, states: TypeAdapter[Any], kinds: tuple[Any, ...]) -> None:
+    def __init__(self, options: Options, author: Any, states: Codec) -> None:
         self._options = options
         self.author = author
         self.states = states
-        self.kinds = kinds
 
     @property
     def options(self) -> Options:
@@ -38,7 +38,10 @@ class ReducerSkill:
         """The state's `kind`, or the class's name."""
         if isinstance(state, dict) and isinstance(state.get("kind"), str):
             return str(state["kind"])
-        return "start" if state is None else type(self._decoded(state)).__name__
+        try:
+            return "start" if state is None else type(self._decoded(state)).__name__
+        except SkillError:
+            return "unknown"
 
     def edges(self) -> list[tuple[str, str]]:
         """A reducer's moves are not literal; `refold graph` reads them from its source."""
@@ -47,39 +50,82 @@ class ReducerSkill:
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
         ctx = Ctx(moment)
-        before = self.author.initial() if state is None else self._decoded(state)
-        transition = self.author.on_event(before, event, ctx)
-        if not isinstance(transition, Transition):
-            raise SkillError(
-                f"on_event returned {repr(transition)[:200]} for {event.kind}; it returns a transition, "
-                "for example `Transition.to(...)` or `Transition.ignore(state)`"
-            )
-        if ctx._made:
-            raise SkillError(
-                f"on_event made the call {ctx._made[0].command.id!r} on ctx; a reducer asks with "
-                "`Transition.to(...).cmd(Cmd...)`"
-            )
-        if transition.enters is not None:
-            raise SkillError(f"on_event went to step {transition.enters.step!r}; a reducer has states, not steps")
-        after = transition.state
+        before = self._before(state, live)
+        transition = _checked(self.author.on_event(before, _own(event), ctx), event, ctx)
+        after = UNCHANGED if transition.ignored else transition.state
         if after is UNCHANGED and state is None:
-            after = before
-        encoded = UNCHANGED if after is UNCHANGED else self._encoded(after)
-        return replace(transition, state=encoded, forgets=True)
+            after = self.author.initial()  # the one that on_event got is its own to change
+        if after is not UNCHANGED:
+            after, fresh = self._encoded(after)
+            if live is not None:
+                live.decoded = (after, fresh)
+        return replace(transition.after(ctx._said), state=after, forgets=True)
+
+    def _before(self, state: JsonValue, live: Live | None) -> Any:
+        if state is None:
+            return self.author.initial()
+        if live is not None and live.decoded is not None and live.decoded[0] is state:
+            fresh, live.decoded = live.decoded[1], None
+            return fresh
+        return self._decoded(state)
 
     def _decoded(self, state: JsonValue) -> Any:
         try:
-            return self.states.validate_python(state)
-        except ValidationError:
-            # A strict field takes its value from JSON, not from what JSON reads as.
-            return self.states.validate_json(to_json(state))
+            return self.states.fresh(state)
+        except ValidationError as error:
+            raise SkillError(f"the saved state does not read back: {problems(error)}") from None
 
-    def _encoded(self, state: Any) -> JsonValue:
+    def _encoded(self, state: Any) -> tuple[JsonValue, Any]:
+        """A state as data, and the fresh state that the data reads back as."""
+        kind = type(state).__name__
         try:
-            data: JsonValue = self.states.dump_python(state, mode="json", warnings="error")
+            data = self.states.data(state)
         except PydanticSerializationError as error:
-            raise SkillError(f"state {type(state).__name__} cannot be saved: {error}") from None
-        return data
+            raise SkillError(f"state {kind} cannot be saved: {first_line(error)}") from None
+        try:
+            fresh = self._decoded(data)
+        except SkillError as error:
+            raise SkillError(f"state {kind} cannot be saved, for {error}") from None
+        if type(fresh) is not type(state):
+            raise SkillError(
+                f"state {kind} reads back as {type(fresh).__name__}; tell the state classes apart, for example by "
+                f"`kind: Literal[{snake(kind)!r}] = {snake(kind)!r}`"
+            )
+        return data, fresh
+
+
+def _own(event: Event) -> Event:
+    """The event with data of its own: what a skill writes into does not change the journal."""
+    match event:
+        case UserMessage(content=content) if content.has_data:
+            return event.model_copy(update={"content": content.own()})
+        case LlmResult(value=dict() | list()) | ToolResult(value=dict() | list()):
+            return event.model_copy(update={"value": copied(event.value)})
+        case ActivityResult(value=dict() | list()) | WorkflowResult(value=dict() | list()):
+            return event.model_copy(update={"value": copied(event.value)})
+        case _:
+            return event
+
+
+def _checked(transition: object, event: Event, ctx: Ctx) -> Transition:
+    if not isinstance(transition, Transition):
+        raise SkillError(
+            f"on_event returned {repr(transition)[:200]} for {event.kind}; it returns a transition, "
+            "for example `Transition.to(...)` or `Transition.ignore(state)`"
+        )
+    if ctx._made:
+        raise SkillError(
+            f"on_event made the call {ctx._made[0].command.id!r} on ctx; a reducer asks with "
+            "`Transition.to(...).cmd(Cmd...)`"
+        )
+    if transition.enters is not None:
+        raise SkillError(f"on_event went to step {transition.enters.step!r}; a reducer has states, not steps")
+    if transition.resume:
+        raise SkillError(
+            f"on_event carries {', '.join(transition.resume)} over a wait; a reducer keeps them in its state: "
+            "`Transition.await_input(slot, message, state)`"
+        )
+    return transition
 
 
 def compile_reducer(options: Options, cls: type) -> ReducerSkill:
@@ -88,33 +134,29 @@ def compile_reducer(options: Options, cls: type) -> ReducerSkill:
     Raises:
         DefinitionError: All that is wrong with the class, at once.
     """
-    found = _shape(cls)
-    author: Any = None
-    states: TypeAdapter[Any] | None = None
-    kinds: tuple[Any, ...] = ()
-    if not found:
-        annotation = _state_type(cls, found)
-        kinds = get_args(annotation) or (annotation,)
-        try:
-            states = TypeAdapter(annotation)
-        except Exception as error:
-            found.append(f"its state type cannot be saved as data: {error}")
-        author = _instance(cls, found)
-    if author is not None and states is not None:
-        _check_initial(author, states, found)
+    found = [*options.problems, *_shape(cls)]
+    annotation = _state_type(cls, found)
+    author = instance(cls, found)
     for name, function in inspect.getmembers(cls, inspect.isfunction):
         found.extend(direct_tool_calls(name, function))
-    if found or states is None:
+    if annotation is not None and (problem := unsavable(annotation)):
+        found.append(f"its state {problem}")
+    if found:
         raise DefinitionError(options.card.id, found)
-    return ReducerSkill(options, author, states, kinds)
+    skill = ReducerSkill(options, author, codec(annotation))
+    try:
+        skill._encoded(author.initial())
+    except Exception as error:
+        raise DefinitionError(options.card.id, [f"its initial state: {type(error).__name__}: {error}"]) from error
+    return skill
 
 
 def _shape(cls: type) -> list[str]:
     found = []
-    on_event = getattr(cls, "on_event", None)
+    on_event = cls.on_event  # type: ignore[attr-defined]  # what makes a class a reducer
     if inspect.iscoroutinefunction(on_event):
         found.append("on_event is `async`; a reducer is a plain function: drop `async`, and ask with `.cmd(...)`")
-    names = list(inspect.signature(on_event).parameters) if callable(on_event) else []
+    names = list(inspect.signature(on_event).parameters)
     if len(names) != 4:
         found.append(f"on_event takes (self, state, event, ctx); it takes ({', '.join(names)})")
     if not callable(getattr(cls, "initial", None)):
@@ -123,34 +165,27 @@ def _shape(cls: type) -> list[str]:
 
 
 def _state_type(cls: type, found: list[str]) -> Any:
-    on_event = cls.on_event  # type: ignore[attr-defined]  # _shape has looked
+    on_event = cls.on_event  # type: ignore[attr-defined]  # what makes a class a reducer
     try:
         hints = get_type_hints(on_event, include_extras=True)
-    except Exception as error:
+    except (NameError, TypeError, SyntaxError) as error:
         found.append(f"the annotations of on_event cannot be read: {error}")
         return None
-    name = list(inspect.signature(on_event).parameters)[1]
-    if name not in hints or hints[name] is Any:
+    name = next(iter(list(inspect.signature(on_event).parameters)[1:]), "state")
+    annotation = hints.get(name, Any)
+    if annotation is Any:
         found.append(f"parameter {name!r} of on_event needs the type of the state, or the union of its types")
-    return hints.get(name)
+        return None
+    return annotation
 
 
-def _instance(cls: type, found: list[str]) -> Any:
+def instance(cls: type, found: list[str]) -> Any:
+    """The one object of an author's class; a sentence in `found` where it cannot be made."""
     try:
         return cls()
-    except Exception as error:
-        found.append(f"{cls.__name__}() failed: {error}; a skill is made without arguments")
+    except Exception as error:  # noqa: BLE001 - __init__ is the author's code
+        found.append(f"{cls.__name__}() failed with {type(error).__name__}: {error}; a skill is made without arguments")
         return None
-
-
-def _check_initial(author: Any, states: TypeAdapter[Any], found: list[str]) -> None:
-    try:
-        initial = author.initial()
-        states.validate_python(states.dump_python(initial, mode="json", warnings="error"))
-    except ValidationError as error:
-        found.append(f"its initial state does not read back from JSON as its state type: {problems(error)}")
-    except Exception as error:
-        found.append(f"its initial state cannot be saved: {error}")
 
 
 def direct_tool_calls(name: str, function: Callable[..., Any]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
+
 from refold.core.commands import (
     AskUser,
     CallActivity,
@@ -61,7 +63,11 @@ def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
 
 def open_wait(snapshot: Snapshot, message: UserMessage) -> Wait:
     """The wait that a message answers, once `refusal` has found nothing against it."""
-    return next(wait for wait in snapshot.waits if message.slot in (None, wait.slot))
+    return next(wait for wait in snapshot.waits if _answers(message, wait))
+
+
+def _answers(message: UserMessage, wait: Wait) -> bool:
+    return message.gate in (None, wait.gate) and message.slot in (None, wait.slot)
 
 
 def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
@@ -71,12 +77,12 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
     if snapshot.lifecycle is TaskState.PLANNED:
         return unfit_start(skill, message.content)
     if not snapshot.waits:
-        return f"the task waits for no message; it is {snapshot.lifecycle}"
+        return f"the task waits for no message now; it is {snapshot.lifecycle}"
     slots = ", ".join(repr(wait.slot) for wait in snapshot.waits)
-    if message.slot is None and len(snapshot.waits) > 1:
+    if message.slot is None and message.gate is None and len(snapshot.waits) > 1:
         return f"several questions are open ({slots}); say which one this answers"
-    if message.slot is not None and all(wait.slot != message.slot for wait in snapshot.waits):
-        return f"nothing waits for an answer named {message.slot!r}; open: {slots}"
+    if not any(_answers(message, wait) for wait in snapshot.waits):
+        return f"nothing waits for an answer to {message.slot or message.gate!r}; open: {slots}"
     wait = open_wait(snapshot, message)
     return _unfit_reply(wait.ask, message.content)
 
@@ -114,6 +120,8 @@ def _outcome(snapshot: Snapshot, event: Event) -> str:
         return f"command {event.invocation_id} is not out"
     if pending.command.id != event.id:
         return f"command {event.invocation_id} is {pending.command.id!r}, not {event.id!r}"
-    if not isinstance(event, CommandFailed) and not isinstance(event, _RESULT_OF[type(pending.command)]):
+    if isinstance(event, CommandFailed):
+        return "a sleep cannot fail" if isinstance(pending.command, Sleep) else ""
+    if not isinstance(event, _RESULT_OF[type(pending.command)]):
         return f"command {event.invocation_id} is a {pending.command.kind}, which {event.kind} does not answer"
     return ""

@@ -11,10 +11,13 @@ import hashlib
 from enum import StrEnum
 from typing import Annotated
 
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from pydantic import JsonValue
 
 from refold.core.base import Value, lean
+
+LONGEST_WAIT_S = 30 * 24 * 3600.0
+"""No wait before a retry is longer, whatever a policy or the other side says."""
 
 
 class FailureKind(StrEnum):
@@ -49,7 +52,7 @@ class RetryPolicy(Value):
         max_retries: Tries after the first one; 0 never tries again.
         base: Seconds before the first retry.
         factor: Each wait is this many times the one before.
-        cap: No wait is longer than this, in seconds; a `retry_after` may be.
+        cap: No wait is longer than this, in seconds; a `retry_after` may be, up to thirty days.
         jitter: The share of each wait that is spread, 0 to 1. It is a hash of invocation id and attempt, so that
             a replay waits as long as the run did.
     """
@@ -58,13 +61,16 @@ class RetryPolicy(Value):
     base: Annotated[float, Ge(0)] = lean(1.0)
     factor: Annotated[float, Ge(1)] = lean(2.0)
     cap: Annotated[float, Ge(0)] = lean(300.0)
-    jitter: Annotated[float, Ge(0)] = lean(0.0)
+    jitter: Annotated[float, Ge(0), Le(1)] = lean(0.0)
 
     def delay(self, retry: int, invocation_id: str, retry_after: float | None = None) -> float:
         """Seconds to wait before retry number `retry` (1 is the first): 1, 2, 4 … by default."""
-        wait = min(self.cap, self.base * self.factor ** (retry - 1))
+        try:
+            wait = min(self.cap, self.base * self.factor ** (retry - 1))
+        except OverflowError:
+            wait = self.cap
         if self.jitter:
             digest = hashlib.sha256(f"{invocation_id}#{retry}".encode()).digest()
             share = int.from_bytes(digest[:8], "big") / 2**64
             wait *= 1 - self.jitter * share
-        return max(wait, retry_after or 0.0)
+        return min(max(wait, retry_after or 0.0), LONGEST_WAIT_S)

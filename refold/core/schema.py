@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import JsonValue, PydanticSchemaGenerationError, TypeAdapter, ValidationError
+from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 
 from refold.core.errors import SkillError
 
@@ -26,7 +26,7 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     """The pydantic adapter of a type, built once where the type can be hashed.
 
     Raises:
-        PydanticSchemaGenerationError: pydantic does not know the type.
+        PydanticUserError: pydantic does not know the type, or cannot yet.
     """
     try:
         return _cached_adapter(kind)
@@ -43,24 +43,28 @@ def schema_of(kind: Any) -> Schema | None:
     if kind is None or isinstance(kind, dict):
         return kind
     if isinstance(kind, str):
+        if not all(kind.partition(":")):
+            raise SkillError(f"expect={kind!r} names no type; give the type itself, or its name as `module:Name`")
         return kind
-    reference = _reference(kind)
-    if reference is not None:
+    reference = reference_of(kind)
+    # Another process has another `__main__`.
+    if reference is not None and not kind.__module__.startswith("__"):
         return reference
     try:
         return adapter(kind).json_schema()
-    except PydanticSchemaGenerationError as error:
-        raise SkillError(f"expect={kind!r} is not a type that pydantic knows: {error}") from error
+    except PydanticUserError as error:
+        raise SkillError(f"expect={kind!r} is not a type that pydantic can check: {first_line(error)}") from None
+
+
+def reference_of(kind: Any) -> str | None:
+    """`module:Name` of a class at module level; None for any other type."""
+    return _reference_of_class(kind) if isinstance(kind, type) and not get_args(kind) else None
 
 
 @lru_cache(maxsize=1024)
 def _reference_of_class(kind: type) -> str | None:
     reference = f"{kind.__module__}:{kind.__qualname__}"
-    return reference if "<" not in reference and resolve(reference) is not None else None
-
-
-def _reference(kind: Any) -> str | None:
-    return _reference_of_class(kind) if type(kind) is type or isinstance(kind, type) else None
+    return reference if resolve(reference) is kind else None
 
 
 def resolve(schema: Schema) -> Any:
@@ -94,12 +98,17 @@ def json_schema(schema: Schema) -> dict[str, JsonValue]:
 def misfit(schema: Schema, value: JsonValue) -> str:
     """Why `value` does not fit the type; empty if it does, or if only the JSON schema of the type is known."""
     kind = resolve(schema)
-    if kind is None:
-        return ""
+    return "" if kind is None else misfit_of(kind, value)
+
+
+def misfit_of(kind: Any, value: JsonValue) -> str:
+    """Why `value` does not fit a type; empty if it does. Never raises: what a type's own check raises is the why."""
     try:
         adapter(kind).validate_python(value)
     except ValidationError as error:
         return problems(error)
+    except Exception as error:  # noqa: BLE001 - a validator is the author's code
+        return f"its check failed with {type(error).__name__}: {error}"
     return ""
 
 
@@ -110,3 +119,8 @@ def problems(error: ValidationError) -> str:
         where = ".".join(str(step) for step in detail["loc"])
         found.append(f"{where}: {detail['msg']}" if where else detail["msg"])
     return "; ".join(found)
+
+
+def first_line(error: Exception) -> str:
+    """The first sentence of an error that says more than people want to read."""
+    return str(error).partition("\n")[0].partition(". ")[0]

@@ -6,20 +6,20 @@ data again. Calling it changes nothing: the same state, event and moment give th
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue, PydanticUserError
 
 from refold.core.base import Value
 from refold.core.content import Content, Message
-from refold.core.errors import DefinitionError
 from refold.core.events import Event
 from refold.core.retry import RetryPolicy
-from refold.core.schema import adapter, problems
+from refold.core.schema import adapter, first_line, misfit_of
 from refold.core.snapshot import Receipt
 from refold.core.transition import Transition
 
@@ -60,7 +60,8 @@ class Moment:
         issued: How many commands this entry has issued before this call.
         receipts: Outcomes kept for the skill, the event's own among them.
         messages: What was said so far.
-        patched: Whether new code may take its new path here; see `ctx.patched`.
+        patched: Whether new code takes its new path here, by patch id, and by whether a step is driven again through
+            what it did with older code; see `ctx.patched`.
     """
 
     task_id: str
@@ -69,7 +70,7 @@ class Moment:
     issued: int = 0
     receipts: Mapping[str, Receipt] = field(default_factory=dict)
     messages: tuple[Message, ...] = ()
-    patched: Callable[[str], bool] = lambda _: True
+    patched: Callable[[str, bool], bool] = lambda _, again: not again
 
     def invocation_id(self, position: int) -> str:
         """The id of the command at `position` (0 is the first) of the transition that this call returns."""
@@ -86,23 +87,32 @@ class Options:
         retry: How "try later" is tried again, for commands that do not say.
         version: Of the saved state's shape; raise it when the shape changes.
         upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
+        problems: What is wrong with the above; whoever compiles the skill reports it with what it finds itself.
     """
 
     card: Card
     input: Any = None
-    retry: RetryPolicy = RetryPolicy()
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
     version: int = 1
     upgrade: Upgrade | None = None
+    problems: tuple[str, ...] = ()
 
 
 class Live:
-    """A running coroutine of a step: only a cache, thrown away at will. Kept by whoever runs the task."""
+    """A step's running coroutine, or a reducer's decoded state: a cache, thrown away at will, of whoever runs the task.
 
-    __slots__ = ("awaiting", "run")
+    Attributes:
+        awaiting: The ids of the commands that the coroutine awaits.
+        run: The coroutine and what belongs to it; None where there is none.
+        decoded: A state as data, and a fresh decode of it that nobody has seen yet.
+    """
+
+    __slots__ = ("awaiting", "decoded", "run")
 
     def __init__(self) -> None:
-        self.awaiting: tuple[str, ...] = ()
+        self.awaiting: list[str] = []
         self.run: Any = None
+        self.decoded: tuple[JsonValue, Any] | None = None
 
 
 class Skill(Protocol):
@@ -120,7 +130,7 @@ class Skill(Protocol):
             state: As JSON data; None before the first event.
             event: What happened.
             moment: When, and what may be looked back at.
-            live: The cache of a running step, if there is one.
+            live: The cache, if there is one.
 
         Returns:
             A transition whose state is JSON data, and whose gotos have been followed.
@@ -154,28 +164,31 @@ def options_for(
     description: str | None = None,
     **more: Any,
 ) -> Options:
-    """Options with what was not said filled in from the class's or function's name and docstring.
+    """Options with what was not said filled in from the class's name and docstring.
 
-    Raises:
-        DefinitionError: The id has characters that ids cannot have, or `input` is no type that pydantic knows.
+    Args:
+        author: The class; None for a table.
+        id: The skill's id.
+        name: For people.
+        description: For people and for models.
+        more: What else `flow_skill` takes.
     """
-    own = getattr(author, "__name__", str(author))
+    own = id or "skill" if author is None else str(author.__name__)
     id = id or snake(own)
-    doc = (getattr(author, "__doc__", None) or "").strip().partition("\n\n")[0].replace("\n", " ")
-    card_fields = {key: more.pop(key) for key in ("tags", "examples", "input_modes", "output_modes") if key in more}
-    card_fields = {key: tuple(value) for key, value in card_fields.items()}
+    doc = "" if author is None else inspect.getdoc(author) if author.__doc__ else ""
+    said = " ".join((doc or "").partition("\n\n")[0].split())
+    card_fields = {key: tuple(more.pop(key)) for key in ("tags", "examples") if key in more}
     found = []
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", id):
         found.append(f"its id {id!r} may have letters, digits, `_`, `-` and `.` only, 1 to 100 of them")
     if more.get("input") is not None:
         try:
             adapter(more["input"])
-        except Exception as error:
-            found.append(f"input={more['input']!r} is not a type that pydantic knows: {error}")
-    if found:
-        raise DefinitionError(id, found)
-    card = Card(id=id, name=name or own, description=doc if description is None else description, **card_fields)
-    return Options(card=card, **more)
+        except PydanticUserError as error:
+            found.append(f"input={more['input']!r} is not a type that pydantic knows: {first_line(error)}")
+    card = Card(id=id, name=name or own, description=said if description is None else description, **card_fields)
+    more["retry"] = more.get("retry") or RetryPolicy()
+    return Options(card=card, problems=tuple(found), **more)
 
 
 def snake(name: str) -> str:
@@ -191,8 +204,5 @@ def unfit_start(skill: Skill, content: Content) -> str:
     expected = getattr(wanted, "__name__", str(wanted))
     if not content.has_data:
         return f"skill {skill_id(skill)!r} starts from data that fits {expected}; got text only"
-    try:
-        adapter(wanted).validate_python(content.data)
-    except ValidationError as error:
-        return f"skill {skill_id(skill)!r} starts from data that fits {expected}: {problems(error)}"
-    return ""
+    found = misfit_of(wanted, content.data)
+    return f"skill {skill_id(skill)!r} starts from data that fits {expected}: {found}" if found else ""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field, JsonValue
 
 from refold.core.base import Value, lean
-from refold.core.commands import AskUser, Command
+from refold.core.commands import AskUser, Effect
 from refold.core.content import Artifact, Message
 from refold.core.events import Event
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
@@ -52,7 +52,7 @@ class Pending(Value):
     """
 
     invocation_id: str
-    command: Command
+    command: Effect
     retries: int = lean(0)
     started: bool = lean(False)
     due_at: datetime | None = lean()
@@ -136,8 +136,8 @@ class Snapshot(Value):
         """No event is taken any more."""
         return self.ending is not None
 
-    def changed(self, fields: dict[str, Any]) -> Self:
+    def changed(self, fields: dict[str, Any]) -> Snapshot:
         """A copy with other fields, unchecked: the fold's own, whose values are right by construction."""
         values = dict(self.__dict__)
         values.update(fields)
-        return self.model_construct(**values)
+        return Snapshot.model_construct(**values)

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, overload
 
 from refold.core.code import literal_gotos, mentions
-from refold.core.errors import DefinitionError
-from refold.core.machine import StepMachine, StepSpec
+from refold.core.errors import DefinitionError, SkillError
+from refold.core.machine import StepMachine
 from refold.core.params import MISSING, Param, Source, read_params, start_default
-from refold.core.reducer import direct_tool_calls
-from refold.core.skill import Options, Skill, options_for
+from refold.core.reducer import direct_tool_calls, instance
+from refold.core.retry import RetryPolicy
+from refold.core.skill import Options, Skill, Upgrade, options_for
+from refold.core.stepspec import StepSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,7 +79,8 @@ def steps_of(cls: type) -> list[Step]:
             declared = getattr(member, "__refold_step__", None)
             if isinstance(declared, Step):
                 found[attribute] = declared
-    return list(found.values())
+    # A subclass that writes the method anew has written the step anew.
+    return [replace(declared, function=getattr(cls, attribute)) for attribute, declared in found.items()]
 
 
 def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = None) -> StepMachine:
@@ -91,22 +94,19 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
     Raises:
         DefinitionError: All that is wrong, at once.
     """
-    found = _check_routes(steps)
-    author = None
-    if owner is not None:
-        try:
-            author = owner()
-        except Exception as error:
-            found.append(f"{owner.__name__}() failed: {error}; a skill is made without arguments")
+    found = [*options.problems, *_check_routes(steps)]
+    author = None if owner is None else instance(owner, found)
     specs: dict[str, StepSpec] = {}
     for one in steps:
+        if not inspect.isfunction(one.function):
+            found.append(f"step {one.name!r} is {one.function!r}; a step is a plain function, or a method with `self`")
+            continue
         params, wrong = read_params(one.function, bound=owner is not None, input=options.input)
         found.extend(f"step {one.name!r}: {problem}" for problem in wrong)
         found.extend(f"step {one.name!r}: {problem}" for problem in _check_code(one, params))
-        run = one.function if author is None else getattr(author, one.function.__name__)
         specs[one.name] = StepSpec(
             name=one.name,
-            run=run,
+            run=one.function if owner is None else one.function.__get__(author, owner),
             params={param.name: param for param in params},
             start=one.starts,
             resume_from=one.resumes,
@@ -118,18 +118,48 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
     return StepMachine(options, specs)
 
 
-def table(id: str, *steps: Step, **options: Any) -> Skill:
+def table(
+    id: str,
+    *steps: Step,
+    name: str | None = None,
+    description: str | None = None,
+    tags: Sequence[str] = (),
+    examples: Sequence[str] = (),
+    input: Any = None,
+    retry: RetryPolicy | None = None,
+    version: int = 1,
+    upgrade: Upgrade | None = None,
+) -> Skill:
     """A skill from a table of steps over plain functions.
 
     Args:
         id: The skill's id.
         steps: In reading order; exactly one is the start.
-        options: As `flow_skill` takes them.
+        name: For people; None takes the id. The other options are as in `flow_skill`.
+        description: For people and models.
+        tags: For search.
+        examples: Messages that it understands.
+        input: The type that the first message's data must fit; None takes any content.
+        retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
+        version: Of the saved state's shape.
+        upgrade: Brings a state saved by an older version up to the next one.
 
     Raises:
         DefinitionError: All that is wrong, at once.
     """
-    return compile_steps(options_for(None, id=id, name=options.pop("name", id), **options), steps)
+    options = options_for(
+        None,
+        id=id,
+        name=name,
+        description=description,
+        tags=tags,
+        examples=examples,
+        input=input,
+        retry=retry,
+        version=version,
+        upgrade=upgrade,
+    )
+    return compile_steps(options, steps)
 
 
 def _check_routes(steps: Sequence[Step]) -> list[str]:
@@ -145,13 +175,16 @@ def _check_routes(steps: Sequence[Step]) -> list[str]:
             found.append(f"resume_from={source!r}: no such step; the steps are: {', '.join(names)}")
         if resumes.count(source) > 1:
             found.append(f"two steps say resume_from={source!r}; one answer enters one step")
+    known = ", ".join(names)
     for one in steps:
         asks = mentions(one.function, "await_input")
         if asks and one.name not in resumes:
             found.append(f"step {one.name!r} awaits input, but no step says resume_from={one.name!r}")
-        for target in literal_gotos(one.function):
-            if target not in names:
-                found.append(f"step {one.name!r} goes to {target!r}, which does not exist; {', '.join(names)} do")
+        found.extend(
+            f"step {one.name!r} goes to {target!r}, which does not exist; the steps are: {known}"
+            for target in literal_gotos(one.function)
+            if target not in names
+        )
     return found
 
 
@@ -173,12 +206,16 @@ def _seeds(one: Step, params: list[Param], found: list[str]) -> dict[str, Any]:
     for param in params:
         if param.source is not Source.PAYLOAD:
             continue
-        value = start_default(one.function, param)
-        if value is MISSING:
+        value = start_default(param)
+        try:
+            fits = value is not MISSING and param.encode(value, one.name) is not None
+        except SkillError:
+            fits = False
+        if fits:
+            seeds[param.name] = value
+        elif param.default is MISSING:  # a default that does not fit is reported with the parameter
             found.append(
                 f"step {one.name!r}: parameter {param.name!r} has nothing to start from; give it a default, or take "
                 "the message as `content: Content`"
             )
-        else:
-            seeds[param.name] = value
     return seeds

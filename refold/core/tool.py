@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, get_type_hints
@@ -29,6 +29,8 @@ class ToolSpec:
         function: The function itself.
         description: For models and for people.
         timeout_s: How long one try may take, in seconds.
+        takes: The names of its parameters, in order.
+        needs: Those of them that have no default.
     """
 
     name: str
@@ -36,11 +38,33 @@ class ToolSpec:
     function: Callable[..., Any]
     description: str = ""
     timeout_s: float = 600.0
+    takes: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     @property
     def returns(self) -> Any:
-        """The type that the function returns, as declared; `Any` where it is not."""
-        return get_type_hints(self.function).get("return", Any)
+        """The type that the function returns, as declared; `Any` where it is not.
+
+        Raises:
+            SkillError: An annotation of the function names what does not exist when the tool is first used.
+        """
+        return _returned_by(self.function)
+
+    def unfit(self, args: Collection[str]) -> str:
+        """Why the tool cannot be called with arguments of these names; empty if it can."""
+        unknown = [name for name in args if name not in self.takes]
+        missing = [name for name in self.needs if name not in args]
+        found = [f"it takes no {', '.join(unknown)}"] if unknown else []
+        found += [f"it needs {', '.join(missing)}"] if missing else []
+        return f"{' and '.join(found)}; it takes ({', '.join(self.takes)})" if found else ""
+
+
+@functools.lru_cache(maxsize=1024)
+def _returned_by(function: Callable[..., Any]) -> Any:
+    try:
+        return get_type_hints(function).get("return", Any)
+    except NameError as error:
+        raise SkillError(f"the annotations of tool {function.__name__} cannot be read: {error}") from None
 
 
 def tool(
@@ -55,24 +79,25 @@ def tool(
 
     Args:
         effect: One of `EffectPolicy`; there is no default, for nobody but the author can know.
-        name: Its name; None takes the function's.
+        name: Its name in commands; None takes the function's.
         timeout_s: How long one try may take, in seconds.
 
     Returns:
         A decorator. The function may be called as before, except from a skill: there it is a command.
 
     Raises:
-        DefinitionError: No effect, or an unknown one, is given.
+        DefinitionError: No effect, or an unknown one, is given; or a parameter cannot be given by name, or does not
+            say its type.
     """
-    choices = ", ".join(f"{policy.value!r}" for policy in EffectPolicy)
-    called = name or getattr(function, "__name__", "tool")
-    if function is not None or effect is None:
-        raise DefinitionError(called, [f"a tool declares its effect: @tool(effect=...) with one of {choices}"])
-    if effect not in list(EffectPolicy):
-        raise DefinitionError(called, [f"effect={effect!r} is unknown; choose one of {choices}"])
+    if function is not None:
+        raise DefinitionError(_name(function, name), _effect_problems(None), what="tool")
 
     def declare(author: Callable[P, R]) -> Callable[P, R]:
-        own = name or author.__name__
+        own = _name(author, name)
+        parameters = inspect.signature(author).parameters.values()
+        found = [*_effect_problems(effect), *_parameter_problems(parameters)]
+        if found or effect is None:
+            raise DefinitionError(own, found, what="tool")
 
         @functools.wraps(author)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -89,11 +114,34 @@ def tool(
             function=author,
             description=inspect.getdoc(author) or "",
             timeout_s=timeout_s,
+            takes=tuple(parameter.name for parameter in parameters),
+            needs=tuple(parameter.name for parameter in parameters if parameter.default is parameter.empty),
         )
         guarded.__refold_tool__ = spec  # type: ignore[attr-defined]  # how a function carries its declaration
         return guarded
 
     return declare
+
+
+def _name(function: Any, name: str | None) -> str:
+    return name or str(getattr(function, "__name__", "tool"))
+
+
+def _effect_problems(effect: str | None) -> list[str]:
+    choices = ", ".join(repr(policy.value) for policy in EffectPolicy)
+    if effect is None:
+        return [f"a tool declares its effect: @tool(effect=...) with one of {choices}"]
+    return [] if effect in list(EffectPolicy) else [f"effect={effect!r} is unknown; choose one of {choices}"]
+
+
+def _parameter_problems(parameters: Iterable[inspect.Parameter]) -> list[str]:
+    found = []
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            found.append(f"parameter {parameter.name!r} must be a plain one, not `*` or `**` or positional-only")
+        elif parameter.annotation is parameter.empty:
+            found.append(f"parameter {parameter.name!r} needs an annotation: models and callers read it")
+    return found
 
 
 def tool_spec(function: Any) -> ToolSpec | None:

@@ -8,11 +8,11 @@ A transition is a value. Each method of the chain returns a new one:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refold.core.commands import AskUser, Cmd, Command, EmitArtifact, EmitMessage
 from refold.core.content import Artifact, Content, as_content
-from refold.core.errors import SkillError
+from refold.core.errors import CommandError, SkillError
 from refold.core.lifecycle import Ending
 
 
@@ -48,7 +48,8 @@ class Transition:
         progress: One line for people on what is going on; None leaves the line as it is.
         ignored: The skill has no use for this event.
         resume: The payload that the awaited reply's step gets (step styles only).
-        forgets: The receipts kept so far are not needed any more (set by the step styles).
+        forgets: The receipts kept so far are not needed any more (set by the styles).
+        uncaught: The command's failure that ends the task (set by the step styles).
     """
 
     state: Any = UNCHANGED
@@ -62,6 +63,7 @@ class Transition:
     ignored: bool = False
     resume: dict[str, Any] | None = None
     forgets: bool = False
+    uncaught: CommandError | None = None
 
     # --- how it goes on
 
@@ -91,9 +93,7 @@ class Transition:
         return Transition(state=state, ending=Ending.REJECTED, reason=reason)
 
     @staticmethod
-    def await_input(
-        slot: str, message: str | Content, state: Any = UNCHANGED, *, expect: Any = None
-    ) -> Transition:
+    def await_input(slot: str, message: str | Content, state: Any = UNCHANGED, *, expect: Any = None) -> Transition:
         """Ask the user, and wait in `state` for the reply.
 
         Args:
@@ -105,7 +105,7 @@ class Transition:
         return Transition(state=state).cmd(Cmd.ask_user(slot, message, expect=expect))
 
     @staticmethod
-    def goto(step: str, **payload: Any) -> Transition:
+    def goto(step: str, /, **payload: Any) -> Transition:
         """Enter `step` with these arguments, at once (step styles only).
 
         Chained with `.cmd(...)`, the step is entered when all those commands have come back; each result goes to
@@ -142,5 +142,18 @@ class Transition:
         """The questions among the commands."""
         return tuple(command for command in self.commands if isinstance(command, AskUser))
 
-    def __await__(self) -> Any:
-        raise SkillError("a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`")
+    def after(self, first: Transition) -> Transition:
+        """This transition, with what `first` says in front of what it says itself."""
+        if not (first.messages or first.artifacts or first.progress is not None):
+            return self
+        return replace(
+            self,
+            messages=(*first.messages, *self.messages),
+            artifacts=(*first.artifacts, *self.artifacts),
+            progress=first.progress if self.progress is None else self.progress,
+        )
+
+    if not TYPE_CHECKING:  # a type checker finds the mistake by itself
+
+        def __await__(self):
+            raise SkillError("a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`")

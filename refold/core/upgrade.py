@@ -13,7 +13,7 @@ def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
     `upgrade(version, state)` is called once for each version in between, oldest first.
 
     Raises:
-        SkillError: The state is newer than the code, or there is no way up to today's version.
+        SkillError: The state is newer than the code, or there is no way up to today's version, or that way failed.
     """
     state, version, today = snapshot.state, snapshot.skill_version, skill.options.version
     if version == today:
@@ -30,6 +30,12 @@ def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
         )
     while version < today:
         if state is not None:
-            state = skill.options.upgrade(version, state)
+            try:
+                state = skill.options.upgrade(version, state)
+            except Exception as error:
+                raise SkillError(
+                    f"task {snapshot.task_id!r}: `upgrade` of skill {skill_id(skill)!r} failed on its state of version "
+                    f"{version}: {type(error).__name__}: {error}"
+                ) from error
         version += 1
     return snapshot.changed({"state": state, "skill_version": today})

@@ -1,0 +1,78 @@
+"""What a step awaits: one command, or several at once, and how a result becomes a value."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Generic, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from refold.core.codec import codec, copied
+from refold.core.commands import AskUser, CallActivity, CallLlm, CallSkill, CallTool, CallWorkflow, Sleep
+from refold.core.errors import DecodeError
+from refold.core.retry import Failure, FailureKind
+from refold.core.schema import problems
+
+T = TypeVar("T")
+Called = CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | AskUser
+
+
+class Call(Generic[T]):
+    """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`."""
+
+    __slots__ = ("awaited", "command", "kind")
+
+    def __init__(self, command: Called, kind: Any) -> None:
+        self.command: Called = command
+        self.kind = kind
+        self.awaited = False
+
+    def __await__(self) -> Generator[Asked, Any, T]:
+        self.awaited = True
+        results: tuple[T] = yield (self,)
+        return results[0]
+
+    def decode(self, value: JsonValue, invocation_id: str) -> T:
+        """The result as the type that was asked for.
+
+        Raises:
+            DecodeError: It does not fit.
+        """
+        decoded: T = decode_as(self.kind, value, self.command.id, invocation_id)
+        return decoded
+
+
+class Gather(Generic[T]):
+    """Several calls at once; see `Ctx.gather`."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: tuple[Call[Any], ...]) -> None:
+        self.calls = calls
+
+    def __await__(self) -> Generator[Asked, Any, T]:
+        for call in self.calls:
+            call.awaited = True
+        results: Any = (yield self.calls) if self.calls else ()
+        found: T = results
+        return found
+
+
+Asked = tuple[Call[Any], ...]
+
+
+def decode_as(kind: Any, value: JsonValue, id: str, invocation_id: str) -> Any:
+    """`value` as a `kind`; `Any` takes it as it is.
+
+    Raises:
+        DecodeError: It does not fit; the message says where.
+    """
+    if kind is Any:
+        return copied(value)
+    try:
+        return codec(kind).fresh(value)
+    except ValidationError as error:
+        name = getattr(kind, "__name__", str(kind))
+        message = f"the value does not fit {name}: {problems(error)}"
+        failure = Failure(kind=FailureKind.PERMANENT, type="decode", message=message)
+        raise DecodeError(id, invocation_id, failure) from None

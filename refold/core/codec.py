@@ -1,0 +1,129 @@
+"""How values of a type become JSON data, and how data becomes fresh values again."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from pydantic import JsonValue, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
+
+from refold.core.schema import adapter, first_line
+
+_NO_DATA = {"is-instance": "instances of a plain class", "is-subclass": "classes", "callable": "functions"}
+_CONTAINERS = {"list": "items_schema", "set": "items_schema", "tuple": "items_schema", "dict": "values_schema"}
+
+
+class Codec:
+    """The way of one type to and from data.
+
+    Attributes:
+        adapter: pydantic's half of it.
+        shares: Whether pydantic may hand on parts of the data as they are: those that no type describes.
+    """
+
+    __slots__ = ("adapter", "shares")
+
+    def __init__(self, how: TypeAdapter[Any]) -> None:
+        self.adapter = how
+        self.shares = _may_share(how.core_schema)
+
+    def data(self, value: Any) -> JsonValue:
+        """`value` as JSON data.
+
+        Raises:
+            PydanticSerializationError: It is not of the type, or has no form as data.
+        """
+        data: JsonValue = self.adapter.dump_python(value, mode="json", warnings="error")
+        return data
+
+    def fresh(self, data: JsonValue) -> Any:
+        """The value that `data` reads as. It shares nothing with `data`: who writes into it changes nothing else.
+
+        Raises:
+            ValidationError: It does not fit the type.
+        """
+        try:
+            return self.adapter.validate_python(copied(data) if self.shares else data)
+        except ValidationError as error:
+            # A strict field takes its value from JSON, not from what JSON reads as.
+            try:
+                return self.adapter.validate_json(to_json(data))
+            except ValidationError:
+                raise error from None
+
+
+@lru_cache(maxsize=1024)
+def _cached_codec(kind: Any) -> Codec:
+    return Codec(adapter(kind))
+
+
+def codec(kind: Any) -> Codec:
+    """The codec of a type, built once where the type can be hashed.
+
+    Raises:
+        PydanticUserError: pydantic does not know the type, or cannot yet.
+    """
+    try:
+        return _cached_codec(kind)
+    except TypeError:  # an unhashable annotation, such as Annotated[..., []]
+        return Codec(adapter(kind))
+
+
+def copied(data: Any) -> Any:
+    """JSON data that shares nothing with `data`."""
+    return from_json(to_json(data)) if isinstance(data, dict | list) else data
+
+
+def unsavable(kind: Any) -> str:
+    """Why values of a type cannot be kept as data; empty if they can, as far as the type says."""
+    try:
+        schema = adapter(kind).core_schema
+    except PydanticUserError as error:
+        named = getattr(kind, "__name__", str(kind))
+        why = "" if isinstance(error, PydanticSchemaGenerationError) else f" ({first_line(error)})"
+        return (
+            f"cannot be saved as data: pydantic does not know {named}, or a type in it{why}; use a BaseModel, a "
+            "dataclass, or plain types"
+        )
+    found = _no_data_in(schema)
+    return f"cannot be saved as data: it may hold {found}" if found else ""
+
+
+def _no_data_in(schema: Any) -> str:
+    """What in a pydantic core schema has no form as data."""
+    if isinstance(schema, list | tuple):
+        return next((found for item in schema if (found := _no_data_in(item))), "")
+    if not isinstance(schema, dict) or "serialization" in schema:
+        return ""
+    match schema.get("type"):
+        case str(kind) if kind in _NO_DATA:
+            return _NO_DATA[kind]
+        case "json-or-python":
+            return _no_data_in(schema["json_schema"])
+        case "lax-or-strict":
+            return _no_data_in(schema["lax_schema"])
+        case _:
+            return next((found for inner in _inner(schema) if (found := _no_data_in(inner))), "")
+
+
+def _may_share(schema: Any) -> bool:
+    """Whether a pydantic core schema lets through data that it does not look into."""
+    if isinstance(schema, list | tuple):
+        return any(_may_share(item) for item in schema)
+    if not isinstance(schema, dict):
+        return False
+    kind = schema.get("type")
+    if kind in ("any", "is-instance", "generator") or (isinstance(kind, str) and kind.startswith("function-")):
+        return True
+    if isinstance(kind, str) and kind in _CONTAINERS and _CONTAINERS[kind] not in schema:
+        return True
+    if "allow" in (schema.get("extra_behavior"), schema.get("extra_fields_behavior")):
+        return True
+    return any(_may_share(inner) for inner in (*_inner(schema), schema.get("config")))
+
+
+def _inner(schema: dict[str, Any]) -> list[Any]:
+    # A reference to a definition elsewhere in the schema is met where the definition stands.
+    unrelated = ("metadata", "default", "expected", "cls", "config", "serialization")
+    return [value for key, value in schema.items() if key not in unrelated and isinstance(value, dict | list)]

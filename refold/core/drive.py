@@ -1,0 +1,356 @@
+"""How steps are driven from one to the next, as a pure function of their arguments and receipts.
+
+A step's body is a coroutine that never meets an event loop. Each `await` hands a command to the fold; its result is
+sent in when it comes. A coroutine that is still alive is only a cache: where it is gone, the step is driven again from
+its record and the receipts, and must ask for the same as before.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import JsonValue, ValidationError
+
+from refold.core.calls import Asked, Call
+from refold.core.commands import AskUser, fingerprint
+from refold.core.content import Content
+from refold.core.context import Ctx
+from refold.core.errors import CommandError, ReplayMismatch, SkillError
+from refold.core.events import UserMessage
+from refold.core.params import MISSING, Json, Param, Source
+from refold.core.refusal import reply_value
+from refold.core.retry import Failure
+from refold.core.schema import problems, reference_of
+from refold.core.skill import Live, Moment
+from refold.core.snapshot import Receipt, ReceiptStatus
+from refold.core.stepspec import Awaited, Record, StepSpec
+from refold.core.transition import UNCHANGED, Transition
+
+GOTO_LIMIT = 100
+"""How many gotos one event may cause; more are taken for a loop."""
+
+
+class Drive:
+    """One call of the machine: drives steps until one waits, or the task ends.
+
+    Args:
+        steps: By name.
+        resumes: The step that meets the answer, by the step that asked.
+        moment: When, and what may be looked back at.
+        live: The cache of a running step, if there is one.
+    """
+
+    def __init__(
+        self, steps: Mapping[str, StepSpec], resumes: Mapping[str, StepSpec], moment: Moment, live: Live | None
+    ) -> None:
+        self.steps, self.resumes, self.moment, self.live = steps, resumes, moment, live
+        self.said = Transition()
+        self.left = False
+
+    # --- entering a step
+
+    def enter(self, step: StepSpec, payload: Mapping[str, Any], message: UserMessage | None = None) -> Transition:
+        """Enter a step with values; follow its gotos."""
+        return self._follow(step, self._enter_once(step, payload, message))
+
+    def resume(self, record: Record, message: UserMessage) -> Transition:
+        """Enter the step that meets an answer."""
+        step = self._saved_step(record["resume"])
+        carried = {name: Json(data) for name, data in record["args"].items()}
+        if _takes_reply(step, record["slot"]) and record["slot"] not in carried:
+            carried[record["slot"]] = Json(reply_value(message.content))
+        return self.enter(step, carried, message)
+
+    def enter_fed(self, record: Record) -> Transition:
+        """Enter a step that waited for the results of the goto's commands."""
+        step = self._saved_step(record["step"])
+        payload = {name: Json(data) for name, data in record["args"].items()}
+        for name, id in record["enters"].items():
+            payload[name] = Json(self._outcome(id, name))
+        return self.enter(step, payload)
+
+    def _follow(self, step: StepSpec, transition: Transition) -> Transition:
+        gotos = 0
+        while transition.enters is not None and not transition.commands:
+            gotos += 1
+            target = self._target(transition.enters.step, step.name)
+            if gotos > GOTO_LIMIT:
+                raise SkillError(
+                    f"{GOTO_LIMIT} gotos without an await, the last to {step.name!r}: this loop has no end"
+                )
+            self.said = transition.after(self.said)
+            step, transition = target, self._enter_once(target, transition.enters.payload, None)
+        if transition.enters is not None:
+            transition = self._fed(transition, step.name)
+        return replace(transition.after(self.said), forgets=self.left, enters=None, resume=None)
+
+    def _enter_once(self, step: StepSpec, payload: Mapping[str, Any], message: UserMessage | None) -> Transition:
+        args, values = self._arguments(step, payload, message)
+        self.left = True
+        moment = self.moment
+        record = Record(step=step.name, args=args, at=moment.at.isoformat(), heard=len(moment.messages), awaits=[])
+        ctx = Ctx(moment)
+        try:
+            outcome = step.run(**_with_ctx(step, values, ctx))
+        except CommandError as error:
+            return Transition(uncaught=error).after(ctx._said)
+        if not inspect.iscoroutine(outcome):
+            return self._ended(step, ctx, outcome)
+        return self._send(step, record, ctx, outcome, None)
+
+    def _arguments(
+        self, step: StepSpec, payload: Mapping[str, Any], message: UserMessage | None
+    ) -> tuple[dict[str, JsonValue], dict[str, Any]]:
+        self._refuse_unknown(step, payload)
+        args: dict[str, JsonValue] = {}
+        values: dict[str, Any] = {}
+        for name, param in step.params.items():
+            if param.source is Source.CTX:
+                continue
+            given = payload[name] if name in payload else _from_message(param, message)
+            if given is MISSING:
+                raise SkillError(f"step {step.name!r} needs {name}: {param.type_name}, and nothing gave it")
+            args[name], values[name] = param.encode(given, step.name)
+        return args, values
+
+    # --- driving a step
+
+    def go_on(self, record: Record) -> Transition:
+        """Go on in a step whose last await has all its results."""
+        step = self._saved_step(record["step"])
+        last = record["awaits"][-1]
+        live = self.live
+        if live is not None and live.run is not None and live.awaiting == last["ids"]:
+            ctx, run, asked = live.run
+            live.run = None
+        else:
+            ctx, run, asked = self._drive_again(step, record)
+        ctx._at(self.moment)
+        now = Awaited(**last)
+        now["at"], now["heard"] = self.moment.at.isoformat(), len(self.moment.messages)
+        record = Record(**record)
+        record["awaits"] = [*record["awaits"][:-1], now]
+        return self._follow(step, self._send(step, record, ctx, run, self._results(asked, last["ids"])))
+
+    def _drive_again(self, step: StepSpec, record: Record) -> tuple[Ctx, Any, Asked]:
+        """A coroutine as it was when it asked last: what it said and asked for before is dropped, but compared."""
+        ctx = Ctx(self.moment)
+        values = _saved_values(step, record["args"])
+        run: Any = None
+        asked: Asked = ()
+        results: Any = None
+        since: Record | Awaited = record
+        for awaited in record["awaits"]:
+            ctx._at(self.moment, now=datetime.fromisoformat(since["at"]), heard=since["heard"])
+            if run is None:
+                run = step.run(**_with_ctx(step, values, ctx))
+            found = _next_ask(step, run, results) if inspect.iscoroutine(run) else _Returned(run)
+            if isinstance(found, _Returned):
+                raise ReplayMismatch(step.name, ", ".join(awaited["asked"]), "nothing more: it ends")
+            fingerprints = [fingerprint(call.command) for call in found]
+            if fingerprints != awaited["asked"]:
+                run.close()
+                raise ReplayMismatch(step.name, ", ".join(awaited["asked"]), ", ".join(fingerprints))
+            asked, since = found, awaited
+            if awaited is not record["awaits"][-1]:
+                results = self._results(asked, awaited["ids"])
+        return ctx, run, asked
+
+    def _send(self, step: StepSpec, record: Record, ctx: Ctx, run: Any, results: Any) -> Transition:
+        """Send results in; what comes out is the next thing asked for, or the step's end."""
+        try:
+            asked = _next_ask(step, run, results)
+        except CommandError as error:
+            return Transition(uncaught=error).after(ctx._said)
+        if isinstance(asked, _Returned):
+            return self._ended(step, ctx, asked.value)
+        ids = [self.moment.invocation_id(position) for position in range(len(asked))]
+        record["awaits"].append(Awaited(asked=[fingerprint(call.command) for call in asked], ids=ids))
+        if self.live is not None:
+            self.live.awaiting, self.live.run = ids, (ctx, run, asked)
+        commands = tuple(call.command for call in asked)
+        return replace(Transition().after(ctx._said), state=record, commands=commands)
+
+    def _results(self, asked: Asked, ids: list[str]) -> Any:
+        """What the await gives: the values, in order, or the first failure, to be raised there."""
+        values: list[Any] = []
+        for call, id in zip(asked, ids, strict=True):
+            try:
+                value = self._outcome(id, call.command.id)
+                if isinstance(call.command, AskUser) and call.command.expect is not None:
+                    value = reply_value(Content.model_validate(value))
+                values.append(call.decode(value, id))
+            except CommandError as error:
+                return error
+        return tuple(values)
+
+    def _outcome(self, id: str, name: str) -> JsonValue:
+        receipt: Receipt = self.moment.receipts[id]
+        if receipt.status is not ReceiptStatus.OK:
+            raise CommandError(name, id, Failure.model_validate(receipt.outcome))
+        return receipt.outcome
+
+    # --- leaving a step
+
+    def _ended(self, step: StepSpec, ctx: Ctx, outcome: Any) -> Transition:
+        forgotten = [call.command.id for call in ctx._made if not call.awaited]
+        if forgotten:
+            raise SkillError(
+                f"step {step.name!r} made the call {forgotten[0]!r} and never awaited it; "
+                "write `await ctx...`, or `await ctx.gather(...)` for several"
+            )
+        if not isinstance(outcome, Transition):
+            raise SkillError(
+                f"step {step.name!r} returned {repr(outcome)[:200]}; a step returns a transition, for example "
+                "`return ctx.goto(...)` or `return ctx.complete(...)`"
+            )
+        _check_way_out(step, outcome)
+        self.left = True
+        outcome = outcome.after(ctx._said)
+        return self._asking(step, outcome) if outcome.waits else outcome
+
+    def _asking(self, step: StepSpec, transition: Transition) -> Transition:
+        target = self.resumes.get(step.name)
+        if target is None:
+            raise SkillError(f"step {step.name!r} awaits input, but no step says resume_from={step.name!r}")
+        ask = transition.waits[0]
+        position = transition.commands.index(ask)
+        if ask.expect is None and _takes_reply(target, ask.slot):
+            # Checked before it is taken: what does not fit must not end the task.
+            ask = ask.model_copy(update={"expect": reference_of(target.params[ask.slot].annotation)})
+        commands = (*transition.commands[:position], ask, *transition.commands[position + 1 :])
+        args = self._carried(target, transition.resume or {}, {ask.slot}, heard=True)
+        gate = self.moment.invocation_id(position)
+        record = Record(step=step.name, resume=target.name, slot=ask.slot, gate=gate, args=args)
+        return replace(transition, state=record, commands=commands)
+
+    def _fed(self, transition: Transition, source: str) -> Transition:
+        """A transition to before a step: it is entered when the commands have come back."""
+        assert transition.enters is not None
+        step = self._target(transition.enters.step, source)
+        enters: dict[str, str] = {}
+        for position, command in enumerate(transition.commands):
+            if command.id not in step.params:
+                raise SkillError(
+                    f"step {step.name!r} has no parameter {command.id!r} for the result of the command of that id; "
+                    f"it takes: {step.takes}"
+                )
+            enters[command.id] = self.moment.invocation_id(position)
+        args = self._carried(step, transition.enters.payload, enters.keys(), heard=False)
+        return replace(transition, state=Record(step=step.name, args=args, enters=enters))
+
+    def _carried(
+        self, target: StepSpec, payload: Mapping[str, Any], later: Any, *, heard: bool
+    ) -> dict[str, JsonValue]:
+        """A payload as data, checked now: what does not fit, or is missing, would else be found after the answer."""
+        self._refuse_unknown(target, payload)
+        missing = [name for name in target.needs(heard=heard) if name not in payload and name not in later]
+        if missing:
+            needed = ", ".join(f"{name}: {target.params[name].type_name}" for name in missing)
+            raise SkillError(f"step {target.name!r} needs {needed}, and nothing will give it: pass it on by keyword")
+        return {name: target.params[name].encode(value, target.name)[0] for name, value in payload.items()}
+
+    # --- which step
+
+    def _refuse_unknown(self, step: StepSpec, payload: Mapping[str, Any]) -> None:
+        unknown = payload.keys() - step.params.keys()
+        if unknown:
+            raise SkillError(f"step {step.name!r} takes no {', '.join(sorted(unknown))}; it takes: {step.takes}")
+
+    def _target(self, name: str, source: str) -> StepSpec:
+        step = self.steps.get(name)
+        if step is None:
+            raise SkillError(
+                f"step {source!r} goes to {name!r}, which does not exist; the steps are: {', '.join(self.steps)}"
+            )
+        return step
+
+    def _saved_step(self, name: str) -> StepSpec:
+        step = self.steps.get(name)
+        if step is None:
+            raise SkillError(
+                f"the task is at step {name!r}, which its skill has no more; the steps are: {', '.join(self.steps)}; "
+                "keep the step while tasks are in it, or let them finish on the old code"
+            )
+        return step
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    value: Any
+
+
+def _next_ask(step: StepSpec, run: Any, results: Any) -> Asked | _Returned:
+    """What the coroutine asks for next; or, if it ends, what it returns."""
+    try:
+        asked = run.throw(results) if isinstance(results, CommandError) else run.send(results)
+    except StopIteration as stop:
+        return _Returned(stop.value)
+    except RuntimeError as error:
+        if "no running event loop" not in str(error):
+            raise
+        raise SkillError(f"step {step.name!r} awaited something of asyncio; a step awaits calls of ctx only") from error
+    if isinstance(asked, tuple) and asked and all(isinstance(call, Call) for call in asked):
+        return asked
+    run.close()
+    raise SkillError(f"step {step.name!r} awaited {repr(asked)[:100]}; a step awaits calls of ctx only")
+
+
+def _check_way_out(step: StepSpec, outcome: Transition) -> None:
+    if outcome.state is not UNCHANGED:
+        raise SkillError(
+            f"step {step.name!r} returned a transition with a state, {repr(outcome.state)[:100]}; a step has no "
+            "states: hand what is needed to the next step, `return ctx.goto(..., name=value)`"
+        )
+    if outcome.enters is None and outcome.ending is None and not outcome.waits:
+        raise SkillError(
+            f"step {step.name!r} returned a transition that leads nowhere; go on with `ctx.goto(...)`, ask with "
+            "`ctx.await_input(...)`, or end with `ctx.complete(...)`"
+        )
+    if len(outcome.waits) > 1:
+        raise SkillError(f"step {step.name!r} asks two questions as it ends; ask them with `ctx.gather(ctx.ask...)`")
+    if outcome.waits and outcome.enters is not None:
+        raise SkillError(
+            f"step {step.name!r} asks {outcome.waits[0].slot!r} and goes to {outcome.enters.step!r} at once; return "
+            "`ctx.await_input(...)`, and meet the answer in a step with resume_from"
+        )
+
+
+def _takes_reply(step: StepSpec, slot: str) -> bool:
+    """Whether the step has a parameter for the decoded reply: one that is named like the slot."""
+    return slot in step.params and step.params[slot].source is Source.PAYLOAD
+
+
+def _from_message(param: Param, message: UserMessage | None) -> Any:
+    if message is not None:
+        match param.source:
+            case Source.CONTENT:
+                return message.content
+            case Source.EVENT:
+                return message
+            case Source.INPUT:
+                return Json(message.content.data)
+            case _:
+                pass
+    return param.default
+
+
+def _saved_values(step: StepSpec, args: Mapping[str, JsonValue]) -> dict[str, Any]:
+    """The arguments that a step was entered with, read with today's code."""
+    if args.keys() != {name for name, param in step.params.items() if param.source is not Source.CTX}:
+        raise SkillError(
+            f"step {step.name!r} was entered with {', '.join(args) or 'nothing'}, and takes {step.takes} now; keep its "
+            "parameters while tasks are in it, or let them finish on the old code"
+        )
+    try:
+        return {name: step.params[name].codec.fresh(data) for name, data in args.items()}
+    except ValidationError as error:
+        raise SkillError(f"step {step.name!r} cannot read what it was entered with: {problems(error)}") from None
+
+
+def _with_ctx(step: StepSpec, values: dict[str, Any], ctx: Ctx) -> dict[str, Any]:
+    return {name: ctx if param.source is Source.CTX else values[name] for name, param in step.params.items()}

@@ -1,0 +1,398 @@
+"""One turn of the fold: what becomes of a task when one event is taken.
+
+The order of things: the event is refused, or taken; the skill is called with it and with what was held, for as long
+as the task is running; what the skill answers is applied; commands that may go out are marked so.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from refold.core.commands import AskUser, Command, Sleep, retry_of
+from refold.core.content import Artifact, Message
+from refold.core.errors import CommandError, SkillError
+from refold.core.events import BackoffOver, CancelRequested, CommandFailed, Event, UserMessage
+from refold.core.journal import Backoff, Entry, Issued, receipt_of
+from refold.core.lifecycle import TERMINAL, Ending, Move, TaskEvent, TaskState, next_state
+from refold.core.refusal import open_wait, refusal
+from refold.core.retry import FailureKind
+from refold.core.skill import Live, Moment, Skill
+from refold.core.snapshot import SEEN_LIMIT, Pending, Receipt, ReceiptStatus, Snapshot, Wait
+from refold.core.tool import skill_at_work
+from refold.core.transition import UNCHANGED, Transition
+
+_ENDED_BY = {
+    Ending.COMPLETED: TaskEvent.COMPLETE,
+    Ending.FAILED: TaskEvent.FATAL_ERROR,
+    Ending.REJECTED: TaskEvent.FATAL_ERROR,
+}
+
+
+class Turn:
+    """Working copies of what one event changes, and the entry in the making.
+
+    Args:
+        skill: The task's skill.
+        base: The task as it was before.
+        event: What happened.
+        at: When; not earlier than `base.at`.
+        live: The cache of this task, if there is one.
+        ask_patched: Answers a patch id that was never asked before; not asked where `recorded` is given.
+        recorded: What was answered in this turn when it was first taken; None where it is taken for the first time.
+    """
+
+    def __init__(
+        self,
+        skill: Skill,
+        base: Snapshot,
+        event: Event,
+        at: datetime,
+        live: Live | None,
+        ask_patched: Callable[[str], bool] | None,
+        *,
+        recorded: Mapping[str, bool] | None = None,
+    ) -> None:
+        self.skill, self.base, self.event, self.at, self.live = skill, base, event, at, live
+        self.seq = base.seq + 1
+        self.ask_patched, self.recorded = ask_patched, recorded
+        self.changes: dict[str, object] = {}
+        self.lifecycle = base.lifecycle
+        self.state = base.state
+        self.pending = dict(base.pending)
+        self.waits = base.waits
+        self.held = base.held
+        self.receipts = dict(base.receipts)
+        self.messages = base.messages
+        # the entry
+        self.refused = ""
+        self.was_held = False
+        self.notes: list[str] = []
+        self.moves: list[Move] = []
+        self.issued: list[Issued] = []
+        self.backoffs: list[Backoff] = []
+        self.said: list[Message] = []
+        self.handed_over: list[Artifact] = []
+        self.progress: str | None = None
+        self.patches: dict[str, bool] = {}
+
+    # --- what came in
+
+    def take(self) -> None:
+        """Take the event, or refuse it."""
+        self.refused = refusal(self.skill, self.base, self.event)
+        if self.refused:
+            self.changes["refused"] = self.base.refused + 1
+            return
+        match self.event:
+            case UserMessage() as message:
+                self._heard(message)
+            case CommandFailed() as failed:
+                self._came_back_failed(failed)
+            case BackoffOver(invocation_id=id):
+                self._change_pending(id, retries=self.pending[id].retries + 1, due_at=None)
+                if not any(_backs_off(command) for command in self.pending.values()):
+                    self._move(TaskEvent.RETRY)
+                    self._run([])
+            case CancelRequested(reason=reason):
+                self._end(Ending.CANCELED, reason or "canceled on request")
+            case result:
+                del self.pending[result.invocation_id]
+                self._keep_receipt(result)
+                self._run([result])
+        self._send_out()
+
+    def _heard(self, message: UserMessage) -> None:
+        self.messages = (*self.messages, Message(role="user", content=message.content, seq=self.seq))
+        if message.delivery_id is not None:
+            seen = {**self.base.seen, message.delivery_id: self.seq}
+            self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
+        if self.lifecycle is TaskState.PLANNED:
+            self._move(TaskEvent.START)
+            self._run([message])
+            return
+        answered = open_wait(self.base, message)
+        self.waits = tuple(wait for wait in self.waits if wait.gate != answered.gate)
+        self.receipts[answered.gate] = Receipt.model_construct(
+            invocation_id=answered.gate, status=ReceiptStatus.OK, outcome=message.content.model_dump(mode="json")
+        )
+        reply = message.model_copy(update={"slot": answered.slot, "gate": answered.gate})
+        if self.waits:  # the task leaves `paused` with the last answer; this one is met then
+            self._hold(reply)
+            return
+        self._move(TaskEvent.APPROVAL_GRANTED)
+        replies = [event for event in self.held if isinstance(event, UserMessage)]
+        self.held = tuple(event for event in self.held if not isinstance(event, UserMessage))
+        self._run([*replies, reply])
+
+    def _came_back_failed(self, failed: CommandFailed) -> None:
+        match self.lifecycle:
+            case TaskState.RUNNING:
+                self._run([failed])
+            case TaskState.RETRYING:
+                if self._may_retry(failed):
+                    self._retry(failed)
+                else:
+                    self._hold(failed)
+            case _:
+                # Classified when released: a retry could not go out now anyway.
+                self._change_pending(failed.invocation_id, failure=failed.failure.message)
+                self._hold(failed)
+
+    # --- calling the skill
+
+    def _run(self, events: Sequence[Event]) -> None:
+        """Give the skill these events and then the held ones, for as long as the task is running."""
+        if self.lifecycle is not TaskState.RUNNING:
+            self.held = (*self.held, *events)
+            self.was_held = True
+            return
+        queue = deque([*events, *self.held])
+        held_before = len(self.held)
+        while queue and self.lifecycle is TaskState.RUNNING:
+            event = queue.popleft()
+            if isinstance(event, CommandFailed):
+                self._failed(event)
+            else:
+                self._call(event)
+        if self.lifecycle in TERMINAL:
+            return
+        self.held = tuple(queue)
+        self.was_held = len(queue) > held_before
+        if self.lifecycle is TaskState.RUNNING and not self.pending:
+            where = self.skill.where(self.state)
+            self._end(
+                Ending.FAILED,
+                f"stalled: {where!r} answered {self.event.kind} without asking for anything, waiting or ending",
+            )
+
+    def _failed(self, event: CommandFailed) -> None:
+        if self._may_retry(event):
+            self._retry(event)
+            self._move(TaskEvent.TRANSIENT_ERROR)
+            return
+        del self.pending[event.invocation_id]
+        self._keep_receipt(event)
+        self._call(event)
+
+    def _may_retry(self, event: CommandFailed) -> bool:
+        pending = self.pending[event.invocation_id]
+        policy = retry_of(pending.command, self.skill.options.retry)
+        return event.failure.kind is FailureKind.TRANSIENT and pending.retries < policy.max_retries
+
+    def _retry(self, event: CommandFailed) -> None:
+        pending, failure = self.pending[event.invocation_id], event.failure
+        policy = retry_of(pending.command, self.skill.options.retry)
+        retry = pending.retries + 1
+        wait = policy.delay(retry, pending.invocation_id, failure.retry_after)
+        due_at = self.at + timedelta(seconds=wait)
+        self._change_pending(pending.invocation_id, started=False, due_at=due_at, failure=failure.message)
+        self.backoffs.append(Backoff(invocation_id=pending.invocation_id, retry=retry, due_at=due_at))
+        self.notes.append(f"{event.id}: {failure.message}; retry {retry} of {policy.max_retries} in {wait:g} s")
+
+    def _call(self, event: Event) -> None:
+        moment = Moment(
+            task_id=self.base.task_id,
+            seq=self.seq,
+            at=self.at,
+            issued=len(self.issued),
+            receipts=self.receipts,
+            messages=self.messages,
+            patched=self._patched,
+        )
+        at_work = skill_at_work.set(self.base.skill)
+        try:
+            transition = self.skill.on(self.state, event, moment, self.live)
+            if isinstance(event, CommandFailed) and transition.ignored:
+                raise CommandError(event.id, event.invocation_id, event.failure)
+            self._apply(transition)
+        except CommandError as error:
+            self._end_by(error)
+        except SkillError as error:
+            self._end(Ending.FAILED, str(error))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the author's code raises fails this one task
+            self._end(Ending.FAILED, f"bug: {type(error).__name__}: {error}")
+            self.notes.append(_place(error))
+        finally:
+            skill_at_work.reset(at_work)
+
+    def _patched(self, patch: str, again: bool) -> bool:
+        known = self.base.patches.get(patch, self.patches.get(patch))
+        if known is not None:
+            return known
+        if self.recorded is not None:
+            if patch not in self.recorded:
+                return False  # older code took this turn, and did not know the patch
+            answer = self.recorded[patch]
+        else:
+            # A step that is driven again was here before, with code that did not ask.
+            answer = not again and self.ask_patched is not None and self.ask_patched(patch)
+        self.patches[patch] = answer
+        return answer
+
+    # --- what the skill answered
+
+    def _apply(self, transition: Transition) -> None:
+        self._check(transition)
+        if transition.forgets:
+            self.receipts = {}
+        if transition.state is not UNCHANGED:
+            self.state = transition.state
+        if transition.progress is not None:
+            self.progress = transition.progress
+        self.said += [Message(role="agent", content=content, seq=self.seq) for content in transition.messages]
+        self.handed_over += transition.artifacts
+        for command in transition.commands:
+            self._issue(command)
+        if transition.uncaught is not None:
+            self._end_by(transition.uncaught)
+        elif transition.ending is not None:
+            self._end(transition.ending, transition.reason)
+        elif self.waits:
+            self._move(TaskEvent.PAUSE_FOR_APPROVAL)
+
+    def _check(self, transition: Transition) -> None:
+        if transition.ending is Ending.REJECTED and self.base.lifecycle is not TaskState.PLANNED:
+            raise SkillError("a skill rejects a task in answer to its first message only; use `fail` later on")
+        if transition.ending is not None and transition.commands:
+            raise SkillError(
+                f"the task ends, and asks for {transition.commands[0].id!r} all the same: nobody would wait for it; "
+                "end when it has come back"
+            )
+        taken = {pending.command.id for pending in self.pending.values()} | {wait.slot for wait in self.waits}
+        for command in transition.commands:
+            if command.id in taken:
+                raise SkillError(
+                    f"two commands with the id {command.id!r} are in flight at once; give each its own id, "
+                    "or wait for the first one"
+                )
+            taken.add(command.id)
+
+    def _issue(self, command: Command) -> None:
+        id = f"{self.base.task_id}/{self.seq}.{len(self.issued) + 1}"
+        self.issued.append(Issued.model_construct(invocation_id=id, command=command))
+        if isinstance(command, AskUser):
+            self.waits = (*self.waits, Wait(gate=id, ask=command, since=self.at))
+            self.said.append(Message(role="agent", content=command.message, seq=self.seq))
+        else:
+            self.pending[id] = Pending.model_construct(invocation_id=id, command=command)
+
+    def _keep_receipt(self, event: Event) -> None:
+        receipt = receipt_of(event)
+        if receipt is not None:
+            self.receipts[receipt.invocation_id] = receipt
+
+    def _hold(self, event: Event) -> None:
+        self.held = (*self.held, event)
+        self.was_held = True
+
+    # --- the lifecycle
+
+    def _move(self, event: TaskEvent) -> None:
+        target = next_state(self.lifecycle, event)
+        self.moves.append(Move.model_construct(event=event, from_state=self.lifecycle, to_state=target))
+        self.lifecycle = target
+
+    def _end_by(self, error: CommandError) -> None:
+        if error.failure.kind is FailureKind.TRANSIENT:
+            self._move(TaskEvent.TRANSIENT_ERROR)
+            self._end(Ending.FAILED, f"{error} (no retry left)", TaskEvent.MAX_RETRIES_EXCEEDED)
+        else:
+            self._end(Ending.FAILED, str(error))
+
+    def _end(self, ending: Ending, reason: str, event: TaskEvent | None = None) -> None:
+        if ending is Ending.CANCELED:
+            # Outside the table, as termination is: from any open state. DESIGN section 6.
+            self.lifecycle = TaskState.FAILED
+        else:
+            self._move(event or _ENDED_BY[ending])
+        self.changes["ending"] = ending
+        if ending is not Ending.COMPLETED:
+            self.changes["reason"] = reason
+            self.notes.append(reason)
+        self.pending, self.waits, self.held, self.receipts = {}, (), (), {}
+
+    def _send_out(self) -> None:
+        """While the task runs, every command that waits for nothing is on its way."""
+        if self.lifecycle not in (TaskState.RUNNING, TaskState.RETRYING):
+            return
+        for id, pending in self.pending.items():
+            if not pending.started and pending.due_at is None:
+                due_at = None
+                if isinstance(pending.command, Sleep):
+                    due_at = self.at + timedelta(seconds=pending.command.seconds)
+                self._change_pending(id, started=True, due_at=due_at)
+
+    def _change_pending(self, id: str, **fields: object) -> None:
+        self.pending[id] = self.pending[id].model_copy(update=fields)
+
+    # --- what comes out
+
+    def snapshot(self) -> Snapshot:
+        """The task as it is now."""
+        changes = self.changes
+        if self.handed_over:
+            latest = {artifact.name: artifact for artifact in self.handed_over}
+            kept = (artifact for artifact in self.base.artifacts if artifact.name not in latest)
+            changes["artifacts"] = (*kept, *latest.values())
+        if self.patches:
+            changes["patches"] = {**self.base.patches, **self.patches}
+        if self.progress is not None:
+            changes["progress"] = self.progress
+        return self.base.changed(
+            {
+                "seq": self.seq,
+                "at": self.at,
+                "lifecycle": self.lifecycle,
+                "state": self.state,
+                "pending": self.pending,
+                "waits": self.waits,
+                "held": self.held,
+                "receipts": self.receipts,
+                "messages": (*self.messages, *self.said),
+                **changes,
+            }
+        )
+
+    def entry(self) -> Entry:
+        """What happened, for the journal."""
+        return Entry.trusted(
+            seq=self.seq,
+            at=self.at,
+            event=self.event,
+            refused=self.refused,
+            held=self.was_held,
+            note="; ".join(self.notes),
+            moves=tuple(self.moves),
+            commands=tuple(self.issued),
+            backoffs=tuple(self.backoffs),
+            messages=tuple(message.content for message in self.said),
+            artifacts=tuple(self.handed_over),
+            progress=self.progress,
+            patches=self.patches,
+        )
+
+
+def _backs_off(pending: Pending) -> bool:
+    return pending.due_at is not None and not isinstance(pending.command, Sleep)
+
+
+_STDLIB = sysconfig.get_path("stdlib")
+
+
+def _place(error: BaseException) -> str:
+    """Where the author's code raised, as `at file:line in function`: the innermost frame that is no library's."""
+    frames = [
+        (frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not str(frame.f_globals.get("__name__", "")).startswith("refold.core.")
+    ]
+    own = [frame for frame in frames if not _of_library(frame[0])]
+    return "at {}:{} in {}".format(*(own or frames)[-1]) if frames else ""
+
+
+def _of_library(file: str) -> bool:
+    return "site-packages" in file or file.startswith((_STDLIB, "<frozen"))
