@@ -160,9 +160,9 @@ def _by_pydantic_ai(error: BaseException) -> Failure | None:
         case ai.ModelRequestRejectedError():
             return _permanent("rejected", f"{_model(error)} rejected the request", error)
         case ai.ModelRequestTimeout() | ai.ModelTimeoutError():
-            return _transient("timeout", f"{_model(error)}: {_TRANSIENT_TYPES['timeout']}")
+            return _transient("timeout", _TRANSIENT_TYPES["timeout"] + _to(error))
         case ai.ModelConnectionError():
-            return _by_network(error) or _transient("connection", f"{_model(error)}: {_TRANSIENT_TYPES['connection']}")
+            return _by_network(error) or _transient("connection", _TRANSIENT_TYPES["connection"] + _to(error))
         case ai.ModelAPIError(in_stream=True):
             return _transient("stream_broken", f"{_model(error)} broke off its answer with an error", error.retry_after)
         case ai.ModelAPIError():
@@ -199,8 +199,7 @@ def _by_status(error: BaseException) -> Failure | None:
 
 def _by_network(error: BaseException) -> Failure | None:
     kind = _named_type(error)
-    host = _host(error)
-    to_host = f" ({host})" if host else ""
+    to_host = _to(error)
     chain = list(_chain(error))
     about_network = kind in _TRANSIENT_TYPES or isinstance(error, OSError | ai.ModelConnectionError)
     if about_network and any(isinstance(one, ssl.SSLCertVerificationError) for one in chain):
@@ -340,6 +339,10 @@ def _phrase(status: int) -> str:
 
 def _host(error: BaseException) -> str:
     """The host that was asked; empty where nobody says. Never more of the address: paths may hold secrets."""
+    return next((host for one in _chain(error) if (host := _host_of(one))), "")
+
+
+def _host_of(error: BaseException) -> str:
     try:
         url = getattr(getattr(error, "request", None), "url", None)
         return (urlsplit(str(url)).hostname or "") if url is not None else ""
@@ -359,6 +362,13 @@ def _permanent(type: str, message: str, error: ai.ModelAPIError | None = None) -
     status = getattr(error, "status_code", None)
     details = None if status is None else {"status": status}
     return Failure(kind=FailureKind.PERMANENT, type=type, message=message, details=details)
+
+
+def _to(error: BaseException) -> str:
+    """Whom it was sent to, in brackets: the model and the host, as far as they are known."""
+    model = _model(error) if isinstance(error, ai.ModelAPIError) else ""
+    known = ", ".join(one for one in (model, _host(error)) if one)
+    return f" ({known})" if known else ""
 
 
 def _model(error: ai.ModelAPIError) -> str:

@@ -12,14 +12,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
 from refold.core.retry import Failure, FailureKind
-from refold.core.schema import Schema, adapter, json_schema, problems, resolve
+from refold.core.schema import Schema, json_schema, misfit
 from refold.effects.verdicts import Verdict
 
 WRAPPED = "response"
@@ -63,7 +63,7 @@ class Expected:
     def read(self, response: ModelResponse) -> JsonValue:
         """The value that the model answered, as JSON.
 
-        Validated, and so completed with its defaults, where the type is known here; else only parsed.
+        Validated where the type is known here, else only parsed; never rewritten, so that it decodes again as it is.
 
         Raises:
             Misfit: It is not JSON, or does not fit the type.
@@ -71,15 +71,9 @@ class Expected:
         value = _answered(response)
         if self.wrapped and isinstance(value, dict) and value.keys() == {WRAPPED}:
             value = value[WRAPPED]
-        kind = resolve(self.schema)
-        if kind is None:
-            return value
-        known = adapter(kind)
-        try:
-            read: JsonValue = known.dump_python(known.validate_python(value), mode="json")
-        except ValidationError as error:
-            raise Misfit(f"the answer does not fit {self.name}: {problems(error)}") from None
-        return read
+        if found := misfit(self.schema, value):
+            raise Misfit(f"the answer does not fit {self.name}: {found}")
+        return value
 
 
 def expected(schema: Schema) -> Expected:

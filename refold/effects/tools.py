@@ -25,7 +25,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from refold.core.commands import CallTool, EffectPolicy
 from refold.core.errors import DefinitionError
 from refold.core.retry import Failure, FailureKind
-from refold.core.schema import problems
+from refold.core.schema import first_line, problems
 from refold.core.tool import ToolSpec, tool_spec
 from refold.effects.failures import classify, surely_unsent
 from refold.effects.invocation import Invocation, as_current
@@ -112,7 +112,7 @@ class Tool:
             if self.result is None:
                 written: JsonValue = to_jsonable_python(value)
             else:
-                written = self.result.dump_python(value, mode="json", warnings="error")
+                written = self.result.dump_python(value, mode="json", by_alias=True, round_trip=True, warnings="error")
         except (PydanticSerializationError, ValueError):
             declared = "JSON" if self.result is None else str(self.spec.returns)
             message = (
@@ -160,12 +160,15 @@ def tools_of(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
             choices = ", ".join(f"{policy.value!r}" for policy in EffectPolicy)
             called = getattr(function, "__name__", repr(function))
             raise DefinitionError(
-                called, [f"it is not declared as a tool: write @tool(effect=...) above it, with one of {choices}"]
+                called,
+                [f"it is not declared as a tool: write @tool(effect=...) above it, with one of {choices}"],
+                what="tool",
             )
         known = tools.get(spec.name)
         if known is not None and known.spec.function is not spec.function:
             places = " and ".join(_where(one) for one in (known.spec.function, spec.function))
-            raise DefinitionError(spec.name, [f"two tools have this name: {places}; give one another by @tool(name=)"])
+            found = f"two tools have this name: {places}; give one another by @tool(name=)"
+            raise DefinitionError(spec.name, [found], what="tool")
         tools[spec.name] = _tool(spec)
     return tools
 
@@ -175,35 +178,26 @@ def _where(function: Callable[..., Any]) -> str:
 
 
 def _tool(spec: ToolSpec) -> Tool:
-    found: list[str] = []
-    try:
-        hints = get_type_hints(spec.function, include_extras=True)
-    except NameError as error:
-        raise DefinitionError(spec.name, [f"a type in its signature cannot be found: {error}"]) from None
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
-    for number, parameter in enumerate(inspect.signature(spec.function).parameters.values()):
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            found.append(f"parameter {parameter} cannot be given by name; a tool's arguments come by name")
-        elif parameter.name not in hints:
-            found.append(f"parameter {parameter.name!r} has no type; a tool's arguments are checked by their types")
-        else:
+    try:
+        hints = get_type_hints(spec.function, include_extras=True)
+        for number, parameter in enumerate(inspect.signature(spec.function).parameters.values()):
             default = ... if parameter.default is parameter.empty else parameter.default
             # Numbered, since a parameter may be called `json` or `_x`, which a model's field may not.
             fields[f"p{number}"] = (hints[parameter.name], Field(default, alias=parameter.name))
             names[f"p{number}"] = parameter.name
-    if found:
-        raise DefinitionError(spec.name, found)
-    try:
         return Tool(
             spec=spec,
             fields=names,
             arguments=create_model(spec.name, __config__=ConfigDict(extra="forbid"), **fields),
             result=TypeAdapter(hints["return"]) if "return" in hints else None,
         )
+    except NameError as error:
+        found = f"a type in its signature cannot be found: {error}"
     except PydanticUserError as error:
-        why = str(error).splitlines()[0]
-        raise DefinitionError(spec.name, [f"a type in its signature is none that JSON can bring: {why}"]) from None
+        found = f"a type in its signature is none that JSON can bring: {first_line(error)}"
+    raise DefinitionError(spec.name, [found], what="tool")
 
 
 def _outcome_unknown(name: str, why: str) -> Failure:

@@ -15,22 +15,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import socket
 import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from refold.effects.scripted import answer
+from tests.services.serving import Serving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,7 @@ class Trouble:
         return cls(code=code, headers={} if retry_after is None else {"retry-after": retry_after}, error=error)
 
 
-class OpenAIServer:
+class OpenAIServer(Serving):
     """The server; runs in a thread of its own while it is entered as a context manager.
 
     Attributes:
@@ -78,36 +76,13 @@ class OpenAIServer:
     def __init__(self, port: int = 0) -> None:
         self.requests: list[Asked] = []
         self._next: deque[str | Trouble] = deque()
-        # The protocol is named so that asyncio knows it for TCP and sends small answers at once.
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind(("127.0.0.1", port))
         routes = [Route("/v1/chat/completions", self._complete, methods=["POST"])]
-        config = uvicorn.Config(Starlette(routes=routes), log_level="critical", lifespan="off", ws="none")
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, name="openai-server", daemon=True
-        )
-
-    def __enter__(self) -> Self:
-        # Connections wait in the socket's queue until the thread takes them: nothing to wait for.
-        self._socket.listen(128)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.should_exit = True
-        self._server.force_exit = True
-        self._thread.join()
-        self._socket.close()
+        super().__init__(Starlette(routes=routes), port)
 
     @property
     def base_url(self) -> str:
         """What `OPENAI_BASE_URL` should say."""
-        host, port = self._socket.getsockname()
-        return f"http://{host}:{port}/v1"
+        return f"{self.address}/v1"
 
     @property
     def environment(self) -> dict[str, str]:

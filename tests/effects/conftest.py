@@ -1,0 +1,85 @@
+"""What the tests of effects share: an activity environment, effects that are open, an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from refold.core.commands import CallLlm, CallTool
+from refold.core.retry import Failure
+from refold.effects.activities import Effects
+from tests.services.openai_server import OpenAIServer
+
+TASK = "task-1"
+INVOCATION = "task-1/3.1"
+
+
+def name_of(activity: Callable[..., Any]) -> str | None:
+    """An activity's name; None for the dynamic one."""
+    name: str | None = activity.__temporal_activity_definition.name  # type: ignore[attr-defined]
+    return name
+
+
+class Bench:
+    """Runs activities as a worker would, one attempt at a time, and keeps their heartbeats."""
+
+    def __init__(self, effects: Effects) -> None:
+        self.effects = effects
+        self.heartbeats: list[Any] = []
+        self.environment = self._environment(1)
+
+    def _environment(self, attempt: int) -> ActivityEnvironment:
+        environment = ActivityEnvironment()
+        environment.info = replace(
+            environment.info, activity_id=INVOCATION, workflow_id=TASK, namespace="ns", attempt=attempt
+        )
+        environment.on_heartbeat = lambda *details: self.heartbeats.append(details)
+        return environment
+
+    def activity(self, name: str) -> Callable[..., Any]:
+        """The activity of this name."""
+        return next(one for one in self.effects.activities if name_of(one) == name)
+
+    async def run(self, name: str, *args: Any, attempt: int = 1) -> Any:
+        """What the activity answers."""
+        self.environment = self._environment(attempt)
+        return await self.environment.run(self.activity(name), *args)
+
+    async def llm(self, command: CallLlm, *args: Any) -> Any:
+        """What the model answers."""
+        return await self.run("refold.llm", command, *args)
+
+    async def tool(self, command: CallTool, *, attempt: int = 1) -> Any:
+        """What the tool answers."""
+        return await self.run(f"tool.{command.name}", command, attempt=attempt)
+
+
+def failure_in(error: ApplicationError) -> Failure:
+    """The classified failure that an activity left with."""
+    (failure,) = error.details
+    assert isinstance(failure, Failure)
+    assert error.non_retryable
+    assert error.type == failure.type
+    assert error.__cause__ is None, "a cause may quote a body"
+    return failure
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    """Effects without tools, open."""
+    async with Effects() as effects:
+        yield Bench(effects)
+
+
+@pytest.fixture
+def openai(monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAIServer]:
+    """A server that `openai:` models reach by the environment."""
+    with OpenAIServer() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield server

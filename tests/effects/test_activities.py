@@ -1,0 +1,117 @@
+"""What a worker registers, and what it opens and closes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.testing import ActivityEnvironment
+
+from activities import TOOLS
+from refold import Cmd, tool
+from refold.effects import TryLater
+from refold.effects.activities import Effects
+from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in, name_of
+
+
+@tool(effect="read_only")
+async def closed() -> None:
+    raise TryLater("the till is closed", after=7)
+
+
+def names(effects: Effects) -> list[str | None]:
+    return [name_of(one) for one in effects.activities]
+
+
+def test_what_is_registered() -> None:
+    """
+    The model call, one activity a tool, and a fallback that can be left out.
+    """
+    assert names(Effects([closed])) == ["refold.llm", "tool.closed", None]
+    assert names(Effects([closed], fallback=False)) == ["refold.llm", "tool.closed"]
+    assert names(Effects(TOOLS))[1:-1] == ["tool.wikipedia_summary"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [("tool.refund", "no tool 'refund' is registered; there are: closed"), ("charge", "no activity 'charge'")],
+)
+async def test_what_is_not_registered(asked: str, said: str) -> None:
+    """
+    It fails at once, and says what there is.
+    """
+    async with Effects([closed]) as effects:
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, activity_type=asked)
+        with pytest.raises(ApplicationError, match=said) as caught:
+            await environment.run(effects.activities[-1], [])
+
+    assert failure_in(caught.value).type in ("unknown_tool", "unknown_activity")
+
+
+async def test_what_is_tried_again_is_benign() -> None:
+    """
+    The SDK neither logs nor counts a failure that the task will try again.
+    """
+    async with Effects([closed]) as effects:
+        with pytest.raises(ApplicationError) as caught:
+            await Bench(effects).tool(Cmd.tool("t", closed))
+
+    assert caught.value.category is ApplicationErrorCategory.BENIGN
+    assert failure_in(caught.value).retry_after == 7
+
+
+async def test_closed_effects_say_so() -> None:
+    """
+    A worker that forgets to enter them is told how.
+    """
+    with pytest.raises(ApplicationError, match="async with effects"):
+        await Bench(Effects()).llm(Cmd.llm("a", "x"))
+
+
+async def test_they_may_be_shared_and_opened_again() -> None:
+    """
+    The last one to leave closes the client; the next one to come gets a new one.
+    """
+    effects = Effects()
+    async with effects:
+        async with effects:
+            http = effects.open.http
+        assert effects.open.http is http
+        assert (await Bench(effects).llm(Cmd.llm("a", "Greet.", "Ada"))).value == "Hello, Ada!"
+    assert http.is_closed
+
+    async with effects:
+        assert (await Bench(effects).llm(Cmd.llm("a", "Greet.", "Ada"))).value == "Hello, Ada!"
+
+
+async def test_one_line_is_logged_for_each_effect() -> None:
+    """
+    Who, what, which try, how long and how it ended; nothing of what was said.
+    """
+    structlog.reset_defaults()
+    async with Effects([closed]) as effects:
+        with capture_logs() as logs:
+            await Bench(effects).llm(Cmd.llm("a", "Greet.", "Ada", model="scripted:demo"))
+            with pytest.raises(ApplicationError):
+                await Bench(effects).tool(Cmd.tool("t", closed), attempt=2)
+
+    for line in logs:
+        assert line.pop("seconds") >= 0
+    who = {"task_id": TASK, "invocation_id": INVOCATION}
+    assert logs == [
+        {"event": "effect_done", "log_level": "debug", "effect": "llm", "name": "scripted:demo", "attempt": 1, **who},
+        {
+            "event": "effect_failed",
+            "log_level": "info",
+            "effect": "tool",
+            "name": "closed",
+            "attempt": 2,
+            "failure": "try_later",
+            "kind": "transient",
+            **who,
+        },
+    ]

@@ -1,0 +1,379 @@
+"""Tools: checked when they are registered, checked when they are called, run as their policy says."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any
+
+import httpx
+import pytest
+from pydantic import BaseModel, Field
+from temporalio.exceptions import ApplicationError
+
+from refold import DefinitionError, tool
+from refold.core.commands import CallTool
+from refold.core.retry import FailureKind
+from refold.effects import Invocation, Never, TryLater, as_current, current
+from refold.effects.activities import Effects
+from refold.effects.keys import wire_key
+from refold.effects.tools import tools_of
+from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
+
+
+class Order(BaseModel):
+    """What is ordered."""
+
+    article: str = Field(alias="Article")
+    price: Decimal = Decimal("1.50")
+
+
+@tool(effect="read_only")
+def add(a: int, b: int = 2) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@tool(effect="idempotent")
+async def place(order: Order, on: date, json: Annotated[str, Field(description="a field's name")] = "") -> Order:
+    assert isinstance(order, Order)
+    assert on == date(2026, 1, 2)
+    return order
+
+
+@tool(effect="read_only", name="who")
+def who_sync() -> dict[str, Any]:
+    call = current()
+    thread = threading.current_thread().name
+    return {"id": call.invocation_id, "key": call.idempotency_key, "task": call.task_id, "thread": thread[:11]}
+
+
+@tool(effect="read_only")
+async def who_async() -> str:
+    return current().invocation_id
+
+
+@tool(effect="read_only")
+def nothing() -> None: ...
+
+
+@tool(effect="read_only")
+def undeclared(x: str):  # type: ignore[no-untyped-def]
+    return {"x": x}
+
+
+@tool(effect="read_only")
+def liar() -> int:
+    return "seven"  # type: ignore[return-value]
+
+
+@tool(effect="read_only")
+def opaque() -> object:
+    return object()
+
+
+@tool(effect="at_least_once", timeout_s=0.01)
+async def slow() -> None:
+    await asyncio.Event().wait()
+
+
+async def call(function: Callable[..., Any], key: str | None = None, *, attempt: int = 1, **args: Any) -> Any:
+    (name,) = tools_of([function])
+    async with Effects([function]) as effects:
+        return await Bench(effects).tool(CallTool(id="t", name=name, args=args, key=key), attempt=attempt)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "result"),
+    [
+        (add, {"a": 1}, 3),
+        (add, {"a": "1", "b": 1.0}, 2),
+        (
+            place,
+            {"order": {"Article": "tea"}, "on": "2026-01-02", "json": "x"},
+            {"Article": "tea", "price": "1.50"},
+        ),
+        (nothing, {}, None),
+        (undeclared, {"x": "y"}, {"x": "y"}),
+        (who_async, {}, INVOCATION),
+    ],
+)
+async def test_a_tool_is_called_with_typed_values(function: Any, args: dict[str, Any], result: Any) -> None:
+    """
+    JSON in, the declared types inside, JSON out.
+    """
+    assert await call(function, **args) == result
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({}, "a: Field required; its arguments are: a, b"),
+        ({"a": 1, "c": 2}, "c: Extra inputs are not permitted"),
+        ({"a": "one"}, "a: Input should be a valid integer"),
+    ],
+)
+async def test_wrong_arguments(args: dict[str, Any], said: str) -> None:
+    """
+    The failure names the arguments, and the tool is not called.
+    """
+    with pytest.raises(ApplicationError) as caught:
+        await call(add, **args)
+
+    failure = failure_in(caught.value)
+    assert (failure.kind, failure.type) == (FailureKind.PERMANENT, "arguments")
+    assert said in failure.message
+
+
+@pytest.mark.parametrize(("function", "named"), [(liar, "'liar' returned a str"), (opaque, "'opaque' returned")])
+async def test_a_result_that_is_not_what_was_declared(function: Any, named: str) -> None:
+    """
+    A tool that breaks its own declaration fails, once.
+    """
+    with pytest.raises(ApplicationError, match=named) as caught:
+        await call(function)
+
+    assert failure_in(caught.value).type == "result"
+
+
+async def test_a_tool_knows_who_asks() -> None:
+    """
+    Invocation, task and key are the same on every try; a plain `def` learns them in its own thread.
+    """
+    told = await call(who_sync)
+    business = await call(who_sync, key="refund:A1")
+
+    assert told == {
+        "id": INVOCATION,
+        "task": TASK,
+        "thread": "refold-tool",
+        "key": wire_key(namespace="ns", tool="who", key=INVOCATION),
+    }
+    assert business["key"] == wire_key(namespace="ns", tool="who", key="refund:A1")
+
+
+async def test_outside_a_tool_there_is_nobody() -> None:
+    """
+    The error says how to serve a call in a test.
+    """
+    with pytest.raises(RuntimeError, match="as_current"):
+        current()
+
+    async with Effects() as effects:
+        invocation = Invocation(
+            task_id="t", invocation_id="t/1.1", idempotency_key="k", attempt=1, http=effects.open.http
+        )
+        with as_current(invocation):
+            assert current().invocation_id == "t/1.1"
+
+
+async def test_a_tool_has_its_own_time_limit() -> None:
+    """
+    Taking too long is a reason to try later.
+    """
+    with pytest.raises(ApplicationError) as caught:
+        await call(slow)
+
+    assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "timeout")
+
+
+# --- at most once
+
+
+def failing(error: Exception, effect: str) -> tuple[Callable[..., Any], list[int]]:
+    calls: list[int] = []
+
+    @tool(effect=effect)
+    async def charge() -> None:
+        calls.append(1)
+        raise error
+
+    return charge, calls
+
+
+@pytest.mark.parametrize("effect", ["read_only", "idempotent", "at_least_once", "at_most_once"])
+async def test_only_at_most_once_is_not_called_again_after_a_lost_worker(effect: str) -> None:
+    """
+    On a later attempt nobody knows what the first one did: such a tool is not called, and the failure says so.
+    """
+    function, calls = failing(Never("no"), effect)
+
+    with pytest.raises(ApplicationError) as caught:
+        await call(function, attempt=2)
+
+    failure = failure_in(caught.value)
+    if effect == "at_most_once":
+        assert (failure.type, calls) == ("outcome_unknown", [])
+        assert "was not called again" in failure.message
+    else:
+        assert (failure.type, calls) == ("never", [1])
+
+
+@pytest.mark.parametrize(
+    ("error", "type", "kind"),
+    [
+        (httpx.ReadTimeout("x"), "outcome_unknown", FailureKind.PERMANENT),
+        (ConnectionResetError(), "outcome_unknown", FailureKind.PERMANENT),
+        (TryLater("x"), "outcome_unknown", FailureKind.PERMANENT),
+        (httpx.ConnectError("x"), "connection", FailureKind.TRANSIENT),
+        (TryLater("x", unsent=True), "try_later", FailureKind.TRANSIENT),
+        (Never("x"), "never", FailureKind.PERMANENT),
+    ],
+)
+async def test_at_most_once_is_tried_again_only_if_nothing_was_sent(
+    error: Exception, type: str, kind: FailureKind
+) -> None:
+    """
+    A transient failure after the request may have left is final for such a tool.
+    """
+    function, calls = failing(error, "at_most_once")
+
+    with pytest.raises(ApplicationError) as caught:
+        await call(function)
+
+    assert (failure_in(caught.value).type, failure_in(caught.value).kind) == (type, kind)
+    assert calls == [1]
+
+
+# --- cancellation
+
+
+async def test_cancellation_reaches_an_async_tool() -> None:
+    """
+    It is cancelled at its await, and the cancellation leaves as one.
+    """
+    begun, seen = asyncio.Event(), []
+
+    @tool(effect="at_most_once")
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    async with Effects([wait]) as effects:
+        bench = Bench(effects)
+        running = asyncio.create_task(bench.tool(CallTool(id="t", name="wait")))
+        await begun.wait()
+        bench.environment.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    assert seen == ["cancelled"]
+
+
+@pytest.mark.parametrize("finishes", [True, False])
+async def test_cancellation_reaches_a_sync_tool(finishes: bool) -> None:
+    """
+    It sees the flag. What it had done by then is the truth: a result counts, and anything else is a cancellation.
+    """
+    begun = threading.Event()
+
+    @tool(effect="at_most_once")
+    def wait() -> str:
+        begun.set()
+        assert current().stop.wait(10)
+        assert current().cancelled
+        if finishes:
+            return "done after all"
+        raise RuntimeError("stopped half way")
+
+    async with Effects([wait]) as effects:
+        bench = Bench(effects)
+        running = asyncio.create_task(bench.tool(CallTool(id="t", name="wait")))
+        await asyncio.to_thread(begun.wait)
+        bench.environment.cancel()
+        if finishes:
+            assert await running == "done after all"
+        else:
+            with pytest.raises(asyncio.CancelledError):
+                await running
+
+
+async def test_a_sync_tool_that_takes_too_long_is_left_to_itself() -> None:
+    """
+    It is told to stop, and the task hears of the timeout at once.
+    """
+    stopped = threading.Event()
+
+    @tool(effect="read_only", timeout_s=0.01)
+    def endless() -> None:
+        current().stop.wait(10)
+        stopped.set()
+
+    with pytest.raises(ApplicationError) as caught:
+        await call(endless)
+
+    assert failure_in(caught.value).type == "timeout"
+    assert await asyncio.to_thread(stopped.wait, 10)
+
+
+async def test_a_cancellation_of_its_own_making_is_a_failure() -> None:
+    """
+    A tool that cancels itself is not taken for a task that was canceled.
+    """
+
+    @tool(effect="read_only")
+    async def confused() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(ApplicationError) as caught:
+        await call(confused)
+
+    assert failure_in(caught.value).type == "CancelledError"
+
+
+# --- registration
+
+
+def plain(a: int) -> int:
+    return a
+
+
+@tool(effect="read_only", name="add")
+def another_add(a: int) -> int:
+    return a
+
+
+@tool(effect="read_only")
+def strange(a: threading.Lock) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("functions", "said"),
+    [
+        ([plain], "'read_only', 'idempotent', 'at_least_once', 'at_most_once'"),
+        ([add, another_add], "two tools have this name"),
+        ([strange], "none that JSON can bring"),
+    ],
+)
+def test_a_tool_that_cannot_be_registered(functions: list[Any], said: str) -> None:
+    """
+    Found when the worker is made, before any task runs.
+    """
+    with pytest.raises(DefinitionError, match=said):
+        Effects(functions)
+
+
+def test_the_same_tool_twice_is_one() -> None:
+    """
+    Two lists may name one tool.
+    """
+    assert list(tools_of([add, add])) == ["add"]
+
+
+def test_a_tool_has_a_schema_for_models() -> None:
+    """
+    Parameters by their own names, even those that a model's field could not have.
+    """
+    schema = tools_of([place])["place"].json_schema
+
+    assert list(schema["properties"]) == ["order", "on", "json"]
+    assert schema["required"] == ["order", "on"]
+    assert schema["properties"]["json"]["description"] == "a field's name"
+    assert schema["additionalProperties"] is False
