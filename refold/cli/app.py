@@ -1,0 +1,100 @@
+"""The `refold` command: all verbs together."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from refold.cli import code, dev, history, look, tasks, worker
+from refold.cli.errors import INTERRUPTED, WRONG_CALL, report
+
+EPILOG = (
+    "Results go to stdout, talk and errors to stderr. Exit codes: 0 done; 1 the task failed, was rejected or canceled, "
+    "or `check` has findings; 2 the call was wrong. The server is found as Temporal's own tools find it: "
+    "TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, or a profile. REFOLD_DEBUG=1 shows tracebacks."
+)
+
+
+class _Verbs(TyperGroup):
+    """The group of all verbs: says wrong calls in one line, or as JSON."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line `args`, and exit."""
+        words = list(sys.argv[1:] if args is None else args) or ["--help"]
+        try:
+            code = super().main(words, prog_name or "refold", complete_var, standalone_mode=False, **extra)
+        except typer.Abort:
+            code = INTERRUPTED
+        except typer.TyperException as error:
+            report(type(error).__name__, _usage(error), as_json="--json" in words)
+            code = WRONG_CALL
+        if not standalone_mode:
+            return code
+        sys.exit(code or 0)
+
+
+app = typer.Typer(
+    name="refold",
+    cls=_Verbs,
+    help="Agents that cannot lose their work: start tasks, answer them, watch them, look back.",
+    epilog=EPILOG,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"refold {importlib.metadata.version('refold')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+for group in (dev, worker, tasks, look, history, code):
+    group.add_to(app)
+
+
+def _usage(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    message = getattr(error, "format_message", error.__str__)()
+    path = context.command_path if context is not None else "refold"
+    return f"{message.rstrip('.')}; `{path} --help` shows how it is called"
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    code: Any = 0
+    try:
+        app()
+    except SystemExit as end:
+        code = end.code
+    with contextlib.suppress(BrokenPipeError):  # whoever read our output has enough of it
+        sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads of the Temporal SDK may still be on their way out of Python, which then aborts (exit 134).
+    os._exit(code if isinstance(code, int) else WRONG_CALL)

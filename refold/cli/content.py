@@ -1,0 +1,87 @@
+"""From the words of a command line to the content of a message."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from refold.cli.errors import CallError
+from refold.core.content import Content, Part
+
+_PAIR = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
+
+
+def content_of(words: Sequence[str], data: str | None) -> Content:
+    """A text, `key=value` pairs and JSON as one content: the text first, then the data.
+
+    Args:
+        words: At most one text (`-` reads stdin) and any number of pairs, whose values are JSON where they read as
+            JSON, else text.
+        data: JSON; pairs are added to it where it is an object.
+
+    Raises:
+        CallError: There is nothing to send, more than one text, JSON that is none, or pairs beside JSON that is no
+            object.
+    """
+    pairs: dict[str, JsonValue] = {}
+    texts: list[str] = []
+    for word in words:
+        if pair := _PAIR.fullmatch(word):
+            if pair[1] in pairs:
+                raise CallError(f"{pair[1]}= is given twice")
+            pairs[pair[1]] = _value(pair[2])
+        else:
+            texts.append(word)
+    if len(texts) > 1:
+        raise CallError(
+            f"one text is expected, got {len(texts)}: {', '.join(map(repr, texts))}; put a text of several words in "
+            "quotes, and write data as key=value"
+        )
+    parts = [Part(text=sys.stdin.read() if text == "-" else text) for text in texts]
+    value = _with_pairs(None if data is None else _json(data), pairs)
+    if value is not None:
+        parts.append(Part(data=value))
+    if not parts:
+        raise CallError("there is nothing to send: give a text, key=value pairs, or --data JSON")
+    return Content(parts=tuple(parts))
+
+
+def _with_pairs(data: JsonValue, pairs: dict[str, JsonValue]) -> JsonValue:
+    if not pairs:
+        return data
+    if data is not None and not isinstance(data, dict):
+        raise CallError(f"key=value pairs are added to an object, and --data is {json.dumps(data)[:60]}")
+    both = sorted(pairs.keys() & (data or {}).keys())
+    if both:
+        raise CallError(f"{', '.join(both)}: given both in --data and as key=value")
+    return {**(data or {}), **pairs}
+
+
+def _value(text: str) -> JsonValue:
+    try:
+        return _parsed(text)
+    except ValueError:
+        return text
+
+
+def _json(text: str) -> JsonValue:
+    try:
+        value = _parsed(sys.stdin.read() if text == "-" else text)
+    except ValueError as error:
+        raise CallError(f"--data is no JSON: {error}; got {text[:60]!r}") from None
+    if value is None:
+        raise CallError("--data is null, which is no data: leave it out")
+    return value
+
+
+def _parsed(text: str) -> JsonValue:
+    value: JsonValue = json.loads(text, parse_constant=_refuse)
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not in JSON")

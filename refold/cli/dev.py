@@ -1,0 +1,97 @@
+"""`refold dev`: a Temporal server and a worker, with one command."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refold.cli.code import Modules
+from refold.cli.errors import DONE, WRONG_CALL
+from refold.cli.supervise import Supervised
+from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
+from refold.cli.worker import Model, NoSandbox, Recovery
+from refold.temporal.dev import DevServer, dev_server
+from refold.temporal.profile import DEFAULT
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb."""
+    add(app, dev, connects=False)
+
+
+async def dev(
+    call: Call,
+    modules: Modules = None,
+    more_modules: Annotated[
+        list[str] | None, typer.Option("--modules", help="As MODULE; repeatable.", show_default=False)
+    ] = None,
+    db: Annotated[
+        Path | None, typer.Option("--db", metavar="FILE", help="Keep the server's state in this file; else in memory.")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="The server's port; a free one is taken.")] = None,
+    ui_port: Annotated[int | None, typer.Option("--ui-port", help="The web UI's port; a free one is taken.")] = None,
+    log: Annotated[Path | None, typer.Option("--log", metavar="FILE", help="Append the server's output to it.")] = None,
+    namespace: Namespace = None,
+    task_queue: TaskQueue = QUEUE,
+    model: Model = None,
+    recovery: Recovery = DEFAULT.name,
+    no_sandbox: NoSandbox = False,
+) -> int:
+    """Start a Temporal server and a worker.
+
+    The server comes with its web UI, the worker serves the skills and tools of this folder. Prints where they are
+    once all is up; with --json, one object on one line. A worker that crashes is reported and started again. Ctrl-C
+    or SIGTERM stops everything.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    space = namespace or "default"
+    async with dev_server(port=port, ui=True, ui_port=ui_port, db=db, namespace=space, log=log) as server:
+        options = [*(modules or []), *(more_modules or []), "--address", server.address]
+        options += ["--namespace", space, "--task-queue", task_queue, "--recovery", recovery]
+        options += ["--model", model] if model else []
+        options += ["--no-sandbox"] if no_sandbox else []
+        async with Supervised(options, call.out.note) as worker:
+            await _first(worker.ready, worker.gave_up, stop)
+            if worker.ready.is_set():
+                _say(call, server, worker, task_queue)
+                await _first(worker.gave_up, stop)
+                call.out.note("stopping")
+    return DONE if stop.is_set() else WRONG_CALL
+
+
+def _say(call: Call, server: DevServer, worker: Supervised, task_queue: str) -> None:
+    ui = f"{server.ui_url}/namespaces/{server.namespace}/workflows"
+    if call.out.json:
+        line = {"address": server.address, "ui": ui, "namespace": server.namespace, "task_queue": task_queue}
+        pids = {"server_pid": server.pid, "worker_pid": worker.pid}
+        call.out.value({**line, **pids, "skills": worker.skills, "tools": worker.tools})
+        return
+    first = worker.skills[0] if worker.skills else "SKILL"
+    call.out.say(
+        f"Temporal   {server.address}   namespace {server.namespace}",
+        f"UI         {ui}",
+        f"worker     {', '.join(worker.skills)}   task queue {task_queue}",
+        "",
+        "In another terminal:",
+        f"  export TEMPORAL_ADDRESS={server.address}",
+        f'  refold start {first} "Hello"',
+    )
+    call.out.note("Ctrl-C stops all of it.")
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait for the first of several."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)

@@ -1,0 +1,117 @@
+"""Journal entries and model text as people read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date
+
+from pydantic import JsonValue
+from rich.text import Text
+
+from refold.cli.output import Output, clean, snippet
+from refold.core.content import Content
+from refold.core.events import (
+    ActivityResult,
+    BackoffOver,
+    CancelRequested,
+    CommandFailed,
+    Event,
+    LlmResult,
+    SkillResult,
+    TimerFired,
+    ToolResult,
+    UserMessage,
+    WorkflowResult,
+)
+from refold.core.journal import Entry
+from refold.engine import Tokens
+
+INDENT = "    "
+
+
+class Story:
+    """Prints what happens to a task, line by line, to people or to programs."""
+
+    def __init__(self, out: Output) -> None:
+        self.out = out
+        self._day: date | None = None
+        self._writing: tuple[str, int] | None = None
+        self._shown: dict[tuple[str, int], int] = {}
+
+    def tell(self, news: Entry | Tokens) -> None:
+        """Print one thing that happened."""
+        if self.out.json:
+            self.out.value(news)
+        elif isinstance(news, Tokens):
+            self._write(news)
+        else:
+            self._writing = None
+            day = news.at.astimezone().date()
+            if self._day is not None and day != self._day:
+                self.out.say(day.isoformat())
+            self._day = day
+            self.out.say(*entry_lines(news))
+
+    def _write(self, tokens: Tokens) -> None:
+        key = (tokens.invocation_id, tokens.attempt)
+        if key != self._writing:
+            self.out.end_line()
+            self.out.stream(f"{INDENT}{tokens.invocation_id} writes: ")
+            self._writing = key
+        # A reader that came late misses the beginning; one that reconnects gets some of it twice.
+        seen = self._shown.get(key, 0)
+        gap = "…" if tokens.offset > seen else ""
+        self.out.stream(gap + clean(tokens.text[max(0, seen - tokens.offset) :]))
+        self._shown[key] = max(seen, tokens.offset + len(tokens.text))
+
+
+def entry_lines(entry: Entry) -> Iterator[str | Text]:
+    """`#5 12:00:03  critique answered: …`, and what it caused, a line each."""
+    head = f"#{entry.seq} {entry.at.astimezone():%H:%M:%S}  {event_text(entry.event)}"
+    if entry.refused:
+        yield Text(head, "dim")
+        yield Text(f"{INDENT}refused: {snippet(entry.refused)}", "dim")
+        return
+    yield Text(head)
+    if entry.held:
+        yield f"{INDENT}held until the task goes on"
+    if entry.note:
+        yield f"{INDENT}{snippet(entry.note)}"
+    if entry.progress:
+        yield f"{INDENT}progress: {snippet(entry.progress)}"
+    yield from (f"{INDENT}says: {snippet(_text(message))}" for message in entry.messages)
+    yield from (f"{INDENT}hands over: {clean(artifact.name)}" for artifact in entry.artifacts)
+    asks = [f"{one.command.kind} {one.command.subject}" for one in entry.commands]
+    if asks:
+        yield f"{INDENT}asks: {clean(', '.join(asks))}"
+    if entry.moves:
+        states = [entry.moves[0].from_state, *(move.to_state for move in entry.moves)]
+        yield Text(f"{INDENT}{' → '.join(states)}", "bold")
+
+
+def event_text(event: Event) -> str:
+    """What happened, in a line."""
+    match event:
+        case UserMessage(content=content, sender=sender):
+            return f"{clean(sender) if sender else 'user'}: {snippet(_text(content))}"
+        case LlmResult() | ToolResult() | ActivityResult() | WorkflowResult():
+            return f"{clean(event.id)} answered: {snippet(_shown(event.value))}"
+        case SkillResult(id=id, outcome=outcome):
+            return f"{clean(id)} answered: {snippet(outcome.text)}"
+        case TimerFired(id=id):
+            return f"{clean(id)} is over"
+        case CommandFailed(id=id, failure=failure):
+            return f"{clean(id)} failed ({failure.kind}): {snippet(failure.message)}"
+        case BackoffOver(invocation_id=id, retry=retry):
+            return f"{clean(id)} is tried again, attempt {retry + 1}"
+        case CancelRequested(reason=reason, by=by):
+            return f"cancel requested{f' by {clean(by)}' if by else ''}{f': {snippet(reason)}' if reason else ''}"
+
+
+def _text(content: Content) -> str:
+    return content.text or (_shown(content.data) if content.has_data else "a file")
+
+
+def _shown(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,57 @@
+"""How errors end a command: one clear text on stderr and an exit code, never a traceback.
+
+| exit | means                                                                    |
+| ---- | ------------------------------------------------------------------------ |
+| 0    | done                                                                     |
+| 1    | the task failed, was rejected or canceled; `check` has findings          |
+| 2    | the call was wrong: its arguments, the task it names, the server, the code |
+| 130  | interrupted                                                              |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+
+from refold.core.errors import InputRejected, RefoldError
+from refold.static import NotFound
+
+DONE, TASK_FAILED, WRONG_CALL, INTERRUPTED = 0, 1, 2, 130
+DEBUG = "REFOLD_DEBUG"
+
+
+class CallError(Exception):
+    """The command was called wrongly; the message says what came, what was expected and what to do."""
+
+
+def explain(error: Exception, hint: str = "") -> tuple[str, str]:
+    """An error's name, and its text with a way out.
+
+    Args:
+        hint: What to do where the task refused what was sent.
+    """
+    name = type(error).__name__
+    if isinstance(error, InputRejected) and hint:
+        return name, f"{error}; {hint}"
+    if isinstance(error, RefoldError | CallError | NotFound):
+        return name, str(error)
+    text = str(error) or "no message"
+    return name, f"refold met an error of its own: {name}: {text}; {DEBUG}=1 shows where"
+
+
+def report(name: str, message: str, *, as_json: bool) -> None:
+    """Say an error on stderr."""
+    line = json.dumps({"error": name, "message": message}, ensure_ascii=False) if as_json else f"error: {message}"
+    sys.stderr.write(line + "\n")
+
+
+def debugging() -> bool:
+    """Whether tracebacks are wanted."""
+    return os.environ.get(DEBUG, "") not in ("", "0")
+
+
+def show_traceback(error: Exception) -> None:
+    """All that Python knows of an error, on stderr."""
+    traceback.print_exception(error, file=sys.stderr)

@@ -1,0 +1,70 @@
+"""`refold journal`, `refold watch` and `refold at`: what happened to a task, what happens now, and how it was."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from refold.cli.entries import Story
+from refold.cli.errors import DONE, TASK_FAILED
+from refold.cli.output import clean
+from refold.cli.verb import Call, TaskId, add
+from refold.cli.views import FAILED, card
+from refold.engine import view_of
+
+After = Annotated[int, typer.Option("--after", min=0, help="Only entries after this number.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verbs."""
+    for run in (watch, journal, at):
+        add(app, run)
+
+
+async def journal(call: Call, task_id: TaskId, after: After = 0) -> None:
+    """Print what happened to a task, oldest first."""
+    engine = await call.engine()
+    story = Story(call.out)
+    async for entry in engine.journal(task_id, after=after):
+        story.tell(entry)
+
+
+async def watch(
+    call: Call,
+    task_id: TaskId,
+    after: After = 0,
+    follow: Annotated[bool, typer.Option("--follow", help="Stay over pauses, until the task ends.")] = False,
+) -> int:
+    """Print what happens to a task, as it happens.
+
+    Journal entries, and the model's text where the task was started with --stream. Begins with what happened so
+    far, ends at a pause or at the end of the task. Exits 1 where the task failed, was rejected or canceled. With
+    --json, model text comes as `{"kind": "tokens", …}` between the entries.
+    """
+    engine = await call.engine()
+    story = Story(call.out)
+    async for news in engine.watch(task_id, after=after, follow=follow):
+        story.tell(news)
+    view = await engine.look(task_id)
+    for wait in view.waiting_for:
+        call.out.note(f"waiting for {wait.slot}: {wait.message}\nanswer it with: refold answer {task_id} TEXT")
+    return TASK_FAILED if view.status in FAILED else DONE
+
+
+async def at(
+    call: Call,
+    task_id: TaskId,
+    seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The entry's number.", show_default=False)],
+) -> None:
+    """Show a task as it was after a journal entry.
+
+    With --json, the whole snapshot.
+    """
+    snapshot = await (await call.engine()).at(task_id, seq)
+    if call.out.json:
+        call.out.value(snapshot)
+        return
+    call.out.say(*card(view_of(snapshot), past=True))
+    call.out.say("state", *clean(json.dumps(snapshot.state, indent=2, ensure_ascii=False)).splitlines())

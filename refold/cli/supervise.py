@@ -1,0 +1,122 @@
+"""A worker in a process of its own, started again when it crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from refold.cli.errors import WRONG_CALL
+
+FIRST_WAIT_S = 0.2
+LONGEST_WAIT_S = 10.0
+STEADY_S = 30.0  # a worker that lived as long did not crash because of how it was started
+STOP_TIMEOUT_S = 15.0
+
+
+class Supervised:
+    """Keeps a worker process running for the length of a block.
+
+    A worker that was never ready, and says that its call is wrong, is not started again: nothing would change.
+
+    Attributes:
+        ready: Set once the first worker polls.
+        gave_up: Set when no worker will be started again.
+        pid: The worker that polls now; None between two.
+        skills: What it serves.
+        tools: The tools it has.
+    """
+
+    def __init__(self, options: Sequence[str], say: Callable[[str], None]) -> None:
+        """A worker that is not started yet.
+
+        Args:
+            options: For `refold worker`.
+            say: Is told, in a line, when a worker crashes and when it is back.
+        """
+        self._command = [sys.executable, "-m", "refold.cli", "worker", *options, "--json", "--with-parent"]
+        self._say = say
+        self._process: Process | None = None
+        self._running: asyncio.Task[None] | None = None
+        self.ready = asyncio.Event()
+        self.gave_up = asyncio.Event()
+        self.pid: int | None = None
+        self.skills: list[str] = []
+        self.tools: list[str] = []
+
+    async def __aenter__(self) -> Self:
+        self._running = asyncio.create_task(self._keep_running())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._running is not None
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
+            try:
+                async with asyncio.timeout(STOP_TIMEOUT_S):
+                    await self._process.wait()
+            except TimeoutError:
+                self._process.kill()
+                await self._process.wait()
+
+    async def _keep_running(self) -> None:
+        wait = FIRST_WAIT_S
+        while True:
+            began = time.monotonic()
+            code = await self._run_once()
+            if code == WRONG_CALL and not self.ready.is_set():
+                self.gave_up.set()
+                return
+            wait = FIRST_WAIT_S if time.monotonic() - began > STEADY_S else wait
+            self._say(f"the worker {_how(code)}; starting it again")
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, LONGEST_WAIT_S)
+
+    async def _run_once(self) -> int:
+        # A session of its own: Ctrl-C in the terminal is ours to pass on. Its stdin closes when we die.
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True
+        )
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self._heard(line.decode(errors="replace").rstrip("\n"))
+        code = await self._process.wait()
+        self.pid = None
+        return code
+
+    def _heard(self, line: str) -> None:
+        told = _ready_line(line) if self.pid is None else None
+        if told is None:
+            self._say(line)
+            return
+        self.pid, self.skills, self.tools = told["pid"], told["skills"], told["tools"]
+        if self.ready.is_set():
+            self._say(f"the worker is back, process {self.pid}")
+        self.ready.set()
+
+
+def _ready_line(line: str) -> dict[str, Any] | None:
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) and {"pid", "skills", "tools"} <= told.keys() else None
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

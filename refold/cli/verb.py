@@ -1,0 +1,138 @@
+"""How a function becomes a verb: its options, its output, its connection, and what its errors turn into."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from refold import temporal
+from refold.cli.errors import DONE, WRONG_CALL, debugging, explain, report, show_traceback
+from refold.cli.output import Output
+from refold.engine import Engine
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one value a line; errors too, on stderr.")]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", help="The Temporal server, host:port. Else TEMPORAL_ADDRESS, else localhost:7233."),
+]
+Namespace = Annotated[
+    str | None, typer.Option("--namespace", help="Its namespace. Else TEMPORAL_NAMESPACE, else `default`.")
+]
+TaskQueue = Annotated[
+    str, typer.Option("--task-queue", envvar="REFOLD_TASK_QUEUE", help="The queue that the workers poll.")
+]
+Profile = Annotated[
+    str | None, typer.Option("--profile", help="A profile of Temporal's configuration file (TEMPORAL_CONFIG_FILE).")
+]
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.", show_default=False)]
+QUEUE = "refold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Which server is meant; None leaves it to Temporal's own settings."""
+
+    address: str | None = None
+    namespace: str | None = None
+    task_queue: str = QUEUE
+    profile: str | None = None
+
+
+Connect = Callable[[Connection], Awaitable[Engine]]
+
+
+async def over_temporal(connection: Connection) -> Engine:
+    """The engine of a Temporal server."""
+    engine: Engine = await temporal.connect(
+        address=connection.address,
+        namespace=connection.namespace,
+        profile=connection.profile,
+        task_queue=connection.task_queue,
+    )
+    return engine
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a verb.
+
+    Attributes:
+        out: Where its results go.
+        connection: Which server it is about.
+        connect: How an engine is had; tests give another.
+        hint: What to do where a task refuses what it was sent.
+    """
+
+    out: Output
+    connection: Connection = field(default_factory=Connection)
+    connect: Connect = over_temporal
+    hint: str = ""
+
+    async def engine(self) -> Engine:
+        """The engine of the server that is meant."""
+        return await self.connect(self.connection)
+
+
+Verb = Callable[..., int | None] | Callable[..., Coroutine[Any, Any, int | None]]
+
+
+def add(app: typer.Typer, run: Verb, *, connects: bool = True) -> None:
+    """Make a function a verb of its own name. Its docstring is the help text; its first parameter is the `Call`.
+
+    Args:
+        app: What it is added to.
+        run: Returns the exit code; None is 0.
+        connects: It takes the options that say which server is meant.
+    """
+    taken = list(inspect.signature(run, eval_str=True).parameters.values())[1:]
+    shared = [_option("as_json", Json, False)]
+    if connects:
+        shared += [
+            _option("address", Address, None),
+            _option("namespace", Namespace, None),
+            _option("task_queue", TaskQueue, QUEUE),
+            _option("profile", Profile, None),
+        ]
+    names = {one.name for one in taken}
+    shared = [one for one in shared if one.name not in names]
+
+    def command(**given: Any) -> None:
+        ctx: typer.Context = given.pop("ctx")
+        settings = {one.name: given.pop(one.name) for one in shared}
+        call = Call(Output(json=settings.pop("as_json")), Connection(**settings))
+        if ctx.obj is not None:
+            call.connect = ctx.obj
+        if code := _finish(call, run, given):
+            raise typer.Exit(code)
+
+    # typer reads a command's options from its signature.
+    command.__signature__ = inspect.Signature([_option("ctx", typer.Context), *taken, *shared])  # type: ignore[attr-defined]
+    command.__annotations__ = {}
+    app.command(run.__name__.rstrip("_"), help=inspect.getdoc(run))(command)
+
+
+def _finish(call: Call, run: Verb, given: dict[str, Any]) -> int:
+    try:
+        result = run(call, **given)
+        code = asyncio.run(result) if inspect.iscoroutine(result) else result
+        call.out.end_line()
+        return code or DONE  # type: ignore[return-value]  # a coroutine has been run
+    except (typer.Exit, typer.Abort, BrokenPipeError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever went wrong, people get a sentence and programs an object
+        call.out.end_line()
+        sys.stdout.flush()
+        if debugging():
+            show_traceback(error)
+        report(*explain(error, call.hint), as_json=call.out.json)
+        return WRONG_CALL
+
+
+def _option(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)

@@ -1,0 +1,53 @@
+"""The command as a whole: its help and its version."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import Shell
+
+VERBS = ["dev", "worker", "start", "answer", "cancel", "show", "list", "watch", "journal", "at", "graph", "check"]
+
+
+def test_help_lists_every_verb(refold: Shell) -> None:
+    """
+    Without a verb, help is shown; nothing is wrong with asking.
+    """
+    done = refold()
+
+    assert done.exit == 0
+    assert [line.split()[0] for line in done.out.split("Commands:\n")[1].splitlines()[: len(VERBS)]] == VERBS
+    assert "..." not in done.out.split("Commands:\n")[1]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_and_json(verb: str, refold: Shell) -> None:
+    """
+    Each verb says what it is for, and speaks JSON.
+    """
+    done = refold(verb, "--help")
+
+    assert done.exit == 0
+    assert done.out.startswith(f"Usage: refold {verb} ")
+    assert "--json" in done.out
+
+
+def test_the_version_is_the_packages(refold: Shell) -> None:
+    """
+    `refold --version` prints it.
+    """
+    assert refold("--version").out == f"refold {importlib.metadata.version('refold')}\n"
+
+
+def test_the_process_ends_with_the_commands_code() -> None:
+    """
+    A wrong call ends the process with 2, its output whole, with a server that is not there too.
+    """
+    command = [sys.executable, "-m", "refold.cli", "show", "t1", "--address", "127.0.0.1:1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert '"error": "NotConnected"' in done.stderr
+    assert "refold dev" in done.stderr

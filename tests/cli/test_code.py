@@ -1,0 +1,130 @@
+"""`refold graph` and `refold check`, and how the application is found."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell
+
+ROOT = Path(__file__).parents[2]
+SKILL = """
+import time
+from refold import Content, Ctx, Transition, flow_skill, step
+
+print("loaded")
+
+@flow_skill(id="late")
+class Late:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(str(time.time()))
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An application of one skill, in the current folder."""
+    (tmp_path / "late_skills.py").write_text(SKILL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "late_skills", raising=False)
+    return tmp_path
+
+
+def test_graph_by_id_and_by_path(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A skill of this folder's workflows by its id, any class by its path; the same diagram.
+    """
+    monkeypatch.chdir(ROOT)
+
+    by_id = refold("graph", "research_loop")
+    by_path = refold("graph", "workflows.research_loop:ResearchLoop")
+
+    assert by_id.exit == by_path.exit == 0
+    assert by_id.out == by_path.out
+    assert by_id.out.startswith("stateDiagram-v2\n")
+
+
+def test_graph_as_json(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The skill's id and the diagram, whose lines are in one string.
+    """
+    monkeypatch.chdir(ROOT)
+
+    value = refold("graph", "research_loop", "--json").json
+
+    assert value.keys() == {"skill", "mermaid"}
+    assert value["mermaid"] == refold("graph", "research_loop").out
+
+
+def test_graph_of_what_is_not_there(refold: Shell, here: Path) -> None:
+    """
+    Each way to be wrong has its own sentence.
+    """
+    assert "the skills known here: late" in refold("graph", "nope", "--module", "late_skills").err
+    assert "no module workflows or activities" in refold("graph", "nope").err
+    assert "cannot be imported" in refold("graph", "no_module:Nope").err
+    assert "has no 'Nope'" in refold("graph", "late_skills:Nope").err
+    assert "cannot be defined" in refold("graph", "late_skills:time").err
+
+
+def test_check_prints_findings_and_exits_1(refold: Shell, here: Path) -> None:
+    """
+    File, line, column, rule and remedy; what the module prints does not mix in.
+    """
+    people, programs = refold("check", "late_skills"), refold("check", "./late_skills.py", "--json")
+
+    assert people.exit == programs.exit == 1
+    assert people.out.startswith(f"{here / 'late_skills.py'}:11:33: clock: Late.begin calls `time.time`")
+    assert "1 finding in 1 file" in people.err
+    assert programs.json.keys() == {"file", "line", "column", "rule", "message"}
+
+
+def test_check_of_clean_code_exits_0(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    No names mean this folder's workflows and activities.
+    """
+    monkeypatch.chdir(ROOT)
+
+    done = refold("check")
+
+    assert (done.exit, done.out) == (0, "")
+    assert done.err.startswith("nothing found in ")
+
+
+def test_check_of_what_is_not_there_exits_2(refold: Shell, here: Path) -> None:
+    """
+    A wrong name is no clean bill of health.
+    """
+    assert refold("check", "nope").exit == 2
+    assert refold("check", "./nope.py", "--json").error["error"] == "NotFound"
+    assert refold("check", "--json").error["error"] == "CallError"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["late_skills"], "makes no workflow of it"),
+        (["late_skills", "--recovery", "slow"], "--recovery takes default or fast-recovery, not 'slow'"),
+        (["nope"], "no module 'nope'"),
+        ([], "no module workflows or activities"),
+    ],
+)
+def test_a_worker_that_cannot_serve_says_why(words: list[str], says: str, refold: Shell, here: Path) -> None:
+    """
+    What is wrong with the application is found before any server is asked.
+    """
+    done = refold("worker", *words)
+
+    assert done.exit == 2
+    assert says in done.err
+
+
+def test_a_module_that_cannot_be_imported_is_named(refold: Shell, here: Path) -> None:
+    """
+    The error names the file and the cause.
+    """
+    (here / "broken_skills.py").write_text("import no_such_package\n")
+
+    assert "broken_skills.py cannot be imported: ModuleNotFoundError" in refold("worker", "broken_skills").err

@@ -1,0 +1,265 @@
+"""`refold show`, `list`, `journal`, `watch` and `at`."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from rich.text import Text
+
+from refold import Content
+from refold.cli.entries import Story
+from refold.cli.history import watch
+from refold.cli.output import Output, clean
+from refold.cli.verb import Call, Connection
+from refold.engine import Engine, Tokens
+from refold.testing import FakeEngine, transient
+from tests.cli.conftest import Shell
+from workflows.hello import Hello
+
+
+def test_show_is_a_card(refold: Shell) -> None:
+    """
+    Everything about the task, and how to answer it.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    lines = refold("show", "t1").out.splitlines()
+
+    assert lines[:2] == ["t1  research_loop", "status      input-required (paused)"]
+    assert lines[3:] == [
+        "waits for   guidance",
+        "              Which coast?",
+        "            refold answer t1 TEXT",
+        "messages",
+        "  user      Tides",
+        "  agent     Which coast?",
+    ]
+
+
+def test_show_exits_0_for_a_failed_task(refold: Shell) -> None:
+    """
+    The look succeeded.
+    """
+    shell = Shell(FakeEngine(refold.engine.skills.values(), answers={"llm": ValueError("no such model")}))
+    shell.start("hello", "Ada", "h")
+
+    done = shell("show", "h", "--json")
+
+    assert (done.exit, done.json["status"], done.json["lifecycle"]) == (0, "failed", "failed")
+
+
+def test_show_tells_of_retries(refold: Shell) -> None:
+    """
+    Cause and due time of what is tried again stand beside the command.
+    """
+    shell = Shell(FakeEngine(refold.engine.skills.values(), answers={"llm": transient("busy")}))
+    shell.start("hello", "Ada", "h")
+
+    assert "llm greeting  h/1.1  after: busy  due " in shell("show", "h").out
+
+
+def test_list_is_a_table_newest_first(refold: Shell) -> None:
+    """
+    Columns are aligned; nothing is cut but the last one.
+    """
+    refold.start("research_loop", "Tides", "t1")
+    refold.start("hello", "Ada", "a-longer-id")
+
+    head, *rows = refold("list").out.splitlines()
+
+    assert head.split() == ["TASK", "SKILL", "STATUS", "LIFECYCLE", "UPDATED", "WHAT"]
+    assert [row.split()[0] for row in rows] == ["a-longer-id", "t1"]
+    assert len({row.index(" 2026-") for row in rows}) == 1
+    assert rows[1].endswith("guidance: Which coast?")
+
+
+@pytest.mark.parametrize(
+    ("words", "ids"),
+    [
+        ([], ["h", "t1"]),
+        (["--skill", "hello"], ["h"]),
+        (["--lifecycle", "paused"], ["t1"]),
+        (["--limit", "1"], ["h"]),
+        (["--skill", "nope"], []),
+    ],
+)
+def test_list_filters(words: list[str], ids: list[str], refold: Shell) -> None:
+    """
+    Filters leave what fits, one object a line.
+    """
+    refold.start("research_loop", "Tides", "t1")
+    refold.start("hello", "Ada", "h")
+
+    assert [view["task_id"] for view in refold("list", "--json", *words).lines] == ids
+
+
+def test_an_empty_list_is_no_output(refold: Shell) -> None:
+    """
+    Pipes get nothing; people are told so.
+    """
+    done = refold("list")
+
+    assert (done.exit, done.out) == (0, "")
+    assert "no tasks" in done.err
+
+
+def test_journal_has_one_entry_a_line(refold: Shell) -> None:
+    """
+    Entries are numbered without gaps, and hold their event.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    entries = refold("journal", "t1", "--json").lines
+
+    assert [entry["seq"] for entry in entries] == [1, 2, 3]
+    assert entries[0]["event"]["kind"] == "user_message"
+    assert {"seq", "at", "event", "commands", "moves"} <= entries[0].keys()
+    assert [entry["seq"] for entry in refold("journal", "t1", "--after", "2", "--json").lines] == [3]
+
+
+def test_journal_reads_as_a_story(refold: Shell) -> None:
+    """
+    What happened, what was asked for, and the moves of the lifecycle.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    lines = refold("journal", "t1").out.splitlines()
+
+    assert lines[0].startswith("#1 ")
+    assert lines[0].endswith("user: Tides")
+    assert lines[1:3] == ["    asks: llm research", "    planned → running"]
+    assert lines[-3:] == ["    says: Which coast?", "    asks: ask guidance", "    running → paused"]
+
+
+def test_watch_ends_at_a_pause(refold: Shell) -> None:
+    """
+    The entries so far, then how to answer, on stderr.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    done = refold("watch", "t1", "--json")
+    people = refold("watch", "t1", "--after", "2")
+
+    assert (done.exit, [entry["seq"] for entry in done.lines], done.err) == (0, [1, 2, 3], "")
+    assert people.out.startswith("#3 ")
+    assert "refold answer t1 TEXT" in people.err
+
+
+def test_watch_exits_1_for_a_failed_task(refold: Shell) -> None:
+    """
+    Scripts can wait with it.
+    """
+    shell = Shell(FakeEngine(refold.engine.skills.values(), answers={"llm": ValueError("no such model")}))
+    shell.start("hello", "Ada", "h")
+
+    assert shell("watch", "h").exit == 1
+
+
+class _Heard(Output):
+    """Tells when it has printed something."""
+
+    def __init__(self, *, json: bool) -> None:
+        super().__init__(json=json)
+        self.something = asyncio.Event()
+
+    def value(self, value: BaseModel | dict[str, Any]) -> None:
+        super().value(value)
+        self.something.set()
+
+    def say(self, *lines: str | Text) -> None:
+        super().say(*lines)
+        self.something.set()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_watch_shows_text_while_it_is_written(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    Model text comes between the entries, as a running line for people and as objects for programs.
+    """
+    engine = FakeEngine([Hello])
+    await engine.start("hello", Content.from_text("Ada"), task_id="h", stream=True)
+
+    async def connect(_: Connection) -> Engine:
+        return engine
+
+    heard = _Heard(json=as_json)
+    watching = asyncio.create_task(watch(Call(heard, connect=connect), "h", follow=True))
+    await heard.something.wait()
+    capsys.readouterr()
+    engine.write("h", "greeting", "Hel")
+    engine.write("h", "greeting", "lo, \x1b[31mAda.")
+    await engine.reply("h", "greeting", "Hello, Ada.")
+    assert await watching == 0
+
+    out = capsys.readouterr().out
+    if as_json:
+        first, second, entry = map(json.loads, out.splitlines())
+        assert (first["kind"], first["text"], second["offset"]) == ("tokens", "Hel", 3)
+        assert entry["seq"] == 2
+    else:
+        assert out.startswith("    h/1.1 writes: Hello, �[31mAda.\n#2 ")
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ([("a", 1, 0, "one "), ("a", 1, 4, "two")], "    a writes: one two"),
+        ([("a", 1, 0, "one "), ("a", 1, 2, "e two")], "    a writes: one two"),
+        ([("a", 1, 0, "one "), ("a", 1, 9, "ten")], "    a writes: one …ten"),
+        ([("a", 1, 0, "one"), ("a", 2, 0, "uno")], "    a writes: one\n    a writes: uno"),
+        ([("a", 1, 0, "one"), ("b", 1, 0, "two")], "    a writes: one\n    b writes: two"),
+    ],
+    ids=["in order", "again", "with a gap", "a new attempt", "two at once"],
+)
+def test_streamed_text_is_pieced_together(
+    told: list[tuple[str, int, int, str]], shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Nothing is shown twice, gaps are marked, and texts of two calls do not mix.
+    """
+    story = Story(Output(json=False))
+    for id, attempt, offset, text in told:
+        story.tell(Tokens(invocation_id=id, attempt=attempt, offset=offset, text=text))
+
+    assert capsys.readouterr().out == shown
+
+
+def test_at_is_the_snapshot_after_an_entry(refold: Shell) -> None:
+    """
+    The whole snapshot for programs; card and state for people.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    snapshot = refold("at", "t1", "1", "--json").json
+    people = refold("at", "t1", "3").out
+
+    assert (snapshot["seq"], snapshot["lifecycle"], snapshot["state"]["kind"]) == (1, "running", "researching")
+    assert '"kind": "await_human"' in people
+    assert "refold answer" not in people
+
+
+def test_control_characters_do_not_reach_the_terminal(refold: Shell) -> None:
+    """
+    Text of users and models is data to the terminal too.
+    """
+    refold.start("hello", "\x1b]0;owned\x07A\r\nB\x9bC", "h")
+
+    out = refold("show", "h").out + refold("journal", "h").out
+
+    assert "\x1b" not in out
+    assert "\x9b" not in out
+    assert clean("a\tb\nc") == "a\tb\nc"
+
+
+def test_piped_output_has_no_colours_and_no_wrapping(refold: Shell) -> None:
+    """
+    A long line stays one line.
+    """
+    refold.start("hello", "word " * 100, "h")
+
+    out = refold("show", "h").out
+
+    assert "\x1b[" not in out
+    assert max(map(len, out.splitlines())) > 400

@@ -1,0 +1,248 @@
+"""`refold start`, `answer` and `cancel`."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from refold.cli.errors import explain
+from refold.core.errors import NotConnected, RefoldError
+from refold.testing import FakeEngine
+from tests.cli.conftest import Shell
+
+FIELDS = {
+    "task_id", "skill", "status", "lifecycle", "reason", "messages", "artifacts", "pending", "waiting_for", "seq",
+    "updated_at", "progress", "refused", "note",
+}  # fmt: skip
+
+
+def test_start_says_what_the_task_waits_for(refold: Shell) -> None:
+    """
+    For people: the task, what it waits for, and the question.
+    """
+    done = refold("start", "research_loop", "Tides", "--id", "t1")
+
+    assert (done.exit, done.out, done.err) == (0, "t1  waiting for: guidance\n  Which coast?\n", "")
+
+
+def test_answer_says_how_it_went_on(refold: Shell) -> None:
+    """
+    A completed task shows what it said last and what it handed over.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    done = refold("answer", "t1", "The Dutch one")
+
+    assert (done.exit, done.out) == (0, "t1  completed\n  Approved.\n  final.txt: A draft.\n")
+
+
+def test_json_has_every_field(refold: Shell) -> None:
+    """
+    Programs find all fields, empty ones too, on one line.
+    """
+    started = refold("start", "research_loop", "Tides", "--id", "t1", "--json").json
+    answered = refold("answer", "t1", "Dutch", "--json").json
+
+    assert started.keys() == answered.keys() == FIELDS
+    assert (started["status"], started["lifecycle"]) == ("input-required", "paused")
+    assert started["waiting_for"] == [{"slot": "guidance", "message": "Which coast?", "gate": "t1/3.1"}]
+    assert answered["artifacts"] == [{"name": "final.txt", "text": "A draft."}]
+    assert answered["messages"][2] == {"role": "user", "text": "Dutch"}
+
+
+def test_pending_commands_show_their_id_and_attempt(refold: Shell) -> None:
+    """
+    A command that is out has its invocation id, its name for people and its attempt.
+    """
+    silent = Shell(FakeEngine(list(refold.engine.skills.values())))
+
+    view = silent("start", "hello", "Ada", "--id", "h", "--json").json
+
+    assert view["pending"] == [{"invocation_id": "h/1.1", "command": "llm greeting", "attempt": 1}]
+    assert silent("start", "hello", "Ada", "--id", "i").out == "i  working\n  llm greeting  i/1.1\n"
+
+
+def test_data_reaches_the_task_as_data(refold: Shell) -> None:
+    """
+    key=value pairs become one JSON object beside the text.
+    """
+    refold("start", "hello", "Ada", "order=A1", "cents=90", "--id", "h")
+
+    snapshot = asyncio.run(refold.engine.at("h", 1))
+
+    content = snapshot.messages[0].content
+    assert (content.text, content.data) == ("Ada", {"order": "A1", "cents": 90})
+
+
+def test_text_may_come_from_stdin(refold: Shell) -> None:
+    """
+    `-` is the text that is piped in.
+    """
+    view = refold("start", "hello", "-", "--json", stdin="I am Ada").json
+
+    assert view["messages"][0]["text"] == "I am Ada"
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_failed_task_exits_1(flags: tuple[str, ...], refold: Shell) -> None:
+    """
+    The answer is printed all the same, with the reason.
+    """
+    shell = Shell(FakeEngine(refold.engine.skills.values(), answers={"llm": ValueError("no such model")}))
+
+    done = shell("start", "hello", "Ada", "--id", "h", *flags)
+
+    assert done.exit == 1
+    assert "no such model" in done.out
+    assert done.err == ""
+
+
+def test_waiting_tells_the_story_on_stderr(refold: Shell) -> None:
+    """
+    With --wait, stdout still holds the result alone.
+    """
+    done = refold("start", "hello", "Ada", "--id", "h", "--wait")
+
+    assert done.out == "h  completed\n  Hello, Ada.\n"
+    assert "greeting answered: Hello, Ada." in done.err
+    assert refold("start", "hello", "Ada", "--wait", "--json").err == ""
+
+
+def test_cancel_exits_0(refold: Shell) -> None:
+    """
+    A canceled task is what was asked for; canceling twice is a wrong call.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    done = refold("cancel", "t1", "--reason", "not needed", "--json")
+
+    assert (done.exit, done.json["status"], done.json["reason"]) == (0, "canceled", "not needed")
+    assert refold("cancel", "t1").exit == 2
+
+
+def test_a_delivery_is_taken_once(refold: Shell) -> None:
+    """
+    The same delivery id twice changes nothing the second time.
+    """
+    refold.start("research_loop", "Tides", "t1")
+    first = refold("answer", "t1", "Dutch", "--slot", "guidance", "--delivery-id", "d1", "--json").json
+
+    assert refold("answer", "t1", "Dutch", "--delivery-id", "d1", "--json").json == first
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "says"),
+    [
+        (["start", "nope", "x"], "UnknownSkill", "hello, research_loop"),
+        (["start", "hello", "x", "--id", "t1"], "TaskExists", "refold show t1"),
+        (["answer", "nope", "x"], "TaskNotFound", "refold list"),
+        (["answer", "t1", "x", "--slot", "other"], "InputRejected", "open: 'guidance'; `refold show t1`"),
+        (["show", "nope"], "TaskNotFound", "refold list"),
+        (["cancel", "nope"], "TaskNotFound", "refold list"),
+        (["journal", "nope"], "TaskNotFound", "refold list"),
+        (["watch", "nope"], "TaskNotFound", "refold list"),
+        (["at", "t1", "99"], "InputRejected", "its entries are 1 to 3"),
+        (["at", "t1", "many"], "BadParameter", "refold at --help"),
+        (["show"], "MissingParameter", "refold show --help"),
+        (["nope"], "UsageError", "refold --help"),
+        (["list", "--limit", "0"], "BadParameter", "--limit"),
+        (["list", "--lifecycle", "asleep"], "BadParameter", "paused"),
+        (["start", "hello"], "CallError", "nothing to send"),
+        (["start", "hello", "two", "texts"], "CallError", "quotes"),
+        (["start", "hello", "a=1", "a=2"], "CallError", "twice"),
+        (["start", "hello", "--data", "{no"], "CallError", "no JSON"),
+        (["start", "hello", "--data", "null"], "CallError", "null"),
+        (["start", "hello", "--data", "[1]", "a=2"], "CallError", "object"),
+        (["start", "hello", "--data", '{"a":1}', "a=2"], "CallError", "both"),
+    ],
+)
+def test_wrong_calls_exit_2_and_say_the_way_out(words: list[str], name: str, says: str, refold: Shell) -> None:
+    """
+    One line for people, one object for programs, both on stderr.
+    """
+    refold.start("research_loop", "Tides", "t1")
+
+    people, programs = refold(*words), refold(*words, "--json")
+
+    assert people.exit == programs.exit == 2
+    assert people.out == ""
+    assert people.err.startswith("error: ")
+    assert people.err.count("\n") == 1
+    assert says in people.err
+    assert programs.error.keys() == {"error", "message"}
+    assert programs.error["error"] == name
+    assert says in programs.error["message"]
+
+
+def test_without_a_server_the_error_says_so(refold: Shell) -> None:
+    """
+    What the engine raises is what is said.
+    """
+    refold.engine.fault = NotConnected("no Temporal server answers at h:1; start one with `refold dev`")
+
+    assert refold("show", "t1", "--json").error["error"] == "NotConnected"
+    assert refold("list").err == "error: no Temporal server answers at h:1; start one with `refold dev`\n"
+
+
+def test_without_a_worker_a_task_is_submitted(refold: Shell) -> None:
+    """
+    Starting works, with a note; answering is refused.
+    """
+    refold.engine.worker = False
+
+    done = refold("start", "hello", "Ada", "--id", "h")
+
+    assert (done.exit, done.out) == (0, "h  submitted\n")
+    assert done.err == "note: no worker answers; start one with `refold worker`\n"
+    assert refold("answer", "h", "x", "--json").error["error"] == "NoWorker"
+    assert "note        no worker answers" in refold("show", "h").out
+
+
+class _Broken(FakeEngine):
+    async def look(self, task_id: str) -> Any:
+        raise KeyError("boom")
+
+
+def test_a_bug_is_a_sentence_unless_debugging(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    No traceback reaches people; REFOLD_DEBUG=1 shows it.
+    """
+    shell = Shell(_Broken())
+    done = shell("show", "t1")
+
+    assert done.exit == 2
+    assert done.err == "error: refold met an error of its own: KeyError: 'boom'; REFOLD_DEBUG=1 shows where\n"
+
+    monkeypatch.setenv("REFOLD_DEBUG", "1")
+    assert "Traceback" in shell("show", "t1").err
+
+
+def test_connection_options_reach_the_engine(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Options say which server is meant; the queue has a variable of its own.
+    """
+    refold("list", "--address", "h:1", "--namespace", "n", "--profile", "p", "--task-queue", "q")
+    assert refold.connection is not None
+    assert (refold.connection.address, refold.connection.namespace) == ("h:1", "n")
+    assert (refold.connection.profile, refold.connection.task_queue) == ("p", "q")
+
+    refold("list")
+    assert (refold.connection.address, refold.connection.task_queue) == (None, "refold")
+
+    monkeypatch.setenv("REFOLD_TASK_QUEUE", "mine")
+    refold("list")
+    assert refold.connection.task_queue == "mine"
+
+
+def test_every_error_of_the_tree_is_a_wrong_call() -> None:
+    """
+    No error that refold raises on purpose is said as a bug.
+    """
+
+    def tree(kind: type[Exception]) -> list[type[Exception]]:
+        return [kind, *(below for sub in kind.__subclasses__() for below in tree(sub))]
+
+    for kind in tree(RefoldError):
+        error = kind.__new__(kind)
+        error.args = ("what to do",)
+        assert "error of its own" not in explain(error)[1]
