@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 async def server() -> AsyncIterator[DevServer]:
     """A server whose workflows' clocks can be moved by `temporalio.testing.TimeSkipper`."""
-    async with dev_server(time_skipping=True, settings={"history.continueAsNewMinInterval": '"0s"'}) as running:
+    async with dev_server(time_skipping=True, settings={"history.workflowIdReuseMinimalInterval": '"0s"'}) as running:
         yield running
 
 

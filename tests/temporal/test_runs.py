@@ -1,0 +1,185 @@
+"""A task is the same however its runs, caches and messages fall."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from refold import Content, Status, TaskState
+from refold.core.journal import Entry
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.workflow import SkillWorkflow
+from tests.temporal.conftest import replay_all
+from tests.temporal.test_task import RESEARCH_LOOPS, collected, run, settled, text, without_ids
+
+
+@pytest.fixture(scope="module")
+async def restless(client: Client, plugin: RefoldPlugin) -> AsyncIterator[TemporalEngine]:
+    """An engine whose tasks go on in a new run at every quiet point, on a worker that remembers nothing."""
+    async with make_worker(client, plugin, task_queue="restless", max_cached_workflows=0):
+        yield TemporalEngine(client, "restless", events_per_run=1)
+    await replay_all(client, plugin, "restless")
+
+
+@pytest.fixture
+def live(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], list[str]]:
+    """Every snapshot as JSON, by task and entry, noted the moment it is made, replays included."""
+    noted: dict[tuple[str, int], list[str]] = {}
+    take = SkillWorkflow._take
+
+    def noting(self: SkillWorkflow, event: Any) -> Entry:
+        entry = take(self, event)
+        noted.setdefault((self._now.task_id, entry.seq), []).append(self._now.model_dump_json())
+        return entry
+
+    monkeypatch.setattr(SkillWorkflow, "_take", noting)
+    return noted
+
+
+async def runs_of(engine: TemporalEngine, task_id: str) -> int:
+    """How many runs a task has had."""
+    found = 0
+    while found == 0:  # visibility lags a little
+        found = len(await collected(engine.client.list_workflows(f"WorkflowId = '{task_id}'")))
+    return found
+
+
+@pytest.mark.parametrize("skill", RESEARCH_LOOPS)
+async def test_a_new_run_at_every_quiet_point_changes_nothing(
+    engine: TemporalEngine, restless: TemporalEngine, skill: str
+) -> None:
+    """
+    Journal, artifact and status are those of a task that had one run; numbers and ids go on.
+    """
+    plain = await run(engine, skill, "Tides", "For sailors")
+    moved = await run(restless, skill, "Tides", "For sailors")
+
+    assert moved.status is Status.COMPLETED
+    assert moved.artifacts == plain.artifacts
+    assert await runs_of(restless, moved.task_id) > 5
+    journals = [
+        without_ids(await collected(one.journal(view.task_id)), view.task_id)
+        for one, view in ((engine, plain), (restless, moved))
+    ]
+    assert journals[0] == journals[1]
+
+
+@pytest.mark.parametrize("which", ["engine", "restless"])
+async def test_the_past_is_what_was_live(
+    which: str, request: pytest.FixtureRequest, live: dict[tuple[str, int], list[str]]
+) -> None:
+    """
+    `at` gives for every entry the very snapshot that was live, over all runs, and so does every replay.
+    """
+    engine: TemporalEngine = request.getfixturevalue(which)
+    view = await run(engine, "research_loop_steps", "Tides", "For sailors")
+
+    for seq in range(1, view.seq + 1):
+        noted = live[view.task_id, seq]
+        assert len(set(noted)) == 1
+        assert (await engine.at(view.task_id, seq)).model_dump_json() == noted[0]
+
+
+async def test_an_ended_task_is_read_without_a_worker(client: Client, plugin: RefoldPlugin) -> None:
+    """
+    Who comes when all workers are gone still reads task and journal, runs before the last one included.
+    """
+    engine = TemporalEngine(client, "gone", events_per_run=1)
+    async with make_worker(client, plugin, task_queue="gone"):
+        done = await run(engine, "research_loop", "Tides", "For sailors")
+        canceled = await run(engine, "talk")
+        canceled = await engine.cancel(canceled.task_id)
+
+    assert await engine.look(done.task_id) == done
+    assert [entry.seq for entry in await collected(engine.journal(done.task_id))] == list(range(1, done.seq + 1))
+    assert [entry.seq for entry in await collected(engine.journal(done.task_id, after=5))] == [6, 7, 8]
+    assert (await engine.look(canceled.task_id)).status is Status.CANCELED
+    assert [entry.event.kind for entry in await collected(engine.journal(canceled.task_id))] == [
+        "user_message",
+        "cancel_requested",
+    ]
+
+
+async def test_a_burst_of_signals_loses_none(restless: TemporalEngine) -> None:
+    """
+    Fifty answers at once, with a new run at every quiet point: each is taken, in order, numbers without a gap.
+    """
+    view = await run(restless, "counts")
+    handle = restless.client.get_workflow_handle(view.task_id)
+
+    await asyncio.gather(*(handle.signal("message", f"answer {n}") for n in range(50)))
+    await handle.signal("message", "stop")
+    await collected(restless.watch(view.task_id, follow=True))
+
+    view = await restless.look(view.task_id)
+    heard = {message.text for message in view.messages if message.role == "user"}
+    entries = await collected(restless.journal(view.task_id))
+    assert view.status is Status.COMPLETED
+    assert heard == {"go", "stop", *(f"answer {n}" for n in range(50))}
+    assert [entry.seq for entry in entries] == list(range(1, 53))
+
+
+async def test_a_long_sleep_is_slept_through_runs(client: Client, restless: TemporalEngine) -> None:
+    """
+    A sleep's end is a time, not a duration: a new run does not begin it again.
+    """
+    view = await restless.start("patient", text("go"))
+    while not (await restless.look(view.task_id)).pending:
+        pass
+
+    pending = (await restless.look(view.task_id)).pending
+    assert pending[0].command == "sleep sleep"
+    assert pending[0].due_at is not None
+    snapshot = await restless.at(view.task_id, 1)
+    assert pending[0].due_at == snapshot.pending[pending[0].invocation_id].due_at
+    await restless.cancel(view.task_id)
+
+
+# --- where nobody is
+
+
+async def test_without_a_worker_a_task_is_submitted(client: Client) -> None:
+    """
+    `start` answers all the same, and `look` says what is missing and how to mend it.
+    """
+    engine = TemporalEngine(client, "empty")
+
+    view = await engine.start("hello", text("Ada"))
+    looked = await engine.look(view.task_id)
+
+    assert (view.status, view.lifecycle) == (Status.SUBMITTED, TaskState.PLANNED)
+    assert "refold worker" in view.note
+    assert "no worker answers on task queue 'empty'" in looked.note
+    await client.get_workflow_handle(view.task_id).terminate()
+
+
+async def test_a_worker_that_comes_late_finds_everything(client: Client, plugin: RefoldPlugin) -> None:
+    """
+    What was started without a worker is done when one comes.
+    """
+    engine = TemporalEngine(client, "late")
+    view = await engine.start("hello", text("Ada"))
+
+    async with make_worker(client, plugin, task_queue="late"):
+        view = await settled(engine, view.task_id)
+
+    assert view.messages[-1].text == "Hello, Ada!"
+
+
+async def test_large_input_goes_through_storage(engine: TemporalEngine) -> None:
+    """
+    Three megabytes arrive, while history stays small.
+    """
+    view = await engine.start("talk", text("go"))
+    view = await settled(engine, view.task_id)
+    await engine.send(view.task_id, text("x" * 3_000_000))
+    view = await settled(engine, view.task_id)
+
+    assert len(view.messages[-2].text) == 3_000_000
+    history = await engine.client.get_workflow_handle(view.task_id).fetch_history()
+    assert sum(event.ByteSize() for event in history.events) < 20_000
+    await engine.send(view.task_id, Content.from_data({"years": 36}))
