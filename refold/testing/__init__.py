@@ -1,0 +1,57 @@
+"""The testing kit: play a skill by a script, an engine in memory, and laws that every skill keeps. No server needed.
+
+The laws need Hypothesis, which is imported when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from refold.testing.answers import ScriptError, permanent, transient
+from refold.testing.fake_engine import Clock, FakeEngine
+from refold.testing.play import Played, play
+from refold.testing.turns import cancel, fails, fires, passes, refused, reply, user
+
+if TYPE_CHECKING:
+    from refold.testing.laws import LawBroken as LawBroken
+    from refold.testing.laws import check_history as check_history
+    from refold.testing.laws import check_laws as check_laws
+    from refold.testing.laws import laws_of as laws_of
+    from refold.testing.strategies import histories as histories
+
+_NEED_HYPOTHESIS = {
+    "LawBroken": "refold.testing.laws",
+    "check_history": "refold.testing.laws",
+    "check_laws": "refold.testing.laws",
+    "histories": "refold.testing.strategies",
+    "laws_of": "refold.testing.laws",
+}
+
+__all__ = [
+    "Clock",
+    "FakeEngine",
+    "LawBroken",
+    "Played",
+    "ScriptError",
+    "cancel",
+    "check_history",
+    "check_laws",
+    "fails",
+    "fires",
+    "histories",
+    "laws_of",
+    "passes",
+    "permanent",
+    "play",
+    "refused",
+    "reply",
+    "transient",
+    "user",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NEED_HYPOTHESIS:
+        return getattr(importlib.import_module(_NEED_HYPOTHESIS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

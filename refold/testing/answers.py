@@ -1,0 +1,238 @@
+"""What stands in for models, tools and other skills in a test: plain values and plain functions.
+
+An *answer* is a value, a `Failure`, an exception, or a function of the command that gives one of these. A list is
+several answers, one a call, in order. Answers are found by the command's own id, else by what it calls (a tool's,
+activity's or skill's name), else by its kind (`"llm"`, `"tool"`, …).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import JsonValue, ValidationError, validate_call
+from pydantic_core import to_jsonable_python
+
+from refold.core.commands import (
+    AskUser,
+    CallActivity,
+    CallLlm,
+    CallSkill,
+    CallTool,
+    CallWorkflow,
+    Command,
+    Sleep,
+)
+from refold.core.content import Artifact
+from refold.core.errors import RefoldError
+from refold.core.events import (
+    ActivityResult,
+    CommandFailed,
+    Event,
+    LlmResult,
+    SkillOutcome,
+    SkillResult,
+    TimerFired,
+    ToolResult,
+    WorkflowResult,
+)
+from refold.core.retry import Failure, FailureKind
+from refold.core.schema import misfit, problems
+from refold.core.tool import tool_spec
+
+
+class ScriptError(RefoldError, AssertionError):
+    """The script and the skill do not agree; the message says what was awaited. Fails a test as an assertion does."""
+
+
+def transient(message: str, *, type: str = "busy", retry_after: float | None = None) -> Failure:
+    """A "try later" as an answer: it is tried again, as often as the retry policy says.
+
+    Args:
+        message: One sentence for people.
+        type: A short name, for example `http_503`.
+        retry_after: Seconds the other side asked to wait.
+    """
+    return Failure(kind=FailureKind.TRANSIENT, type=type, message=message, retry_after=retry_after)
+
+
+def permanent(message: str, *, type: str = "refused") -> Failure:
+    """A "never" as an answer: the skill hears of it at once."""
+    return Failure(kind=FailureKind.PERMANENT, type=type, message=message)
+
+
+def failure_of(error: Exception) -> Failure:
+    """An exception of a stand-in, classified simply: connection errors and timeouts are transient, others are not."""
+    kind = FailureKind.TRANSIENT if isinstance(error, ConnectionError | TimeoutError) else FailureKind.PERMANENT
+    message = problems(error) if isinstance(error, ValidationError) else str(error)
+    return Failure(kind=kind, type=type(error).__name__, message=message or type(error).__name__)
+
+
+def as_failure(failure: str | Failure | Exception) -> Failure:
+    """A plain sentence is a permanent failure."""
+    if isinstance(failure, Failure):
+        return failure
+    return permanent(failure) if isinstance(failure, str) else failure_of(failure)
+
+
+def outcome(command: Command, invocation_id: str, answer: Any) -> Event:
+    """The event that an answer is for a command.
+
+    Raises:
+        ScriptError: The value cannot be this command's result.
+    """
+    if isinstance(answer, Failure | Exception):
+        return CommandFailed(id=command.id, invocation_id=invocation_id, failure=as_failure(answer))
+    match command:
+        case CallLlm():
+            return LlmResult(id=command.id, invocation_id=invocation_id, value=_llm_value(command, answer))
+        case CallTool():
+            return ToolResult(id=command.id, invocation_id=invocation_id, value=as_json(command, answer))
+        case CallActivity():
+            return ActivityResult(id=command.id, invocation_id=invocation_id, value=as_json(command, answer))
+        case CallWorkflow():
+            return WorkflowResult(id=command.id, invocation_id=invocation_id, value=as_json(command, answer))
+        case CallSkill():
+            came_to = _skill_outcome(command, invocation_id, answer)
+            return SkillResult(id=command.id, invocation_id=invocation_id, outcome=came_to)
+        case Sleep():
+            return TimerFired(id=command.id, invocation_id=invocation_id)
+        case AskUser():
+            raise ScriptError(
+                f"{command.id!r} is a question to the user: answer it with user(..., slot={command.id!r})"
+            )
+
+
+def as_json(command: Command, value: Any) -> JsonValue:
+    """An answer as JSON data: models, dataclasses, dates and the like are written out."""
+    try:
+        data: JsonValue = to_jsonable_python(value)
+    except Exception as error:
+        raise ScriptError(f"the answer to {command.kind} {command.id!r} cannot be written as JSON: {error}") from error
+    return data
+
+
+def _llm_value(command: CallLlm, answer: Any) -> JsonValue:
+    value = as_json(command, answer)
+    if command.expect is None:
+        if not isinstance(value, str):
+            raise ScriptError(
+                f"llm {command.id!r} expects text, but the answer is {_short(value)}; a model that is asked without "
+                "`expect` answers with text"
+            )
+        return value
+    found = misfit(command.expect, value)
+    if found:
+        raise ScriptError(
+            f"the answer to llm {command.id!r} does not fit what it expects: {found}; a worker would make this a "
+            f"failure: write fails({command.id!r}, ...) if that is meant"
+        )
+    return value
+
+
+def _skill_outcome(command: CallSkill, invocation_id: str, answer: Any) -> SkillOutcome:
+    match answer:
+        case SkillOutcome():
+            return answer
+        case str():
+            return SkillOutcome(task_id=invocation_id, text=answer)
+        case Artifact():
+            return SkillOutcome(task_id=invocation_id, artifacts=(answer,))
+        case _:
+            raise ScriptError(
+                f"skill {command.id!r} comes to a SkillOutcome, an Artifact or a text, not to {_short(answer)}"
+            )
+
+
+def _short(value: object) -> str:
+    return repr(value)[:100]
+
+
+class Answers:
+    """The stand-ins of one test.
+
+    Args:
+        answers: By id, by what is called, or by kind.
+        tools: Functions called with the command's arguments: declared with `@tool`, or plain ones, by their name.
+    """
+
+    def __init__(self, answers: Mapping[str, Any] | None = None, tools: Iterable[Callable[..., Any]] = ()) -> None:
+        self._lists: dict[str, Iterator[Any]] = {}
+        self._left: dict[str, int] = {}
+        self._always: dict[str, Any] = {}
+        self._tools: dict[str, Callable[..., Any]] = {}
+        for name, answer in (answers or {}).items():
+            if isinstance(answer, list | tuple):
+                self._lists[name], self._left[name] = iter(answer), len(answer)
+            else:
+                self._always[name] = answer
+        for function in tools:
+            spec = tool_spec(function)
+            name = spec.name if spec is not None else function.__name__
+            self._tools[name] = spec.function if spec is not None else function
+
+    def __bool__(self) -> bool:
+        return bool(self._lists or self._always or self._tools)
+
+    def know(self, command: Command) -> bool:
+        """Whether there is an answer to this command, or another one."""
+        return self._key(command) is not None or (isinstance(command, CallTool) and command.name in self._tools)
+
+    def used_up(self, command: Command) -> bool:
+        """Whether there were answers to this command, but all of them are given."""
+        return not self.know(command) and any(name in self._lists for name in _names(command))
+
+    def left_over(self) -> list[str]:
+        """Answers in lists that nobody asked for, as `name (number)`."""
+        return [f"{name!r} ({count})" for name, count in self._left.items() if count]
+
+    def give(self, command: Command) -> Any:
+        """The next answer to a command that is known here; a coroutine of it where the stand-in is async.
+
+        What a stand-in raises comes back as the exception.
+
+        Raises:
+            AssertionError: A stand-in asserts something that is not so; the test's own affair.
+        """
+        key = self._key(command)
+        try:
+            if key is None:
+                assert isinstance(command, CallTool)
+                function = self._tools[command.name]
+                # Arguments arrive as JSON and are read as the function's annotations say, as a worker does it.
+                answer = validate_call(function)(**command.args)
+            else:
+                answer = self._next(key)
+                if callable(answer) and not isinstance(answer, type):
+                    answer = answer(command)
+        except AssertionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a stand-in raises is its command's failure
+            return error
+        return _settled(answer) if inspect.isawaitable(answer) else answer
+
+    def _key(self, command: Command) -> str | None:
+        for name in _names(command):
+            if self._left.get(name) or name in self._always:
+                return name
+        return None
+
+    def _next(self, key: str) -> Any:
+        if key in self._always:
+            return self._always[key]
+        self._left[key] -= 1
+        return next(self._lists[key])
+
+
+def _names(command: Command) -> tuple[str, str, str]:
+    return (command.id, command.subject, command.kind)
+
+
+async def _settled(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except AssertionError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a stand-in raises is its command's failure
+        return error

@@ -1,0 +1,431 @@
+"""An `Engine` in memory, for tests of what talks to one: no server, and a clock that is turned by hand.
+
+Rule 1: nothing happens behind a test's back. `start`, `send`, `cancel` and `advance` do all that can be done now, and
+        then return: commands are answered oldest first, task by task, until only timers, people, and commands that
+        nobody answers are left. With `auto=False` this happens in `settle` alone.
+Rule 2: time stands still until `advance` turns the clock; each timer that comes due rings at its own moment.
+Rule 3: a command that has no answer stays out until the test calls `reply` or `fail`.
+Rule 4: what is refused here is refused by the core's own rule, as any engine does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any
+
+from refold.core.commands import CallSkill
+from refold.core.content import Content
+from refold.core.define import skill_of
+from refold.core.errors import EngineError, InputRejected, NoWorker, TaskExists, TaskNotFound, UnknownSkill
+from refold.core.events import CancelRequested, Event, SkillOutcome, UserMessage
+from refold.core.fold import advance, planned
+from refold.core.journal import Entry
+from refold.core.lifecycle import Ending, TaskState
+from refold.core.refusal import refusal
+from refold.core.retry import Failure
+from refold.core.skill import Live, Skill, skill_id
+from refold.core.snapshot import Snapshot
+from refold.core.wanted import Alarm, Perform, wanted
+from refold.engine import TaskView, Tokens, view_of
+from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
+from refold.testing.play import EVENT_LIMIT, START
+
+NO_WORKER = "no worker answers; start one with `refold worker`"
+
+
+class Clock:
+    """A clock that stands still until it is turned.
+
+    Attributes:
+        now: The time it shows, aware.
+    """
+
+    def __init__(self, now: datetime = START) -> None:
+        self.now = now
+
+    def advance(self, seconds: float) -> None:
+        """Turn it forward. What is due by then happens when the engine settles next.
+
+        Raises:
+            ValueError: `seconds` is negative.
+        """
+        if seconds < 0:
+            raise ValueError(f"a clock is turned forward, not by {seconds:g} seconds")
+        self.now += timedelta(seconds=seconds)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Task:
+    skill: Skill
+    snapshots: list[Snapshot]
+    entries: list[Entry] = field(default_factory=list)
+    told: list[Entry | Tokens] = field(default_factory=list)
+    live: Live = field(default_factory=Live)
+    going: set[str] = field(default_factory=set)
+    first: UserMessage | None = None
+    asked_by: tuple[str, str] | None = None
+    watchers: list[asyncio.Future[None]] = field(default_factory=list)
+
+    @property
+    def now(self) -> Snapshot:
+        return self.snapshots[-1]
+
+    def tell(self, news: Entry | Tokens) -> None:
+        self.told.append(news)
+        watchers, self.watchers = self.watchers, []
+        for watcher in watchers:
+            if not watcher.done():
+                watcher.set_result(None)
+
+    async def more(self) -> None:
+        watcher = asyncio.get_running_loop().create_future()
+        self.watchers.append(watcher)
+        await watcher
+
+
+class FakeEngine:
+    """Runs tasks in memory; implements `refold.engine.Engine`.
+
+    A skill that is called by another (`Cmd.skill`) runs as a task of its own, with the command's invocation id as its
+    task id, unless `answers` has an answer for it.
+
+    Args:
+        skills: What it serves: skill classes, tables, compiled skills.
+        answers: What stands in for models, tools and so on, as `play` takes it. Functions may be async.
+        tools: Functions called with a tool command's arguments, by their name.
+        now: What the clock shows at first; aware.
+        auto: Do what can be done at once, in each call; False leaves it to `settle`.
+
+    Attributes:
+        clock: The time that tasks see.
+        worker: Whether a worker is there. Without one, tasks stay `submitted`, views say so in their `note`, and
+            `send` and `cancel` raise `NoWorker`. Set it, then call `settle`.
+        fault: An error that every call raises, for example `NotConnected("...")`; None for none.
+    """
+
+    def __init__(
+        self,
+        skills: Iterable[Any] = (),
+        *,
+        answers: Mapping[str, Any] | None = None,
+        tools: Iterable[Callable[..., Any]] = (),
+        now: datetime = START,
+        auto: bool = True,
+    ) -> None:
+        compiled = [skill_of(skill) for skill in skills]
+        self.skills: dict[str, Skill] = {skill_id(skill): skill for skill in compiled}
+        self.answers = Answers(answers, tools)
+        self.clock = Clock(now)
+        self.auto = auto
+        self.worker = True
+        self.fault: EngineError | None = None
+        self._tasks: dict[str, _Task] = {}
+        self._numbers = count(1)
+
+    # --- the engine
+
+    async def start(
+        self, skill: str, content: Content, *, task_id: str | None = None, stream: bool = False
+    ) -> TaskView:
+        """See `Engine.start`. Ids that it makes up are `{skill}-1`, `{skill}-2`, …"""
+        self._reach()
+        if skill not in self.skills:
+            raise UnknownSkill(skill, list(self.skills))
+        if task_id is None:
+            task_id = next(id for n in self._numbers if (id := f"{skill}-{n}") not in self._tasks)
+        if task_id in self._tasks:
+            raise TaskExists(task_id)
+        message = UserMessage(content=content)
+        task = self._planned(self.skills[skill], task_id, message, stream=stream)
+        self._tasks[task_id] = task
+        await self._do()
+        return self._view(task)
+
+    async def send(
+        self, task_id: str, content: Content, *, slot: str | None = None, delivery_id: str | None = None
+    ) -> TaskView:
+        """See `Engine.send`."""
+        task = self._task(task_id)
+        self._need_worker()
+        if delivery_id is None or delivery_id not in task.now.seen:
+            self._take(task, UserMessage(content=content, slot=slot, delivery_id=delivery_id))
+            await self._do()
+        return self._view(task)
+
+    async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
+        """See `Engine.cancel`."""
+        task = self._task(task_id)
+        self._need_worker()
+        self._take(task, CancelRequested(reason=reason))
+        await self._do()
+        return self._view(task)
+
+    async def look(self, task_id: str) -> TaskView:
+        """See `Engine.look`."""
+        return self._view(self._task(task_id))
+
+    async def list(
+        self, *, skill: str | None = None, lifecycle: TaskState | None = None, limit: int = 100
+    ) -> AsyncIterator[TaskView]:
+        """See `Engine.list`."""
+        self._reach()
+        found = [
+            task
+            for task in reversed(self._tasks.values())
+            if skill in (None, task.now.skill) and lifecycle in (None, task.now.lifecycle)
+        ]
+        for task in found[:limit]:
+            yield self._view(task)
+
+    async def journal(self, task_id: str, *, after: int = 0) -> AsyncIterator[Entry]:
+        """See `Engine.journal`."""
+        for entry in self._task(task_id).entries[after:]:
+            yield entry
+
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[Entry | Tokens]:
+        """See `Engine.watch`. Model text comes from `write`, to those who watch when it is written."""
+        task = self._task(task_id)
+        position = len(task.told)
+        for entry in task.entries[after:]:
+            yield entry
+        while True:
+            while position < len(task.told):
+                news = task.told[position]
+                position += 1
+                if isinstance(news, Tokens) or news.seq > after:
+                    yield news
+            if task.now.ended or (task.now.waits and not follow):
+                return
+            await task.more()
+
+    async def at(self, task_id: str, seq: int) -> Snapshot:
+        """See `Engine.at`."""
+        task = self._task(task_id)
+        last = task.now.seq
+        if not 1 <= seq <= last:
+            raise InputRejected(f"task {task_id!r} has no entry {seq}; its entries are 1 to {last}")
+        return task.snapshots[seq]
+
+    # --- what a test does with it
+
+    async def settle(self) -> None:
+        """Do all that can be done now.
+
+        Raises:
+            ScriptError: It goes on and on; the skill loops.
+        """
+        for _ in range(EVENT_LIMIT):
+            if not await self._one():
+                return
+        raise ScriptError(f"{EVENT_LIMIT} events without the clock moving, and no end")
+
+    async def advance(self, seconds: float | None = None) -> None:
+        """Turn the clock, stopping at each timer that comes due on the way.
+
+        Args:
+            seconds: How far; None goes on until no timer is left.
+        """
+        until = None if seconds is None else self.clock.now + timedelta(seconds=seconds)
+        await self.settle()
+        for _ in range(EVENT_LIMIT):
+            due = min((alarm.due_at for task in self._tasks.values() for alarm in _alarms(task)), default=None)
+            if due is None or (until is not None and due > until):
+                break
+            self.clock.now = max(self.clock.now, due)
+            await self.settle()
+        else:
+            raise ScriptError(f"{EVENT_LIMIT} timers rang, and there is no end of them")
+        if until is not None:
+            self.clock.now = max(self.clock.now, until)
+
+    async def reply(self, task_id: str, id: str, value: Any = None) -> TaskView:
+        """Let the command that is out under this id come back with a value.
+
+        Raises:
+            ScriptError: No such command is out.
+        """
+        return await self._come_back(task_id, id, value)
+
+    async def fail(self, task_id: str, id: str, failure: str | Failure | Exception = "it failed") -> TaskView:
+        """Let the command that is out under this id fail: for good, or with `transient(...)`.
+
+        Raises:
+            ScriptError: No such command is out.
+        """
+        return await self._come_back(task_id, id, as_failure(failure))
+
+    async def signal(self, task_id: str, event: Event) -> Entry:
+        """Give a task any event, as a raw signal does: what is refused is journaled, and raises nothing."""
+        task = self._task(task_id)
+        entry = self._feed(task, event)
+        await self._do()
+        return entry
+
+    def write(self, task_id: str, id: str, text: str) -> None:
+        """Let a model's text be seen while it is being written.
+
+        Args:
+            task_id: A task that was started with `stream=True`; others show nothing.
+            id: The model command that is out.
+            text: What is new.
+        """
+        task = self._task(task_id)
+        out = self._out(task, id)
+        before = [one for one in task.told if isinstance(one, Tokens)]
+        offset = sum(
+            len(one.text) for one in before if (one.invocation_id, one.attempt) == (out.invocation_id, out.attempt)
+        )
+        if task.now.stream:
+            task.tell(Tokens(invocation_id=out.invocation_id, attempt=out.attempt, offset=offset, text=text))
+
+    # --- how it is done
+
+    def _reach(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+    def _need_worker(self) -> None:
+        if not self.worker:
+            raise NoWorker(NO_WORKER)
+
+    def _task(self, task_id: str) -> _Task:
+        self._reach()
+        if task_id not in self._tasks:
+            raise TaskNotFound(task_id)
+        return self._tasks[task_id]
+
+    def _view(self, task: _Task) -> TaskView:
+        return view_of(task.now, note="" if self.worker else NO_WORKER)
+
+    def _planned(
+        self,
+        skill: Skill,
+        task_id: str,
+        message: UserMessage,
+        *,
+        stream: bool = False,
+        asked_by: tuple[str, str] | None = None,
+    ) -> _Task:
+        """A task with its first message, or InputRejected."""
+        parent = asked_by[0] if asked_by is not None else None
+        snapshot = planned(skill, task_id, self.clock.now, stream=stream, parent=parent)
+        if reason := refusal(skill, snapshot, message):
+            raise InputRejected(reason)
+        return _Task(skill=skill, snapshots=[snapshot], first=message, asked_by=asked_by)
+
+    def _take(self, task: _Task, event: Event) -> None:
+        """Feed what an update brings: it leaves no trace where it is refused."""
+        if reason := refusal(task.skill, task.now, event):
+            raise InputRejected(reason)
+        self._feed(task, event)
+
+    async def _do(self) -> None:
+        if self.auto:
+            await self.settle()
+
+    async def _one(self) -> bool:
+        """Do the first thing that can be done now; False if there is none."""
+        if not self.worker:
+            return False
+        for task in list(self._tasks.values()):
+            if task.first is not None:
+                message, task.first = task.first, None
+                self._feed(task, message)
+                return True
+            for key, want in wanted(task.now).items():
+                if isinstance(want, Alarm):
+                    if want.due_at <= self.clock.now:
+                        self._feed(task, want.event)
+                        return True
+                elif key not in task.going and await self._performed(task, key, want):
+                    return True
+        return False
+
+    async def _performed(self, task: _Task, key: str, want: Perform) -> bool:
+        if self.answers.know(want.command):
+            task.going.add(key)
+            answer = self.answers.give(want.command)
+            if inspect.iscoroutine(answer):
+                answer = await answer
+        elif isinstance(want.command, CallSkill):
+            task.going.add(key)
+            answer = self._call_skill(task, want.command, want.invocation_id)
+            if answer is None:
+                return True
+        else:
+            return False
+        # The task may have gone on without it, while it was performed.
+        if key in wanted(task.now):
+            self._feed(task, outcome(want.command, want.invocation_id, answer))
+        return True
+
+    def _call_skill(self, task: _Task, command: CallSkill, invocation_id: str) -> Failure | None:
+        """Start a task for another skill; the reason, where it cannot be started."""
+        skill = self.skills.get(command.skill)
+        if skill is None:
+            return permanent(str(UnknownSkill(command.skill, list(self.skills))), type="UnknownSkill")
+        message = UserMessage(content=command.input)
+        asked_by = (task.now.task_id, command.id)
+        try:
+            child = self._planned(skill, invocation_id, message, stream=task.now.stream, asked_by=asked_by)
+        except InputRejected as error:
+            return permanent(error.reason, type="InputRejected")
+        self._tasks[invocation_id] = child
+        return None
+
+    def _feed(self, task: _Task, event: Event) -> Entry:
+        snapshot, entry = advance(task.skill, task.now, event, self.clock.now, live=task.live)
+        task.snapshots.append(snapshot)
+        task.entries.append(entry)
+        task.tell(entry)
+        self._stop_children(task)
+        if snapshot.ended and task.asked_by is not None:
+            self._report(task, *task.asked_by)
+        return entry
+
+    def _stop_children(self, task: _Task) -> None:
+        for id, child in list(self._tasks.items()):
+            mine = child.asked_by is not None and child.asked_by[0] == task.now.task_id
+            if mine and not child.now.ended and id not in task.now.pending:
+                child.first = None
+                self._feed(child, CancelRequested(reason=f"task {task.now.task_id!r} does not need it any more"))
+
+    def _report(self, child: _Task, parent_id: str, command_id: str) -> None:
+        """Tell the task that asked for it what a child task came to."""
+        parent, now = self._tasks[parent_id], child.now
+        pending = parent.now.pending.get(now.task_id)
+        if pending is None:
+            return
+        answer: SkillOutcome | Failure
+        if now.ending is Ending.COMPLETED:
+            said = [message.text for message in now.messages if message.role == "agent"]
+            answer = SkillOutcome(task_id=now.task_id, text=said[-1] if said else "", artifacts=now.artifacts)
+        else:
+            answer = permanent(
+                f"task {now.task_id!r} of skill {now.skill!r} {now.status}: {now.reason}", type=now.status
+            )
+        self._feed(parent, outcome(pending.command, now.task_id, answer))
+
+    def _out(self, task: _Task, id: str) -> Perform:
+        out = [one for one in wanted(task.now).values() if isinstance(one, Perform)]
+        found = next((one for one in out if one.command.id == id), None)
+        if found is None:
+            listed = ", ".join(repr(one.command.id) for one in out) or "nothing"
+            raise ScriptError(f"no command {id!r} is out in task {task.now.task_id!r}; out: {listed}")
+        return found
+
+    async def _come_back(self, task_id: str, id: str, answer: Any) -> TaskView:
+        task = self._task(task_id)
+        out = self._out(task, id)
+        self._feed(task, outcome(out.command, out.invocation_id, answer))
+        await self._do()
+        return self._view(task)
+
+
+def _alarms(task: _Task) -> Iterable[Alarm]:
+    return [want for want in wanted(task.now).values() if isinstance(want, Alarm)]

@@ -1,0 +1,284 @@
+"""The laws that every skill keeps, and the check of them for one skill, in one line of a test:
+
+    test_laws = laws_of(Refund)
+
+Rule 1: a fold remembers nothing of its own: the same events give the same journal, and the past never changes.
+Rule 2: cut at any event, taken through JSON and gone on with, a task's journal is the same; so is a folded one.
+Rule 3: no order of events raises, leaves the lifecycle's table, or gives a status that cannot be derived.
+Rule 4: what is refused changes nothing but the number, the time and the count of refusals.
+Rule 5: each state of the lifecycle means what it says: retrying that something is in backoff, paused that something
+        is asked, running that something goes on, an end that nothing does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from refold.core.commands import Sleep
+from refold.core.define import skill_of
+from refold.core.errors import RefoldError
+from refold.core.events import CommandFailed
+from refold.core.fold import advance, fold, planned
+from refold.core.journal import Entry
+from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
+from refold.core.refusal import refusal
+from refold.core.skill import Live, Skill, skill_id
+from refold.core.snapshot import Snapshot
+from refold.core.wanted import Alarm, Perform, finished, wanted
+from refold.testing.play import START
+from refold.testing.strategies import Happening, histories
+
+try:
+    from hypothesis import HealthCheck, given, settings
+except ImportError as error:
+    raise ImportError(
+        "the laws and strategies of refold.testing need Hypothesis: pip install 'refold[testing]'"
+    ) from error
+
+_ONLY_COUNTED = {"seq", "at", "refused"}
+
+
+class LawBroken(RefoldError, AssertionError):
+    """A skill, or the core, breaks a law.
+
+    Attributes:
+        law: The law, in one sentence.
+        found: What was seen instead.
+        history: What had happened.
+    """
+
+    def __init__(self, law: str, found: str, history: Sequence[Happening]) -> None:
+        self.law = law
+        self.found = found
+        self.history = tuple(history)
+        happened = "".join(f"\n  {number}. {happening}" for number, happening in enumerate(history, 1))
+        super().__init__(f"law broken: {law}\n{found}\nafter these events:{happened}")
+
+
+def laws_of(
+    skill: Any,
+    *,
+    values: Mapping[str, Any] | None = None,
+    tools: Iterable[Callable[..., Any]] = (),
+    max_examples: int = 100,
+    max_events: int = 20,
+    profile: settings | None = None,
+) -> Callable[[], None]:
+    """A test that a skill keeps the laws: `test_laws = laws_of(Refund)`.
+
+    Args:
+        skill: A skill's class, a table, or a compiled skill.
+        values: What commands come back with, by their id or by what they call: a type or a Hypothesis strategy of
+            JSON values. Without it models answer what fits `expect`, and others anything.
+        tools: Tools, whose declared return types say the same.
+        max_examples: How many histories are tried.
+        max_events: The longest history.
+        profile: Hypothesis's settings, instead of the profile in force without a deadline.
+    """
+    compiled = skill_of(skill)
+    plausible = histories(compiled, values=values, tools=tools, max_events=max_events)
+
+    tolerated = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+    @(profile or settings(max_examples=max_examples, deadline=None, suppress_health_check=tolerated))
+    @given(history=plausible)
+    def laws(history: list[Happening]) -> None:
+        check_history(compiled, history)
+
+    laws.__doc__ = f"Skill {skill_id(compiled)!r} keeps the laws."
+    laws.__name__ = laws.__qualname__ = f"laws_of_{skill_id(compiled)}"
+    return laws
+
+
+def check_laws(
+    skill: Any,
+    *,
+    values: Mapping[str, Any] | None = None,
+    tools: Iterable[Callable[..., Any]] = (),
+    max_examples: int = 100,
+    max_events: int = 20,
+    profile: settings | None = None,
+) -> None:
+    """Check that a skill keeps the laws; the arguments are those of `laws_of`.
+
+    Raises:
+        LawBroken: It does not; the message holds the shortest history that was found to show it.
+    """
+    laws_of(skill, values=values, tools=tools, max_examples=max_examples, max_events=max_events, profile=profile)()
+
+
+def check_history(skill: Any, history: Sequence[Happening], *, task_id: str = "T") -> list[Entry]:
+    """Check the laws for one history, and give its journal.
+
+    Raises:
+        LawBroken: A law does not hold.
+    """
+    compiled = skill_of(skill)
+    snapshots, entries = _once(compiled, history, task_id)
+    written = [entry.model_dump_json() for entry in entries], [task.model_dump_json() for task in snapshots]
+    for number, entry in enumerate(entries):
+        seen = history[: number + 1]
+        _check_refusal(compiled, snapshots[number], entry, snapshots[number + 1], seen)
+        _check_entry(snapshots[number], entry, snapshots[number + 1], seen)
+        _check_state(compiled, snapshots[number + 1], seen)
+        _check_json(entry, snapshots[number + 1], seen)
+    _check_ids(entries, history)
+    _check_other_ways(compiled, history, task_id, *written)
+    same = [entry.model_dump_json() for entry in entries], [task.model_dump_json() for task in snapshots]
+    _alike("what is recorded never changes", written[0] + written[1], same[0] + same[1], history)
+    return entries
+
+
+def _once(skill: Skill, history: Sequence[Happening], task_id: str) -> tuple[list[Snapshot], list[Entry]]:
+    """Take all events, checking at each that what was recorded before stays as it is."""
+    snapshots = [planned(skill, task_id, START)]
+    entries: list[Entry] = []
+    live = Live()
+    before: list[str] = []
+    for number, happening in enumerate(history):
+        try:
+            snapshot, entry = advance(skill, snapshots[-1], happening.event, happening.at, live=live)
+        except Exception as error:
+            raise LawBroken("no event raises", f"{type(error).__name__}: {error}", history[: number + 1]) from error
+        now = [snapshots[-1].model_dump_json(), *(one.model_dump_json() for one in entries[-1:])]
+        if before:
+            _alike("what is recorded never changes", before, now, history[: number + 1])
+        snapshots.append(snapshot)
+        entries.append(entry)
+        before = [snapshot.model_dump_json(), entry.model_dump_json()]
+    return snapshots, entries
+
+
+def _check_other_ways(
+    skill: Skill, history: Sequence[Happening], task_id: str, entries: list[str], snapshots: list[str]
+) -> None:
+    """The same events, taken in other ways: again, without running steps, cut through JSON, folded from the journal."""
+    again = [one.model_dump_json() for one in _once(skill, [Happening(_fresh(h), h.at) for h in history], task_id)[1]]
+    _alike("the same events give the same journal", entries, again, history)
+    for law, cuts in (
+        ("a task cut through JSON at each event goes on the same", range(len(history))),
+        ("a task cut through JSON once goes on the same", [len(history) // 2]),
+    ):
+        snapshot, live = Snapshot.model_validate_json(snapshots[0]), Live()
+        for number, happening in enumerate(history):
+            if number in cuts:
+                snapshot, live = Snapshot.model_validate_json(snapshot.model_dump_json()), Live()
+            snapshot, entry = advance(skill, snapshot, _fresh(happening), happening.at, live=live)
+            _alike(law, [entries[number]], [entry.model_dump_json()], history[: number + 1])
+            _alike(law, [snapshots[number + 1]], [snapshot.model_dump_json()], history[: number + 1])
+    snapshot = Snapshot.model_validate_json(snapshots[0])
+    for number, written in enumerate(entries):
+        snapshot = fold(skill, snapshot, [Entry.model_validate_json(written)])
+        law = "the fold of a journal is the task that wrote it"
+        _alike(law, [snapshots[number + 1]], [snapshot.model_dump_json()], history[: number + 1])
+
+
+def _fresh(happening: Happening) -> Any:
+    """The event, sharing nothing with the one that another run has had in hand."""
+    return happening.event.model_copy(deep=True)
+
+
+def _alike(law: str, one: list[str], other: list[str], history: Sequence[Happening]) -> None:
+    for first, second in zip(one, other, strict=True):
+        if first != second:
+            raise LawBroken(law, f"once: {first}\nthen: {second}", history)
+
+
+def _check_refusal(skill: Skill, before: Snapshot, entry: Entry, after: Snapshot, history: Sequence[Happening]) -> None:
+    law = "what is refused changes nothing but the number, the time and the count of refusals"
+    expected = refusal(skill, before, entry.event)
+    if entry.refused != expected:
+        raise LawBroken("what is refused is what validators refuse", f"{entry.refused!r}, not {expected!r}", history)
+    if before.ended and not entry.refused:
+        raise LawBroken("nothing is taken after the end", "it was taken", history)
+    if not entry.refused:
+        if after.refused != before.refused:
+            raise LawBroken(law, "the count of refusals changed without one", history)
+        return
+    caused = entry.model_dump(exclude={"seq", "at", "event", "refused"}, exclude_defaults=True)
+    changed = [
+        name
+        for name in Snapshot.model_fields
+        if name not in _ONLY_COUNTED and getattr(before, name) != getattr(after, name)
+    ]
+    if caused or changed or after.refused != before.refused + 1:
+        raise LawBroken(law, f"the entry holds {caused}; changed: {changed}; refused {after.refused}", history)
+
+
+def _check_entry(before: Snapshot, entry: Entry, after: Snapshot, history: Sequence[Happening]) -> None:
+    numbers = (before.seq + 1, entry.seq, after.seq)
+    if len(set(numbers)) != 1:
+        raise LawBroken("each event has the next number", f"{numbers}", history)
+    if not before.at <= entry.at == after.at:
+        raise LawBroken("time never goes back", f"{before.at}, {entry.at}, {after.at}", history)
+    state = before.lifecycle
+    for move in entry.moves:
+        try:
+            legal = move.from_state is state and next_state(state, move.event) is move.to_state
+        except RefoldError:
+            legal = False
+        if not legal:
+            raise LawBroken("every move is in the lifecycle's table", f"{move!r} in {state}", history)
+        state = move.to_state
+    canceled = after.ending is Ending.CANCELED and before.ending is None
+    if (TaskState.FAILED if canceled else state) is not after.lifecycle:
+        raise LawBroken("the moves lead to the state", f"{state}, not {after.lifecycle}", history)
+    if after.messages[: len(before.messages)] != before.messages:
+        raise LawBroken("what was said stays said", f"{before.messages} became {after.messages}", history)
+
+
+def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> None:
+    def law(holds: bool, said: str) -> None:
+        if not holds:
+            raise LawBroken(said, f"the task is {task.model_dump_json()}", history)
+
+    try:
+        going, status, over, _ = wanted(task), task.status, finished(task), skill.where(task.state)
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+        raise LawBroken("a task can always be looked at", found, history) from error
+    backing_off = [
+        one for one in task.pending.values() if one.due_at is not None and not isinstance(one.command, Sleep)
+    ]
+    law(isinstance(status, Status), "a status can always be derived")
+    law((task.lifecycle is TaskState.RETRYING) == bool(backing_off), "retrying means that a command is in backoff")
+    law((task.lifecycle is TaskState.PAUSED) == bool(task.waits), "paused means that a question is open")
+    law((task.lifecycle in TERMINAL) == task.ended, "ended means done or failed")
+    law(over == task.ended, "a task is finished when it has ended")
+    if task.lifecycle is TaskState.PLANNED:
+        law(task.state is None and not (going or task.messages or task.artifacts), "planned means untouched")
+    if task.lifecycle is TaskState.RUNNING:
+        law(bool(task.pending), "running means that a command is pending")
+        law(not task.held, "a running task holds nothing back")
+        law(all(one.started for one in task.pending.values()), "a running task has sent out all commands")
+        law(bool(going), "running means that something goes on")
+    if task.ended:
+        law(not (going or task.pending or task.waits or task.held), "nothing goes on after the end")
+    settled = {event.invocation_id for event in task.held if isinstance(event, CommandFailed)}
+    ids = [id for want in going.values() for id in [_invocation(want)]]
+    law(len(ids) == len(set(ids)), "a command goes on once")
+    law(set(ids) <= set(task.pending), "only what is pending goes on")
+    missing = [id for id, one in task.pending.items() if id not in {*ids, *settled} and one.started]
+    law(not missing, "what is out goes on until it comes back")
+
+
+def _invocation(want: Perform | Alarm) -> str:
+    return str(getattr(want if isinstance(want, Perform) else want.event, "invocation_id", ""))
+
+
+def _check_json(entry: Entry, task: Snapshot, history: Sequence[Happening]) -> None:
+    for value in (entry, task):
+        read = type(value).model_validate_json(value.model_dump_json())
+        if read != value:
+            found = f"{value!r}\nreads back as\n{read!r}"
+            raise LawBroken("entries and snapshots read back from JSON as they were", found, history)
+
+
+def _check_ids(entries: Sequence[Entry], history: Sequence[Happening]) -> None:
+    ids = [issued.invocation_id for entry in entries for issued in entry.commands]
+    expected = [f"{entry.seq}.{n}" for entry in entries for n in range(1, len(entry.commands) + 1)]
+    if len(ids) != len(set(ids)):
+        raise LawBroken("invocation ids are unique", f"{ids}", history)
+    if [id.rpartition("/")[2] for id in ids] != expected:
+        raise LawBroken("an invocation id is made of its entry's number and its place", f"{ids}", history)

@@ -1,0 +1,372 @@
+"""How a skill behaves by a script: what it is told and what comes back, without a server.
+
+story = play(ResearchLoop, "tides", reply("research", "A draft."), reply("critique", {"decision": "Approved"}))
+
+assert story.status == "completed"
+assert story.artifacts == {"final.txt": "A draft."}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import JsonValue
+
+from refold.core.commands import Command
+from refold.core.content import Content
+from refold.core.define import skill_of
+from refold.core.events import EVENT, BackoffOver, CancelRequested, CommandFailed, Event, TimerFired, UserMessage
+from refold.core.fold import advance, planned
+from refold.core.journal import Entry
+from refold.core.lifecycle import Status, TaskState
+from refold.core.skill import Live, Skill
+from refold.core.snapshot import Snapshot
+from refold.core.wanted import Alarm, Perform, wanted
+from refold.engine import MessageView, TaskView, view_of
+from refold.testing.answers import Answers, ScriptError, outcome
+from refold.testing.turns import Cancels, Fails, Fires, Passes, Refused, Reply, Turn, User, user
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+"""When every script begins, unless it says otherwise."""
+
+EVENT_LIMIT = 1_000
+"""How many events one script may cause; more is taken for a loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What became of a script.
+
+    Attributes:
+        skill: The compiled skill.
+        entries: The journal, oldest first.
+        snapshots: The task after each entry; the first one is the task before any.
+    """
+
+    skill: Skill
+    entries: tuple[Entry, ...]
+    snapshots: tuple[Snapshot, ...]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The task at the end of the script."""
+        return self.snapshots[-1]
+
+    @property
+    def view(self) -> TaskView:
+        """The task as people see it."""
+        return view_of(self.snapshot)
+
+    @property
+    def status(self) -> Status:
+        """The status in A2A's words: `"completed"`, `"input-required"`, …"""
+        return self.snapshot.status
+
+    @property
+    def reason(self) -> str:
+        """Why the task failed; empty otherwise."""
+        return self.snapshot.reason
+
+    @property
+    def messages(self) -> tuple[MessageView, ...]:
+        """What was said, by user and skill, oldest first."""
+        return self.view.messages
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What the skill said, oldest first."""
+        return tuple(message.text for message in self.messages if message.role == "agent")
+
+    @property
+    def artifacts(self) -> dict[str, JsonValue]:
+        """What was handed over, by name: text, data or address of each."""
+        return {
+            one.name: next((value for value in (one.text, one.data, one.url) if value is not None), None)
+            for one in self.view.artifacts
+        }
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """The slots of the open questions, oldest first."""
+        return tuple(wait.slot for wait in self.snapshot.waits)
+
+    @property
+    def asked(self) -> tuple[Command, ...]:
+        """Every command that the skill asked for, in order."""
+        return tuple(issued.command for entry in self.entries for issued in entry.commands)
+
+    @property
+    def lifecycle(self) -> tuple[TaskState, ...]:
+        """The states that the task went through, the first included."""
+        return (TaskState.PLANNED, *(move.to_state for entry in self.entries for move in entry.moves))
+
+    def journal(self) -> str:
+        """The journal as JSON, one entry a line: equal for equal behaviour, byte for byte."""
+        return "\n".join(entry.model_dump_json() for entry in self.entries)
+
+    def __str__(self) -> str:
+        return "\n".join(map(_line, self.entries))
+
+
+def play(
+    skill: Any,
+    *script: str | Content | Turn | Event | Iterable[str | Content | Turn | Event],
+    answers: Mapping[str, Any] | None = None,
+    tools: Iterable[Callable[..., Any]] = (),
+    task_id: str = "T",
+    at: datetime = START,
+    cut: bool = False,
+    unfinished: bool = False,
+) -> Played:
+    """Run a skill by a script, and say what became of it.
+
+    Each turn of the script is taken as soon as the task can take it. Before that, and when the script is over,
+    commands that `answers` or `tools` know are answered, oldest first; and where there are any of these, sleeps and
+    retries come due by themselves when nothing else can go on. The clock stands still but for these.
+
+    Args:
+        skill: A skill's class, a table, or a compiled skill.
+        script: What happens, in order; a plain string is said by the user. The first one starts the task.
+        answers: What stands in for models, tools and other skills, by the command's id, by what it calls, or by its
+            kind: a value (a string for a text), a list of several in order, a `transient(...)` or `permanent(...)`
+            failure, an exception, or a function that gets the command.
+        tools: Functions that are called with a tool command's arguments, by their name.
+        task_id: The task's id.
+        at: When it starts; aware.
+        cut: Take the task through JSON, and forget running steps, before each event, as a restart does.
+        unfinished: The script may leave the task in the middle; otherwise it ends at a question or at the task's end.
+
+    Raises:
+        ScriptError: The script answers what was not asked, says what cannot be taken, ends too early or too late.
+    """
+    turns = [turn for item in script for turn in _turns(item)]
+    player = _Player(skill_of(skill), Answers(answers, tools), task_id, at, cut)
+    for number, turn in enumerate(turns, 1):
+        player.take(turn, f"turn {number}, {_call(turn)}")
+    player.finish(unfinished)
+    return player.played()
+
+
+def _turns(item: Any) -> list[Turn | Event]:
+    if isinstance(item, str | Content):
+        return [user(item)]
+    if isinstance(item, list | tuple):
+        return [turn for one in item for turn in _turns(one)]
+    return [item]
+
+
+def _call(turn: Turn | Event) -> str:
+    return f"{type(turn).__name__}(...)" if hasattr(turn, "kind") else str(turn)
+
+
+class _Player:
+    def __init__(self, skill: Skill, answers: Answers, task_id: str, at: datetime, cut: bool) -> None:
+        self.skill, self.answers, self.now, self.cut = skill, answers, at, cut
+        self.live = Live()
+        self.snapshots = [planned(skill, task_id, at)]
+        self.entries: list[Entry] = []
+
+    @property
+    def task(self) -> Snapshot:
+        return self.snapshots[-1]
+
+    def played(self) -> Played:
+        return Played(skill=self.skill, entries=tuple(self.entries), snapshots=tuple(self.snapshots))
+
+    # --- the script
+
+    def take(self, turn: Turn | Event, name: str) -> None:
+        while not self.ready(turn):
+            if not self.go_on(ring=True):
+                raise ScriptError(f"{name}: {self.why_not(turn)}{self.story()}")
+        match turn:
+            case User():
+                self.feed(_message(turn), name)
+            case Reply(id=id, value=value):
+                waiting = self.perform(id)
+                value = value(waiting.command) if callable(value) and not isinstance(value, type) else value
+                self.feed(outcome(waiting.command, waiting.invocation_id, value), name)
+            case Fails(id=id, failure=failure):
+                waiting = self.perform(id)
+                self.feed(outcome(waiting.command, waiting.invocation_id, failure), name)
+            case Fires(id=id):
+                self.ring(self.alarms(id)[0])
+            case Passes(seconds=seconds):
+                self.pass_time(seconds)
+            case Cancels(reason=reason):
+                self.feed(CancelRequested(reason=reason), name)
+            case Refused():
+                self.refuse(turn, name)
+            case event:
+                self.feed(event, name)
+
+    def finish(self, unfinished: bool) -> None:
+        if unfinished:
+            return
+        while not self.task.ended and self.go_on(ring=not self.task.waits):
+            pass
+        if not self.task.ended and not self.task.waits:
+            raise ScriptError(f"the script ends too early: {self.awaited()}{self.story()}")
+        if left := self.answers.left_over():
+            raise ScriptError(
+                f"the task is {self.task.status}, with answers left over: {', '.join(left)}{self.story()}"
+            )
+
+    def ready(self, turn: Turn | Event) -> bool:
+        match turn:
+            case User():
+                return self.task.lifecycle is TaskState.PLANNED or bool(self.task.waits)
+            case Reply(id=id) | Fails(id=id):
+                return self.out(id) is not None or bool(self.backoffs(id))
+            case Fires(id=id):
+                return bool(self.alarms(id))
+            case _:
+                return True
+
+    def why_not(self, turn: Turn | Event) -> str:
+        match turn:
+            case Reply(id=id) | Fails(id=id) if self.alarms(id):
+                return f"{id!r} is a timer; write fires({id!r})"
+            case Reply(id=id) | Fails(id=id) if any(one.command.id == id for one in self.task.pending.values()):
+                return f"{id!r} is asked for, but is not out; {self.awaited()}"
+            case User():
+                return f"the task waits for no message; {self.awaited()}"
+            case Fires(id=id):
+                return f"no timer {id!r} is set; {self.awaited()}"
+            case Reply(id=id) | Fails(id=id):
+                return f"{id!r} was not asked for, or is answered; {self.awaited()}"
+            case _:
+                return self.awaited()
+
+    def awaited(self) -> str:
+        if self.task.ended:
+            return f"the task has ended ({self.task.status}{': ' if self.task.reason else ''}{self.task.reason})"
+        parts = []
+        for want in wanted(self.task).values():
+            match want:
+                case Perform(command=command):
+                    more = ", whose answers are used up" if self.answers.used_up(command) else ""
+                    parts.append(f"{command.kind} {command.id!r} is out{more}")
+                case Alarm(due_at=due_at):
+                    left = (due_at - self.now).total_seconds()
+                    parts.append(f"{want.summary!r} is due in {left:g} s: fires({self.id_of(want)!r})")
+        parts += [f"the user is asked {wait.slot!r}" for wait in self.task.waits]
+        if self.task.lifecycle is TaskState.PLANNED:
+            parts = ["the first message starts the task"]
+        return "; ".join(parts) or "nothing goes on"
+
+    def story(self) -> str:
+        return "".join(f"\n  {_line(entry)}" for entry in self.entries[-20:])
+
+    # --- what is going on
+
+    def out(self, id: str) -> Perform | None:
+        return next((one for one in self.performs() if one.command.id == id), None)
+
+    def perform(self, id: str) -> Perform:
+        """The command that is out under this id; tried again first, if it waits for that."""
+        if self.out(id) is None:
+            self.ring(self.backoffs(id)[0])
+        found = self.out(id)
+        if found is None:
+            raise ScriptError(f"{id!r} was not tried again: {self.awaited()}{self.story()}")
+        return found
+
+    def performs(self) -> list[Perform]:
+        return [one for one in wanted(self.task).values() if isinstance(one, Perform)]
+
+    def alarms(self, id: str | None = None) -> list[Alarm]:
+        found = [one for one in wanted(self.task).values() if isinstance(one, Alarm)]
+        return sorted((one for one in found if id in (None, self.id_of(one))), key=lambda alarm: alarm.due_at)
+
+    def backoffs(self, id: str) -> list[Alarm]:
+        return [one for one in self.alarms(id) if isinstance(one.event, BackoffOver)]
+
+    def id_of(self, alarm: Alarm) -> str:
+        assert isinstance(alarm.event, BackoffOver | TimerFired)
+        return self.task.pending[alarm.event.invocation_id].command.id
+
+    # --- what happens
+
+    def go_on(self, *, ring: bool) -> bool:
+        """Let one thing happen that the script need not say; False if there is none."""
+        for one in self.performs():
+            if self.answers.know(one.command):
+                answer = self.answers.give(one.command)
+                answer = _run_alone(answer) if inspect.iscoroutine(answer) else answer
+                self.feed(outcome(one.command, one.invocation_id, answer), f"the answer to {one.command.id!r}")
+                return True
+        if ring and self.answers and (alarms := self.alarms()):
+            self.ring(alarms[0])
+            return True
+        return False
+
+    def ring(self, alarm: Alarm) -> None:
+        self.now = max(self.now, alarm.due_at)
+        self.feed(alarm.event, f"the timer of {self.id_of(alarm)!r}")
+
+    def pass_time(self, seconds: float) -> None:
+        until = self.now + timedelta(seconds=seconds)
+        while (alarms := self.alarms()) and alarms[0].due_at <= until:
+            self.ring(alarms[0])
+        self.now = until
+
+    def refuse(self, turn: Refused, name: str) -> None:
+        sent = _message(turn.turn) if isinstance(turn.turn, User) else CancelRequested(reason=turn.turn.reason)
+        entry = self.advance(sent)
+        if not entry.refused:
+            raise ScriptError(f"{name}: it was taken{self.story()}")
+        if turn.because not in entry.refused:
+            raise ScriptError(f"{name}: it was refused, but because {entry.refused!r}, not {turn.because!r}")
+
+    def feed(self, event: Event, name: str) -> None:
+        entry = self.advance(event)
+        if entry.refused:
+            raise ScriptError(f"{name}, was refused: {entry.refused}{self.story()}")
+
+    def advance(self, event: Event) -> Entry:
+        if len(self.entries) >= EVENT_LIMIT:
+            raise ScriptError(f"{EVENT_LIMIT} events, and no end: {self.awaited()}{self.story()}")
+        before = self.task
+        if self.cut:
+            before, self.live = Snapshot.model_validate_json(before.model_dump_json()), Live()
+            event = EVENT.validate_json(EVENT.dump_json(event))
+        after, entry = advance(self.skill, before, event, self.now, live=self.live)
+        self.snapshots.append(after)
+        self.entries.append(entry)
+        return entry
+
+
+def _message(turn: User) -> UserMessage:
+    return UserMessage(content=turn.content, slot=turn.slot, delivery_id=turn.delivery_id)
+
+
+def _line(entry: Entry) -> str:
+    """One entry, for people: `3 llm_result 'critique' -> ask 'guidance' | running, paused`."""
+    match entry.event:
+        case UserMessage(content=content):
+            what = repr(content.data if content.has_data else content.text)
+        case CommandFailed(id=id, failure=failure):
+            what = f"{id!r}: {failure.message}"
+        case BackoffOver(invocation_id=id) | CancelRequested(reason=id):
+            what = id
+        case event:
+            what = repr(event.id)
+    asked = "".join(f" -> {issued.command.kind} {issued.command.id!r}" for issued in entry.commands)
+    moves = f" | {', '.join(move.to_state for move in entry.moves)}" if entry.moves else ""
+    more = [f"refused: {entry.refused}"] if entry.refused else []
+    more += ["held"] if entry.held else []
+    more += [entry.note] if entry.note else []
+    return f"{entry.seq} {entry.event.kind} {what}{asked}{moves}{''.join(f' ({one})' for one in more)}"
+
+
+def _run_alone(answer: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine comes to, on an event loop of its own; in a thread, so that a test may be async itself."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, answer).result()

@@ -1,0 +1,372 @@
+import asyncio
+from datetime import timedelta
+
+import pytest
+from pydantic import BaseModel
+
+from refold import (
+    Content,
+    Ctx,
+    EngineError,
+    InputRejected,
+    NotConnected,
+    NoWorker,
+    TaskExists,
+    TaskNotFound,
+    TaskState,
+    Transition,
+    UnknownSkill,
+    flow_skill,
+    step,
+)
+from refold.core.events import UserMessage
+from refold.core.fold import fold, planned
+from refold.core.journal import Entry
+from refold.engine import Engine, Tokens
+from refold.testing import FakeEngine, ScriptError, transient
+from workflows.hello import Hello
+from workflows.research_loop import ResearchLoop
+
+TEXT = Content.from_text
+ASKS = {"decision": "NeedsHumanInput", "text": "For whom?"}
+APPROVES = {"decision": "Approved"}
+
+
+class Job(BaseModel):
+    seconds: float
+
+
+@flow_skill(id="naps", input=Job)
+class Naps:
+    @step(start=True)
+    async def nap(self, ctx: Ctx, job: Job) -> Transition:
+        await ctx.sleep(job.seconds)
+        return ctx.complete(f"Up at {ctx.now:%H:%M:%S}.")
+
+
+@flow_skill(id="boss")
+class Boss:
+    @step(start=True)
+    async def hand_down(self, ctx: Ctx, content: Content) -> Transition:
+        nap, talk = await ctx.gather(ctx.skill("nap", Naps, {"seconds": 5}), ctx.skill("talk", content.text, "Ada"))
+        return ctx.complete(f"{nap.text} {talk.text}")
+
+
+def research(**more: object) -> FakeEngine:
+    return FakeEngine([ResearchLoop], answers={"research": "draft", "critique": [ASKS, APPROVES], **more})
+
+
+async def news(engine: Engine, task_id: str, *, after: int = 0, follow: bool = False) -> list[int | str]:
+    """What a watcher sees: numbers of entries, and texts."""
+    watched = engine.watch(task_id, after=after, follow=follow)
+    return [one.seq if isinstance(one, Entry) else one.text async for one in watched]
+
+
+async def test_a_task_goes_as_far_as_it_can() -> None:
+    """
+    A call returns when only people, timers and unknown commands are left.
+    """
+    engine = research()
+    asked = await engine.start("research_loop", TEXT("tides"), task_id="T")
+    done = await engine.send("T", TEXT("For children."))
+
+    assert (asked.status, asked.waiting_for[0].slot) == ("input-required", "guidance")
+    assert (done.status, done.artifacts[0].text) == ("completed", "draft")
+    assert done == await engine.look("T")
+
+
+async def test_what_nobody_answers_stays_out() -> None:
+    """
+    The test lets it come back, or fail.
+    """
+    engine = FakeEngine([ResearchLoop])
+    started = await engine.start("research_loop", TEXT("tides"))
+    await engine.reply(started.task_id, "research", "draft")
+    backing_off = await engine.fail(started.task_id, "critique", transient("busy"))
+
+    assert [one.command for one in started.pending] == ["llm research"]
+    assert backing_off.lifecycle == "retrying"
+    with pytest.raises(ScriptError, match=r"no command 'research' is out.*nothing"):
+        await engine.reply(started.task_id, "research", "again")
+
+
+async def test_the_clock_is_turned_by_hand() -> None:
+    """
+    Timers ring at their own moments on the way, however far it is turned.
+    """
+    engine = FakeEngine([Naps])
+    await engine.start("naps", Content.from_data({"seconds": 60}), task_id="long")
+    await engine.start("naps", Content.from_data({"seconds": 30}), task_id="short")
+    await engine.advance(59)
+    at_59 = [view.task_id async for view in engine.list(lifecycle=TaskState.RUNNING)]
+    await engine.advance()
+
+    assert at_59 == ["long"]
+    assert (await engine.look("long")).messages[-1].text == "Up at 00:01:00."
+    assert (await engine.look("short")).messages[-1].text == "Up at 00:00:30."
+    assert (await engine.at("short", 2)).at - (await engine.at("short", 1)).at == timedelta(seconds=30)
+
+
+async def test_what_is_due_happens_when_it_settles() -> None:
+    """
+    Without `auto` nothing happens before; a clock that is only turned rings nothing either.
+    """
+    engine = FakeEngine([Naps], auto=False)
+    first = await engine.start("naps", Content.from_data({"seconds": 60}), task_id="T")
+    await engine.settle()
+    engine.clock.advance(60)
+    asleep = await engine.look("T")
+    await engine.settle()
+
+    assert (first.status, asleep.status) == ("submitted", "working")
+    assert (await engine.look("T")).status == "completed"
+    with pytest.raises(ValueError, match="forward"):
+        engine.clock.advance(-1)
+
+
+async def test_a_retry_goes_out_when_it_is_due() -> None:
+    """
+    The default policy waits 1 s; then the next answer is given.
+    """
+    engine = FakeEngine([Hello], answers={"greeting": [transient("busy"), TimeoutError("late"), "Hello."]})
+    await engine.start("hello", TEXT("Ada"), task_id="T")
+    await engine.advance(1)
+    after_1 = await engine.look("T")
+    await engine.advance(2)
+
+    assert (after_1.lifecycle, after_1.pending[0].attempt, after_1.pending[0].failure) == ("retrying", 2, "late")
+    assert (await engine.look("T")).messages[-1].text == "Hello."
+
+
+async def test_a_called_skill_is_a_task_of_its_own() -> None:
+    """
+    Its id is the invocation id; what it comes to is the caller's result.
+    """
+    engine = FakeEngine([Boss, Naps, Hello], answers={"greeting": "Hello."})
+    await engine.start("boss", TEXT("hello"), task_id="T")
+    listed = [(view.task_id, view.status) async for view in engine.list()]
+    await engine.advance()
+
+    assert listed == [("T/1.2", "completed"), ("T/1.1", "working"), ("T", "working")]
+    assert (await engine.look("T")).messages[-1].text == "Up at 00:00:05. Hello."
+    assert (await engine.at("T/1.1", 1)).parent == "T"
+
+
+async def test_a_called_skill_ends_with_its_caller() -> None:
+    """
+    Cancelling the caller cancels what it called.
+    """
+    engine = FakeEngine([Boss, Naps, Hello])
+    await engine.start("boss", TEXT("hello"), task_id="T")
+    await engine.cancel("T")
+
+    assert [view.status async for view in engine.list()] == ["canceled", "canceled", "canceled"]
+
+
+@pytest.mark.parametrize(
+    ("called", "reason"),
+    [
+        ("nobody", "talk: no skill 'nobody'"),
+        ("naps", "talk: skill 'naps' starts from data"),
+        ("hello", "talk: task 'T/1.2'"),
+    ],
+)
+async def test_a_called_skill_that_fails_fails_its_command(called: str, reason: str) -> None:
+    """
+    Unknown, not startable, or failed: the caller hears of it.
+    """
+    engine = FakeEngine([Boss, Naps, Hello], answers={"greeting": ValueError("no words")})
+    await engine.start("boss", TEXT(called), task_id="T")
+    await engine.advance()
+
+    assert (await engine.look("T")).reason.startswith(reason)
+
+
+async def test_errors_are_those_of_an_engine() -> None:
+    """
+    What is refused raises, and leaves no trace.
+    """
+    engine = research()
+    await engine.start("research_loop", TEXT("tides"), task_id="T")
+    with pytest.raises(TaskExists, match="'T' exists already"):
+        await engine.start("research_loop", TEXT("tides"), task_id="T")
+    with pytest.raises(UnknownSkill, match="known here: research_loop"):
+        await engine.start("reserch", TEXT("tides"))
+    with pytest.raises(TaskNotFound, match="no task 'X'"):
+        await engine.look("X")
+    with pytest.raises(TaskNotFound):
+        await news(engine, "X")
+    with pytest.raises(InputRejected, match="nothing waits for an answer to 'who'"):
+        await engine.send("T", TEXT("me"), slot="who")
+    with pytest.raises(InputRejected, match="entries are 1 to 3"):
+        await engine.at("T", 4)
+    await engine.cancel("T", reason="enough")
+    with pytest.raises(InputRejected, match="has ended"):
+        await engine.cancel("T")
+    with pytest.raises(InputRejected, match="starts from data"):
+        await FakeEngine([Naps]).start("naps", TEXT("now"))
+
+    assert (await engine.look("T")).refused == 0
+    assert (await engine.look("T")).reason == "enough"
+
+
+async def test_a_signal_that_is_refused_is_journaled() -> None:
+    """
+    A raw signal has nobody to raise to.
+    """
+    engine = FakeEngine([Hello])
+    await engine.start("hello", TEXT("Ada"), task_id="T")
+    entry = await engine.signal("T", UserMessage(content=TEXT("and?")))
+
+    assert "waits for no message" in entry.refused
+    assert (await engine.look("T")).refused == 1
+
+
+async def test_a_delivery_is_taken_once() -> None:
+    """
+    The same delivery again answers with how the task stands.
+    """
+    engine = research()
+    await engine.start("research_loop", TEXT("tides"), task_id="T")
+    done = await engine.send("T", TEXT("For children."), delivery_id="d1")
+
+    assert await engine.send("T", TEXT("For children."), delivery_id="d1") == done
+
+
+async def test_tasks_are_listed_newest_first() -> None:
+    """
+    By skill, by lifecycle, and no more than asked for.
+    """
+    engine = FakeEngine([Hello, ResearchLoop], answers={"greeting": "Hello."})
+    for skill in ("hello", "research_loop", "hello"):
+        await engine.start(skill, TEXT("Ada"))
+
+    async def ids(**filters: object) -> list[str]:
+        return [view.task_id async for view in engine.list(**filters)]  # type: ignore[arg-type]
+
+    assert await ids() == ["hello-3", "research_loop-2", "hello-1"]
+    assert await ids(skill="hello", limit=1) == ["hello-3"]
+    assert await ids(lifecycle=TaskState.RUNNING) == ["research_loop-2"]
+
+
+async def test_the_past_can_be_read() -> None:
+    """
+    `journal` gives the entries after a number, `at` the task as it was.
+    """
+    engine = research()
+    await engine.start("research_loop", TEXT("tides"), task_id="T")
+    entries = [entry async for entry in engine.journal("T")]
+
+    assert [entry.seq async for entry in engine.journal("T", after=1)] == [2, 3]
+    skill = engine.skills["research_loop"]
+    assert await engine.at("T", 2) == fold(skill, planned(skill, "T", entries[0].at), entries[:2])
+
+
+async def test_watching_ends_at_a_pause_or_at_the_end() -> None:
+    """
+    `follow` stays over pauses; the end always ends it.
+    """
+    engine = research()
+    await engine.start("research_loop", TEXT("tides"), task_id="T")
+    at_pause = await news(engine, "T")
+    following = asyncio.create_task(news(engine, "T", after=2, follow=True))
+    await asyncio.sleep(0)
+    await engine.send("T", TEXT("For children."))
+
+    assert at_pause == [1, 2, 3]
+    assert await following == [3, 4, 5, 6]
+    assert await news(engine, "T", after=4) == [5, 6]
+
+
+async def test_watchers_see_a_model_write() -> None:
+    """
+    Text shows to those who watch, of tasks that were started to stream, with its offset.
+    """
+    engine = FakeEngine([Hello])
+    await engine.start("hello", TEXT("Ada"), task_id="T", stream=True)
+    watching = asyncio.create_task(news(engine, "T"))
+    await asyncio.sleep(0)
+    engine.write("T", "greeting", "Hel")
+    engine.write("T", "greeting", "lo.")
+    await engine.reply("T", "greeting", "Hello.")
+
+    assert await watching == [1, "Hel", "lo.", 2]
+    assert await news(engine, "T") == [1, 2]
+
+
+async def test_text_carries_its_offset() -> None:
+    """
+    A second piece begins where the first ended.
+    """
+    engine = FakeEngine([Hello])
+    await engine.start("hello", TEXT("Ada"), task_id="T", stream=True)
+    watched = engine.watch("T", after=1)
+    engine.write("T", "greeting", "lost")  # nobody watches yet
+    first = asyncio.ensure_future(anext(watched))
+    await asyncio.sleep(0)
+    engine.write("T", "greeting", "Hel")
+
+    assert await first == Tokens(invocation_id="T/1.1", attempt=1, offset=4, text="Hel")
+
+
+async def test_without_a_worker_tasks_wait() -> None:
+    """
+    They are taken, and go on when a worker is there.
+    """
+    engine = research()
+    engine.worker = False
+    started = await engine.start("research_loop", TEXT("tides"), task_id="T")
+    with pytest.raises(NoWorker):
+        await engine.send("T", TEXT("hello?"))
+    with pytest.raises(NoWorker):
+        await engine.cancel("T")
+    engine.worker = True
+    await engine.settle()
+
+    assert (started.status, started.note) == ("submitted", "no worker answers; start one with `refold worker`")
+    assert (await engine.look("T")).status == "input-required"
+
+
+async def test_a_fault_is_raised_by_every_call() -> None:
+    """
+    What cannot be reached answers nothing.
+    """
+    engine = research()
+    engine.fault = NotConnected("no server at 127.0.0.1:7233")
+
+    with pytest.raises(EngineError, match="7233"):
+        await engine.start("research_loop", TEXT("tides"))
+    with pytest.raises(NotConnected):
+        await engine.look("T")
+    with pytest.raises(NotConnected):
+        [view async for view in engine.list()]
+
+
+async def test_it_is_an_engine() -> None:
+    """
+    The type checker agrees that it does what the protocol says.
+    """
+    engine: Engine = FakeEngine([Hello])
+
+    assert (await engine.start("hello", TEXT("Ada"))).task_id == "hello-1"
+
+
+async def test_stand_ins_may_be_async() -> None:
+    """
+    A slow one does not keep others from talking to the engine.
+    """
+    arrived, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly(_: object) -> str:
+        arrived.set()
+        await go.wait()
+        return "Hello."
+
+    engine = FakeEngine([Hello], answers={"greeting": slowly})
+    starting = asyncio.create_task(engine.start("hello", TEXT("Ada"), task_id="T"))
+    await arrived.wait()
+    meanwhile = await engine.look("T")
+    await engine.cancel("T")
+    go.set()
+
+    assert (meanwhile.status, (await starting).status) == ("working", "canceled")
