@@ -6,6 +6,7 @@ as the task is running; what the skill answers is applied; commands that may go 
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import traceback
 from collections import deque
@@ -310,6 +311,7 @@ class Turn:
         else:
             self._move(event or _ENDED_BY[ending])
         self.changes["ending"] = ending
+        reason = _ADDRESS.sub("", reason)
         if ending is not Ending.COMPLETED:
             self.changes["reason"] = reason
             self.notes.append(reason)
@@ -380,6 +382,8 @@ def _backs_off(pending: Pending) -> bool:
     return pending.due_at is not None and not isinstance(pending.command, Sleep)
 
 
+# `<object at 0x7f…>` is another one in each process; a journal is the same in all.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _STDLIB = sysconfig.get_path("stdlib")
 
 
