@@ -13,7 +13,8 @@ from refold.core.content import Artifact, Content, Message, Part
 from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
 from refold.core.refusal import type_name
-from refold.core.snapshot import Pending, Snapshot, Wait
+from refold.core.snapshot import Pending, Snapshot
+from refold.core.waits import Wait
 
 
 class _View(BaseModel):
@@ -223,7 +224,7 @@ def view_of(snapshot: Snapshot, note: str = "") -> TaskView:
         messages=tuple(_message(message) for message in snapshot.messages),
         artifacts=tuple(_artifact(artifact) for artifact in snapshot.artifacts),
         pending=tuple(_pending(pending) for pending in snapshot.pending.values()),
-        waiting_for=tuple(_wait(wait) for wait in snapshot.waits),
+        waiting_for=tuple(_wait(wait) for wait in snapshot.open_waits),
         seq=snapshot.seq,
         updated_at=snapshot.at,
         progress=snapshot.progress,

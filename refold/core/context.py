@@ -83,10 +83,7 @@ class Ctx:
     @property
     def messages(self) -> tuple[Message, ...]:
         """What was said in this task before this moment, and the message that it is about; oldest first."""
-        heard = self._moment.messages[: self._heard]
-        return tuple(
-            one if not one.content.has_data else one.model_copy(update={"content": one.content.own()}) for one in heard
-        )
+        return tuple(message.own() for message in self._moment.messages[: self._heard])
 
     def patched(self, id: str) -> bool:
         """Whether this task takes the new path of a change: True for tasks that come here first with new code.

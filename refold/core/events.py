@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue, TypeAdapter
 from refold.core.base import Value, lean
 from refold.core.content import Artifact, Content
 from refold.core.retry import Failure
+from refold.core.waits import Wait
 
 
 class UserMessage(Value):
@@ -137,6 +138,19 @@ class BackoffOver(Value):
     retry: int
 
 
+class ChildAsked(Value):
+    """A part of the task, which is a task of its own, asks; or has its answer. The skill never hears of it.
+
+    Attributes:
+        invocation_id: The part.
+        waits: All its open questions now; empty where it waits for nothing.
+    """
+
+    kind: Literal["child_asked"] = "child_asked"
+    invocation_id: str
+    waits: tuple[Wait, ...] = lean(())
+
+
 class CancelRequested(Value):
     """Somebody wants the task to stop."""
 
@@ -156,6 +170,7 @@ Event = Annotated[
     | UserMessage
     | CommandFailed
     | BackoffOver
+    | ChildAsked
     | CancelRequested,
     Field(discriminator="kind"),
 ]

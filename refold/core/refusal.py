@@ -19,6 +19,7 @@ from refold.core.events import (
     ActivityResult,
     BackoffOver,
     CancelRequested,
+    ChildAsked,
     CommandFailed,
     Event,
     LlmResult,
@@ -31,7 +32,8 @@ from refold.core.events import (
 from refold.core.lifecycle import TaskState
 from refold.core.schema import Schema, misfit
 from refold.core.skill import Skill, unfit_start
-from refold.core.snapshot import Snapshot, Wait
+from refold.core.snapshot import Snapshot
+from refold.core.waits import Wait
 
 _RESULT_OF: dict[type[Command], type[Event]] = {
     CallLlm: LlmResult,
@@ -57,17 +59,21 @@ def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
             if pending is None or pending.due_at is None or isinstance(pending.command, Sleep):
                 return f"{id} is not waiting to be tried again"
             return "" if retry == pending.attempt else f"{id} waits for retry {pending.attempt}, not {retry}"
+        case ChildAsked(invocation_id=id):
+            pending = snapshot.pending.get(id)
+            part = pending is not None and pending.started and isinstance(pending.command, CallSkill)
+            return "" if part else f"{id} is no part of task {snapshot.task_id!r} that is running"
         case _:
             return _outcome(snapshot, event)
 
 
 def open_wait(snapshot: Snapshot, message: UserMessage) -> Wait:
     """The wait that a message answers, once `refusal` has found nothing against it."""
-    return next(wait for wait in snapshot.waits if _answers(message, wait))
+    return next(wait for wait in snapshot.open_waits if _answers(message, wait))
 
 
 def _answers(message: UserMessage, wait: Wait) -> bool:
-    return message.gate in (None, wait.gate) and message.slot in (None, wait.slot)
+    return message.gate in (None, wait.gate) and message.slot in (None, wait.slot, wait.gate)
 
 
 def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
@@ -76,15 +82,19 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
         return f"delivery {message.delivery_id!r} was taken before, as entry {taken}"
     if snapshot.lifecycle is TaskState.PLANNED:
         return unfit_start(skill, message.content)
-    if not snapshot.waits:
+    waits = snapshot.open_waits
+    if not waits:
         return f"the task waits for no message now; it is {snapshot.lifecycle}"
-    slots = ", ".join(repr(wait.slot) for wait in snapshot.waits)
-    if message.slot is None and message.gate is None and len(snapshot.waits) > 1:
-        return f"several questions are open ({slots}); say which one this answers"
-    if not any(_answers(message, wait) for wait in snapshot.waits):
+    slots = ", ".join(repr(wait.slot) for wait in waits)
+    met = [wait for wait in waits if _answers(message, wait)]
+    if not met:
         return f"nothing waits for an answer to {message.slot or message.gate!r}; open: {slots}"
-    wait = open_wait(snapshot, message)
-    return _unfit_reply(wait.ask, message.content)
+    if len(met) > 1 and message.slot is None:
+        return f"several questions are open ({slots}); say which one this answers"
+    if len(met) > 1:
+        gates = ", ".join(wait.gate for wait in met)
+        return f"several questions are named {message.slot!r}; say which one this answers by its gate: {gates}"
+    return _unfit_reply(met[0].ask, message.content)
 
 
 def _unfit_reply(ask: AskUser, content: Content) -> str:

@@ -14,10 +14,11 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from refold.core.base import Value, lean
-from refold.core.commands import AskUser, Effect
+from refold.core.commands import Effect
 from refold.core.content import Artifact, Message
-from refold.core.events import Event
+from refold.core.events import Event, UserMessage
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
+from refold.core.waits import Wait
 
 SEEN_LIMIT = 100
 """How many delivery ids a task remembers, newest last."""
@@ -49,6 +50,8 @@ class Pending(Value):
         started: It has been sent out; False while it waits for the task to go on.
         due_at: When its next try, or its sleep's end, is due; None while it is out.
         failure: Why the last try failed, for people; empty if none did.
+        asks: The open questions of the task that it is, and that nobody has answered here.
+        answers: Answers that this task has not taken yet.
     """
 
     invocation_id: str
@@ -57,24 +60,13 @@ class Pending(Value):
     started: bool = lean(False)
     due_at: datetime | None = lean()
     failure: str = lean("")
+    asks: tuple[Wait, ...] = lean(())
+    answers: tuple[UserMessage, ...] = lean(())
 
     @property
     def attempt(self) -> int:
         """Which try this is; 1 is the first."""
         return self.retries + 1
-
-
-class Wait(Value):
-    """A question that nobody has answered yet. Its gate is the invocation id of the command that asked."""
-
-    gate: str
-    ask: AskUser
-    since: datetime
-
-    @property
-    def slot(self) -> str:
-        """The wait's name."""
-        return self.ask.slot
 
 
 class Snapshot(Value):
@@ -128,8 +120,14 @@ class Snapshot(Value):
 
     @property
     def status(self) -> Status:
-        """The status that the outside sees."""
-        return derive_status(self.lifecycle, self.ending)
+        """The status that the outside sees. A task waits for input where one of its parts does."""
+        asked = self.ending is None and any(pending.asks for pending in self.pending.values())
+        return Status.INPUT_REQUIRED if asked else derive_status(self.lifecycle, self.ending)
+
+    @property
+    def open_waits(self) -> tuple[Wait, ...]:
+        """All questions that can be answered here: the task's own, then those of its parts."""
+        return (*self.waits, *(wait for pending in self.pending.values() for wait in pending.asks))
 
     @property
     def ended(self) -> bool:

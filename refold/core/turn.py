@@ -16,15 +16,16 @@ from datetime import datetime, timedelta
 from refold.core.commands import AskUser, Command, Sleep, retry_of
 from refold.core.content import Artifact, Message
 from refold.core.errors import CommandError, SkillError
-from refold.core.events import BackoffOver, CancelRequested, CommandFailed, Event, UserMessage
+from refold.core.events import BackoffOver, CancelRequested, ChildAsked, CommandFailed, Event, UserMessage
 from refold.core.journal import Backoff, Entry, Issued, receipt_of
 from refold.core.lifecycle import TERMINAL, Ending, Move, TaskEvent, TaskState, next_state
 from refold.core.refusal import open_wait, refusal
 from refold.core.retry import FailureKind
 from refold.core.skill import Live, Moment, Skill
-from refold.core.snapshot import SEEN_LIMIT, Pending, Receipt, ReceiptStatus, Snapshot, Wait
+from refold.core.snapshot import SEEN_LIMIT, Pending, Receipt, ReceiptStatus, Snapshot
 from refold.core.tool import skill_at_work
 from refold.core.transition import UNCHANGED, Transition
+from refold.core.waits import Wait
 
 _ENDED_BY = {
     Ending.COMPLETED: TaskEvent.COMPLETE,
@@ -98,6 +99,12 @@ class Turn:
                 if not any(_backs_off(command) for command in self.pending.values()):
                     self._move(TaskEvent.RETRY)
                     self._run([])
+            case ChildAsked(invocation_id=id, waits=waits):
+                gates = {wait.gate for wait in waits}
+                answers = tuple(answer for answer in self.pending[id].answers if answer.gate in gates)
+                answered = {answer.gate for answer in answers}
+                asks = tuple(wait for wait in waits if wait.gate not in answered)
+                self._change_pending(id, asks=asks, answers=answers)
             case CancelRequested(reason=reason):
                 self._end(Ending.CANCELED, reason or "canceled on request")
             case result:
@@ -116,6 +123,9 @@ class Turn:
             self._run([message])
             return
         answered = open_wait(self.base, message)
+        if answered not in self.waits:
+            self._pass_on(message, answered)
+            return
         self.waits = tuple(wait for wait in self.waits if wait.gate != answered.gate)
         self.receipts[answered.gate] = Receipt.model_construct(
             invocation_id=answered.gate, status=ReceiptStatus.OK, outcome=message.content.model_dump(mode="json")
@@ -129,6 +139,16 @@ class Turn:
         self.held = tuple(event for event in self.held if not isinstance(event, UserMessage))
         self._run([*replies, reply])
 
+    def _pass_on(self, message: UserMessage, answered: Wait) -> None:
+        """Keep the answer for the part that asked, until it says that it waits for it no more."""
+        for id, pending in self.pending.items():
+            if answered in pending.asks:
+                asks = tuple(wait for wait in pending.asks if wait.gate != answered.gate)
+                # The gate is the delivery's id: however often it is passed on, it is taken once.
+                answer = UserMessage(content=message.content, gate=answered.gate, delivery_id=answered.gate)
+                self._change_pending(id, asks=asks, answers=(*pending.answers, answer))
+                return
+
     def _came_back_failed(self, failed: CommandFailed) -> None:
         match self.lifecycle:
             case TaskState.RUNNING:
@@ -140,7 +160,7 @@ class Turn:
                     self._hold(failed)
             case _:
                 # Classified when released: a retry could not go out now anyway.
-                self._change_pending(failed.invocation_id, failure=failed.failure.message)
+                self._change_pending(failed.invocation_id, failure=failed.failure.message, asks=(), answers=())
                 self._hold(failed)
 
     # --- calling the skill

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from refold.core.commands import Effect, Sleep
-from refold.core.events import BackoffOver, CommandFailed, Event, TimerFired
+from refold.core.events import BackoffOver, CommandFailed, Event, TimerFired, UserMessage
 from refold.core.lifecycle import TaskState
 from refold.core.snapshot import Snapshot
 
@@ -33,12 +33,23 @@ class Alarm:
     summary: str
 
 
-def wanted(snapshot: Snapshot) -> dict[str, Perform | Alarm]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """Pass an answer on to a part of the task. Once is enough: more often is harmless, and nothing comes back."""
+
+    task_id: str
+    message: UserMessage
+
+
+Want = Perform | Alarm | Tell
+
+
+def wanted(snapshot: Snapshot) -> dict[str, Want]:
     """What should be going on, by a key that stays the same for as long as the same thing should.
 
     Order: oldest command first.
     """
-    going: dict[str, Perform | Alarm] = {}
+    going: dict[str, Want] = {}
     settled = {event.invocation_id for event in snapshot.held if isinstance(event, CommandFailed)}
     for id, pending in snapshot.pending.items():
         command = pending.command
@@ -54,6 +65,8 @@ def wanted(snapshot: Snapshot) -> dict[str, Perform | Alarm]:
             going[f"{id}~{pending.attempt}"] = Alarm(due_at=pending.due_at, event=over, summary=summary)
         elif pending.started:
             going[f"{id}#{pending.attempt}"] = Perform(invocation_id=id, command=command, attempt=pending.attempt)
+        for answer in pending.answers:
+            going[f"{id}<{answer.gate}"] = Tell(task_id=id, message=answer)
     return going
 
 

@@ -36,7 +36,7 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.retry import Failure, FailureKind
-from refold.core.wanted import Alarm, Perform
+from refold.core.wanted import Alarm, Perform, Tell, Want
 from refold.temporal import profile
 from refold.temporal.show import at_start
 from refold.temporal.wire import TaskResult, TaskStart
@@ -45,7 +45,7 @@ LLM_ACTIVITY = "refold.llm"
 TOOL_PREFIX = "tool."
 
 
-def begin(want: Perform | Alarm, *, stream: bool) -> asyncio.Future[Any]:
+def begin(want: Want, *, stream: bool) -> asyncio.Future[Any]:
     """Start what is wanted; called from workflow code only.
 
     Args:
@@ -54,6 +54,9 @@ def begin(want: Perform | Alarm, *, stream: bool) -> asyncio.Future[Any]:
     """
     if isinstance(want, Alarm):
         return _timer(want)
+    if isinstance(want, Tell):
+        said = want.message.model_dump(mode="json", exclude={"kind"})
+        return asyncio.ensure_future(workflow.get_external_workflow_handle(want.task_id).signal("message", said))
     return _effect(want, stream=stream)
 
 
@@ -138,13 +141,15 @@ def _summary(want: Perform) -> str:
     return want.command.id if want.attempt == 1 else f"{want.command.id} (try {want.attempt})"
 
 
-def outcome(want: Perform | Alarm, done: asyncio.Future[Any]) -> Event | None:
+def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:
     """The event that a finished future is; None for what was canceled because nobody wants it any more."""
     if done.cancelled():
         return None
     error = done.exception()
     if isinstance(want, Alarm):
         return want.event if error is None else None
+    if isinstance(want, Tell):
+        return None  # a part that is gone has an outcome of its own
     if error is None:
         return _result(want, done.result())
     if not isinstance(error, FailureError):

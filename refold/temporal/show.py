@@ -11,7 +11,7 @@ import structlog
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from refold.core.lifecycle import Ending, Status, TaskState, derive_status
+from refold.core.lifecycle import Ending, Status, TaskState
 
 if TYPE_CHECKING:
     from refold.core.journal import Entry
@@ -53,7 +53,7 @@ class Shown:
     def __init__(self, base: Snapshot) -> None:
         # A run that goes on from another one keeps that one's attributes; one that was started by other means than
         # refold's client has none yet.
-        self.state = base.lifecycle if base.seq else TaskState.RUNNING
+        self.shown = (base.lifecycle, base.status) if base.seq else (TaskState.RUNNING, Status.WORKING)
         self.known = workflow.info().typed_search_attributes.get(SKILL) is not None
 
     def update(self, snapshot: Snapshot, entry: Entry) -> None:
@@ -67,14 +67,15 @@ class Shown:
         # Done, failed and canceled are the execution's own status; rejected has no status there.
         if snapshot.ended and snapshot.ending is not Ending.REJECTED:
             return
-        if snapshot.lifecycle is self.state and self.known:
+        shown = (snapshot.lifecycle, snapshot.status)
+        if shown == self.shown and self.known:
             return
-        self.state, self.known = snapshot.lifecycle, True
+        self.shown, self.known = shown, True
         workflow.upsert_search_attributes(
             [
                 SKILL.value_set(snapshot.skill),
                 STATE.value_set(snapshot.lifecycle.value),
-                STATUS.value_set(derive_status(snapshot.lifecycle, snapshot.ending).value),
+                STATUS.value_set(snapshot.status.value),
                 STATUS_AT.value_set(snapshot.at),
             ]
         )
@@ -87,7 +88,7 @@ def details(snapshot: Snapshot) -> str:
         lines.append(snapshot.reason)
     if snapshot.progress:
         lines.append(snapshot.progress)
-    lines += [f"- waits for an answer to `{wait.slot}`: {wait.ask.message.text}" for wait in snapshot.waits]
+    lines += [f"- waits for an answer to `{wait.slot}`: {wait.ask.message.text}" for wait in snapshot.open_waits]
     for pending in snapshot.pending.values():
         again = f", try {pending.attempt}: {pending.failure}" if pending.failure else ""
         lines.append(f"- {pending.command.kind} `{pending.command.subject}` ({pending.command.id}){again}")

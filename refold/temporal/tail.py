@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import EventType
 
 from refold.core.errors import NoWorker
 from refold.core.journal import Entry
-from refold.core.lifecycle import TERMINAL, TaskState
+from refold.core.lifecycle import TERMINAL, Status
 from refold.engine import Tokens
 from refold.temporal.history import History
 from refold.temporal.perform import LLM_ACTIVITY
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TOKEN_POLL_S = 0.1
 """How often the server is asked for model text while somebody watches a call."""
+
+PAUSES = (Status.INPUT_REQUIRED, Status.AUTH_REQUIRED)
 
 _RINGS = frozenset(
     {
@@ -66,7 +68,7 @@ class Tail:
                         raise
                     continue  # it was there before, and comes back: the task waits, and so do we
                 met = True
-                rests = view.lifecycle in TERMINAL or (view.lifecycle is TaskState.PAUSED and not over_pauses)
+                rests = view.lifecycle in TERMINAL or (view.status in PAUSES and not over_pauses)
                 if rests and view.seq <= after:
                     return
                 async for tokens in self._until_the_bell():

@@ -102,14 +102,14 @@ class Taken(Value):
     seq: int
 
 
-_SPOKEN = {"text", "data", "content", "slot", "delivery_id", "sender"}
+_SPOKEN = {"text", "data", "content", "slot", "gate", "delivery_id", "sender"}
 
 
 def as_message(said: JsonValue) -> UserMessage:
     """What a signal or an update brings, however it was typed in.
 
-    A string is text. An object with `text`, `data` or `content`, and perhaps `slot`, `delivery_id` or `sender`, is
-    what it says. Anything else is data.
+    A string is text. An object with `text`, `data` or `content`, and perhaps `slot`, `gate`, `delivery_id` or
+    `sender`, is what it says. Anything else is data.
     """
     if isinstance(said, str):
         return UserMessage(content=Content.from_text(said))
@@ -122,7 +122,7 @@ def as_message(said: JsonValue) -> UserMessage:
 
 
 def _spoken(said: dict[str, Any]) -> UserMessage:
-    rest = {key: said[key] for key in ("slot", "delivery_id", "sender") if said.get(key) is not None}
+    rest = {key: said[key] for key in ("slot", "gate", "delivery_id", "sender") if said.get(key) is not None}
     if "content" in said:
         return UserMessage(content=Content.model_validate(said["content"]), **rest)
     content = Content.from_text(said["text"]) if "text" in said else Content.from_data(said["data"])

@@ -34,7 +34,9 @@ def make_worker(client: Client, plugin: RefoldPlugin, *, task_queue: str = "refo
         "graceful_shutdown_timeout": GRACE,
         **options,
     }
-    return Worker(client, task_queue=task_queue, plugins=[plugin], **settings)
+    # A client that was made with the plugin brings it along; given twice, it would run twice.
+    brought = plugin in client.config()["plugins"]
+    return Worker(client, task_queue=task_queue, plugins=[] if brought else [plugin], **settings)
 
 
 async def run_worker(

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 from refold.core.define import skill_of
 from refold.core.errors import DefinitionError, InputRejected, PayloadTooLarge, SkillError
-from refold.core.events import CancelRequested, Event
+from refold.core.events import CancelRequested, ChildAsked, Event
 from refold.core.fold import advance, fold, planned
 from refold.core.journal import Entry, receipts
 from refold.core.lifecycle import Ending
@@ -24,7 +24,7 @@ from refold.core.refusal import refusal
 from refold.core.skill import Live, Skill, skill_id, snake
 from refold.core.snapshot import Receipt, Snapshot
 from refold.core.upgrade import upgraded
-from refold.core.wanted import Alarm, Perform, wanted
+from refold.core.wanted import Perform, Tell, Want, wanted
 from refold.engine import TaskView, view_of
 from refold.temporal.payloads import Stored
 from refold.temporal.perform import begin, outcome
@@ -49,9 +49,11 @@ class SkillWorkflow:
         self._now = self._base
         self._entries: list[Entry] = []
         self._live = Live()
-        self._going: dict[str, tuple[Perform | Alarm, asyncio.Future[Any]]] = {}
+        self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
         self._shown = Shown(self._base)
         self._acting = False
+        self._reported = self._base.open_waits
+        self._reports: set[asyncio.Future[None]] = set()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if start.message is not None:
             self._take(start.message)
@@ -105,11 +107,28 @@ class SkillWorkflow:
         for key, one in want.items():
             if key not in self._going and not (draining and isinstance(one, Perform)):
                 self._begin(key, one)
+        self._report()
         effects = any(isinstance(one, Perform) for one, _ in self._going.values())
         if not self._over.done() and (self._now.ended or (draining and not effects)):
             self._over.set_result(None)
 
-    def _begin(self, key: str, want: Perform | Alarm) -> None:
+    def _report(self) -> None:
+        """Let the task that this one is a part of know what is asked here, so that it can be answered there."""
+        parent = workflow.info().parent
+        if parent is None or self._start.parent is None or self._now.open_waits == self._reported:
+            return
+        self._reported = self._now.open_waits
+        asked = ChildAsked(invocation_id=self._now.task_id, waits=self._reported)
+        signal = workflow.get_external_workflow_handle(parent.workflow_id).signal("child", asked)
+        self._reports.add(report := asyncio.ensure_future(signal))
+        report.add_done_callback(self._reported_to)
+
+    def _reported_to(self, report: asyncio.Future[None]) -> None:
+        self._reports.discard(report)
+        if not report.cancelled():
+            report.exception()  # a parent that is gone needs to know nothing
+
+    def _begin(self, key: str, want: Want) -> None:
         future = begin(want, stream=self._now.stream)
         self._going[key] = (want, future)
         future.add_done_callback(lambda done: self._settled(key, done))
@@ -121,7 +140,8 @@ class SkillWorkflow:
                 if not done.cancelled():
                     done.exception()  # looked at, so that asyncio does not complain of an error nobody wants
                 return
-            del self._going[key]
+            if not isinstance(want, Tell):  # what was told stays told until it is wanted no more
+                del self._going[key]
             event = outcome(want, done)
             if event is not None:
                 self._feed(event)
@@ -188,6 +208,10 @@ class SkillWorkflow:
     @workflow.signal(name="cancel", description="Stop the task; a string is the reason.")
     def _cancel_signal(self, reason: Any = "") -> None:
         self._feed(CancelRequested(reason=reason if isinstance(reason, str) else str(reason)))
+
+    @workflow.signal(name="child", description="What a part of this task asks; sent by that part.")
+    def _child_signal(self, said: ChildAsked) -> None:
+        self._feed(said)
 
     # --- updates: the same, for callers who want the verdict
 

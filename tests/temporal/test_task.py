@@ -43,6 +43,13 @@ async def part_of(engine: TemporalEngine, task_id: str) -> str:
         return part
 
 
+async def asked(engine: TemporalEngine, task_id: str, slot: str) -> None:
+    """Comes back once the task asks this."""
+    async for _ in engine.watch(task_id, follow=True):
+        if [wait.slot for wait in (await engine.look(task_id)).waiting_for] == [slot]:
+            return
+
+
 async def run(engine: TemporalEngine, skill: str, said: str = "go", *answers: str) -> TaskView:
     """The task, after its answers were given."""
     view = await engine.start(skill, text(said))
@@ -146,13 +153,22 @@ async def test_what_a_skill_asks_for_is_done(engine: TemporalEngine, skill: str,
 
 async def test_a_task_has_parts_of_every_kind(engine: TemporalEngine) -> None:
     """
-    Another skill, an existing activity and an existing workflow run at once; each result comes back.
+    Another skill, an existing activity and an existing workflow run at once; the part's questions are the whole's.
     """
-    view = await engine.start("parent", text("go"))
-    child = await part_of(engine, view.task_id)
-    await engine.send(child, text("Ada"))
-    await engine.send(child, Content.from_data({"years": 36}))
-    view = await settled(engine, view.task_id)
+    view = await run(engine, "parent")
+
+    assert (view.status, view.lifecycle) == (Status.INPUT_REQUIRED, TaskState.RUNNING)
+    assert [wait.slot for wait in view.waiting_for] == ["name"]
+    with pytest.raises(InputRejected, match="nothing waits for an answer to 'age'"):
+        await engine.send(view.task_id, text("36"), slot="age")
+    await engine.send(view.task_id, text("Ada"))
+    await asked(engine, view.task_id, "age")
+    with pytest.raises(InputRejected, match="must fit Age"):
+        await engine.send(view.task_id, text("old"))
+    await engine.send(view.task_id, Content.from_data({"years": 36}))
+    async for _ in engine.watch(view.task_id, follow=True):
+        pass
+    view = await engine.look(view.task_id)
 
     assert view.messages[-1].text == "Ada is 36; 42; Dear Ada"
     assert view.artifacts[0].data == {"years": 36}
