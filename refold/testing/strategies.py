@@ -146,6 +146,7 @@ def histories(
     tools: Iterable[Callable[..., Any]] = (),
     max_events: int = 20,
     task_id: str = "T",
+    honest: bool = False,
 ) -> list[Happening]:
     """What may happen to one task of a skill, from its first message on; up to two events after its end.
 
@@ -156,6 +157,7 @@ def histories(
         tools: Tools, whose declared return types say the same.
         max_events: The longest history.
         task_id: The task's id.
+        honest: Commands come back with what fits, or not at all, as a worker sees to it for models.
     """
     compiled = skill_of(skill)
     known = strategies_of(values, tools)
@@ -164,7 +166,7 @@ def histories(
     at, after_end, live = START, 0, Live()
     while len(history) < max_events and after_end < 2:
         past = [happening.event for happening in history]
-        event = _event(draw, compiled, snapshot, known, past)
+        event = _event(draw, compiled, snapshot, known, past, honest)
         due = [want.due_at for want in wanted(snapshot).values() if isinstance(want, Alarm) and want.event == event]
         at = max([at + timedelta(seconds=draw(_PASSED)), *due])
         # Events reach a task through JSON.
@@ -179,14 +181,25 @@ def histories(
     return history
 
 
-def _event(draw: Draw, skill: Skill, snapshot: Snapshot, values: Mapping[str, Values], past: Sequence[Event]) -> Event:
+def _event(
+    draw: Draw,
+    skill: Skill,
+    snapshot: Snapshot,
+    values: Mapping[str, Values],
+    past: Sequence[Event],
+    honest: bool = False,
+) -> Event:
     share = draw(_SHARES)
     likely = _likely(skill, snapshot, values)
     if share >= 97:
         return CancelRequested(reason=draw(TEXTS))
     if likely and share < 80:
         return _one_of(draw, likely)(draw)
-    odd = [*_garbage(snapshot), *(one for pending in snapshot.pending.values() for one in _misfits(pending))]
+    odd = _garbage(snapshot)
+    for pending in snapshot.pending.values():
+        odd += _odd(pending)
+        if not honest:
+            odd += _misfits(pending)
     if past:
         odd += [lambda draw: draw(st.sampled_from(past))] * 3
     return _one_of(draw, odd)(draw)
@@ -292,13 +305,20 @@ def _garbage(snapshot: Snapshot) -> list[Recipe]:
     ]
 
 
+def _odd(pending: Pending) -> list[Recipe]:
+    """Outcomes of a command that may not be out, or may be no sleep, or may not be waiting."""
+    name, id = pending.command.id, pending.invocation_id
+    return [
+        lambda _: TimerFired(id=name, invocation_id=id),
+        _failure(name, id),
+        lambda draw: BackoffOver(invocation_id=id, retry=draw(_ODD_RETRIES)),
+    ]
+
+
 def _misfits(pending: Pending) -> list[Recipe]:
-    """Outcomes of the right command that are odd: any value, another kind of result, a command that is not out."""
+    """Any value for a command, whatever it expects."""
     name, id = pending.command.id, pending.invocation_id
     return [
         lambda draw: LlmResult(id=name, invocation_id=id, value=draw(any_json)),
         lambda draw: ToolResult(id=name, invocation_id=id, value=draw(any_json)),
-        lambda _: TimerFired(id=name, invocation_id=id),
-        _failure(name, id),
-        lambda draw: BackoffOver(invocation_id=id, retry=draw(_ODD_RETRIES)),
     ]
