@@ -4,8 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from refold import Artifact, Cmd, Ctx, LlmResult, Transition, UserMessage, flow_skill
-from refold.core.events import Event
+from refold import Artifact, Cmd, Ctx, Event, LlmResult, Transition, UserMessage, flow_skill
 from refold.temporal import workflow_for
 from workflows.research import CRITIQUE, RESEARCH, Critique, Cycle, brief
 

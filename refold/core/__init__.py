@@ -28,6 +28,7 @@ from refold.core.errors import (
 from refold.core.events import (
     ActivityResult,
     CommandFailed,
+    Event,
     LlmResult,
     SkillOutcome,
     SkillResult,
@@ -55,6 +56,7 @@ __all__ = [
     "DefinitionError",
     "EffectPolicy",
     "EngineError",
+    "Event",
     "Failure",
     "FailureKind",
     "InputRejected",

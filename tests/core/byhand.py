@@ -1,0 +1,173 @@
+"""A task driven by hand, event by event: for claims about the fold itself, which no engine should stand before."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic import JsonValue
+
+from refold.core import Content, Failure, FailureKind, Status, TaskState, UserMessage, skill_of
+from refold.core.commands import CallActivity, CallLlm, CallSkill, CallTool, CallWorkflow, Effect, Sleep
+from refold.core.events import (
+    ActivityResult,
+    BackoffOver,
+    CancelRequested,
+    CommandFailed,
+    Event,
+    LlmResult,
+    SkillOutcome,
+    SkillResult,
+    TimerFired,
+    ToolResult,
+    WorkflowResult,
+)
+from refold.core.fold import advance, fold, planned
+from refold.core.journal import Entry
+from refold.core.skill import Live
+from refold.core.snapshot import Pending, Snapshot
+from refold.core.wanted import Alarm, Perform, wanted
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(second: float) -> datetime:
+    """So many seconds after the task was planned."""
+    return START + timedelta(seconds=second)
+
+
+def message(text: str = "go", **more: Any) -> UserMessage:
+    return UserMessage(content=Content.from_text(text), **more)
+
+
+def busy(retry_after: float | None = None) -> Failure:
+    """A failure that asks to try later."""
+    return Failure(kind=FailureKind.TRANSIENT, type="http_503", message="busy", retry_after=retry_after)
+
+
+def refused() -> Failure:
+    """A failure that will not go away."""
+    return Failure(kind=FailureKind.PERMANENT, type="http_403", message="forbidden")
+
+
+class ByHand:
+    """A task and its journal. Each event comes one second after the one before, unless it says when.
+
+    Args:
+        author: The skill.
+        cut: Take the snapshot through JSON and forget the live step before every event.
+        patched: Answers `ctx.patched`.
+    """
+
+    def __init__(self, author: Any, *, cut: bool = False, patched: Callable[[str], bool] | None = None) -> None:
+        self.skill = skill_of(author)
+        self.task = self.base = planned(self.skill, "T", START)
+        self.journal: list[Entry] = []
+        self.cut, self.patched = cut, patched
+        self.live = Live()
+
+    def feed(self, event: Event, *, second: float | None = None) -> Entry:
+        """Take an event."""
+        if self.cut:
+            self.task = Snapshot.model_validate_json(self.task.model_dump_json())
+            self.live = Live()
+        when = at(self.task.seq + 1 if second is None else second)
+        self.task, entry = advance(self.skill, self.task, event, when, live=self.live, patched=self.patched)
+        self.journal.append(entry)
+        return entry
+
+    # --- what happens to it
+
+    def say(self, text: str = "go", **more: Any) -> Entry:
+        """The user says something."""
+        return self.feed(message(text, **more))
+
+    def give(self, id: str, value: Any = None) -> Entry:
+        """The command of this id comes back with a value."""
+        return self.feed(result(self.pending(id), value))
+
+    def fail(self, id: str, failure: Failure | None = None) -> Entry:
+        """The command of this id fails, for good unless another failure is given."""
+        command = self.pending(id)
+        return self.feed(CommandFailed(id=id, invocation_id=command.invocation_id, failure=failure or refused()))
+
+    def ring(self, id: str) -> Entry:
+        """The alarm that is set for the command of this id rings, when it is due."""
+        alarm = self.alarm(id)
+        return self.feed(alarm.event, second=(alarm.due_at - START).total_seconds())
+
+    def cancel(self, reason: str = "") -> Entry:
+        return self.feed(CancelRequested(reason=reason))
+
+    # --- how it stands
+
+    def pending(self, id: str) -> Pending:
+        return next(one for one in self.task.pending.values() if one.command.id == id)
+
+    def alarm(self, id: str) -> Alarm:
+        return next(
+            one
+            for one in wanted(self.task).values()
+            if isinstance(one, Alarm)
+            and isinstance(one.event, TimerFired | BackoffOver)
+            and one.event.invocation_id == self.pending(id).invocation_id
+        )
+
+    @property
+    def out(self) -> list[str]:
+        """The ids of the commands that should be performed now."""
+        return [one.command.id for one in wanted(self.task).values() if isinstance(one, Perform)]
+
+    @property
+    def alarms(self) -> list[float]:
+        """When alarms ring, in seconds since the start."""
+        return [(one.due_at - START).total_seconds() for one in wanted(self.task).values() if isinstance(one, Alarm)]
+
+    @property
+    def state(self) -> TaskState:
+        return self.task.lifecycle
+
+    @property
+    def status(self) -> Status:
+        return self.task.status
+
+    @property
+    def reason(self) -> str:
+        return self.task.reason
+
+    @property
+    def said(self) -> list[str]:
+        """What the skill said."""
+        return [one.text for one in self.task.messages if one.role == "agent"]
+
+    @property
+    def waiting(self) -> list[str]:
+        return [wait.slot for wait in self.task.waits]
+
+    @property
+    def moves(self) -> list[str]:
+        """All moves of its life, as events."""
+        return [str(move.event) for entry in self.journal for move in entry.moves]
+
+    def folded(self) -> Snapshot:
+        """What the journal alone says of the task."""
+        return fold(self.skill, self.base, self.journal)
+
+
+def result(pending: Pending, value: JsonValue = None) -> Event:
+    """The event with which a command comes back."""
+    command: Effect = pending.command
+    id, invocation_id = command.id, pending.invocation_id
+    match command:
+        case CallLlm():
+            return LlmResult(id=id, invocation_id=invocation_id, value=value)
+        case CallTool():
+            return ToolResult(id=id, invocation_id=invocation_id, value=value)
+        case CallSkill():
+            outcome = SkillOutcome(task_id=invocation_id, text=str(value))
+            return SkillResult(id=id, invocation_id=invocation_id, outcome=outcome)
+        case CallActivity():
+            return ActivityResult(id=id, invocation_id=invocation_id, value=value)
+        case CallWorkflow():
+            return WorkflowResult(id=id, invocation_id=invocation_id, value=value)
+        case Sleep():
+            return TimerFired(id=id, invocation_id=invocation_id)
