@@ -26,7 +26,6 @@ from temporalio.worker import (
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
-from refold.core.skill import skill_id
 from refold.core.tool import tool_spec
 from refold.effects.activities import Effects
 from refold.temporal import profile
@@ -85,7 +84,7 @@ class RefoldPlugin(SimplePlugin):
             DefinitionError: A skill or tool is written wrongly, or has no workflow, or two share a name.
         """
         classes = workflows_of(skills)
-        self.skill_ids = [skill_id(cls.skill) for cls in classes]
+        self.skill_ids = [cls.type_name for cls in classes]
         self.storage = storage or storage_from_env()
         self.recovery = recovery
         self._effects = Effects(tools, model=model) if classes or tools else None

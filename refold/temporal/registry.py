@@ -26,7 +26,7 @@ def workflows_of(authors: Sequence[Any]) -> list[type[SkillWorkflow]]:
     found: dict[str, type[SkillWorkflow]] = {}
     for author in authors:
         for cls in _classes(author):
-            id = skill_id(cls.skill)
+            id = cls.type_name
             if id in found and found[id] is not cls:
                 other = found[id]
                 raise DefinitionError(

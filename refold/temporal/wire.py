@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, model_validator
 
 from refold.core.base import Value, lean
 from refold.core.content import Content
@@ -47,6 +47,9 @@ class EarlierRun(Value):
 class TaskStart(Value):
     """The argument of a task's workflow.
 
+    Who starts one with Temporal's own tools gives the first message alone, as `as_message` takes it:
+    `temporal workflow start --type hello --task-queue refold --input '"Ada"'`.
+
     Attributes:
         message: The first message; None where the task goes on from `snapshot`.
         stream: Somebody wants to see the model's tokens as they come.
@@ -62,6 +65,12 @@ class TaskStart(Value):
     snapshot: Snapshot | None = lean()
     earlier: tuple[EarlierRun, ...] = lean(())
     events_per_run: int | None = lean()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _message_alone(cls, given: Any) -> Any:
+        ours = isinstance(given, dict) and given.keys() <= cls.model_fields.keys()
+        return given if ours else {"message": as_message(given)}
 
 
 class TaskResult(BaseModel):

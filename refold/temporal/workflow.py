@@ -10,38 +10,34 @@ import asyncio
 import sys
 from typing import Any, ClassVar
 
-from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from refold.core.define import skill_of
 from refold.core.errors import DefinitionError, InputRejected, PayloadTooLarge, SkillError
 from refold.core.events import CancelRequested, ChildAsked, Event
-from refold.core.fold import advance, fold, planned
-from refold.core.journal import Entry, receipts
+from refold.core.fold import advance, planned
+from refold.core.journal import Entry
 from refold.core.lifecycle import Ending
-from refold.core.refusal import refusal
 from refold.core.skill import Live, Skill, skill_id, snake
-from refold.core.snapshot import Receipt, Snapshot
+from refold.core.snapshot import Snapshot
 from refold.core.upgrade import upgraded
 from refold.core.wanted import Perform, Tell, Want, wanted
-from refold.engine import TaskView, view_of
+from refold.engine import view_of
+from refold.temporal.handlers import TaskHandlers
 from refold.temporal.payloads import Stored
 from refold.temporal.perform import begin, outcome
 from refold.temporal.show import Shown
-from refold.temporal.wire import EarlierRun, Page, Segment, Taken, TaskResult, TaskStart, as_message
+from refold.temporal.wire import EarlierRun, Segment, TaskResult, TaskStart
 
 RESULT_MEMO = "refold-result"
 """The memo that a canceled task leaves its result in: Temporal keeps none for a canceled workflow."""
 
-PAGE_ENTRIES = 500
-"""The most entries that one answer to `journal` holds."""
 
+class SkillWorkflow(TaskHandlers):
+    """The loop of every task; `workflow_for` makes one subclass per skill."""
 
-class SkillWorkflow:
-    """The loop and the handlers of every task; `workflow_for` makes one subclass per skill."""
-
-    skill: ClassVar[Skill]
+    type_name: ClassVar[str]
 
     def __init__(self, start: TaskStart) -> None:
         self._start = start
@@ -199,77 +195,6 @@ class SkillWorkflow:
         kind = "TaskRejected" if self._now.ending is Ending.REJECTED else "TaskFailed"
         raise ApplicationError(self._now.reason, result, type=kind, non_retryable=True)
 
-    # --- signals: taken, or refused with a log line and a journal entry; the sender hears nothing
-
-    @workflow.signal(name="message", description="Answer the task: text, or an object with text or data, and slot.")
-    def _message_signal(self, said: Any) -> None:
-        self._feed(as_message(said))
-
-    @workflow.signal(name="cancel", description="Stop the task; a string is the reason.")
-    def _cancel_signal(self, reason: Any = "") -> None:
-        self._feed(CancelRequested(reason=reason if isinstance(reason, str) else str(reason)))
-
-    @workflow.signal(name="child", description="What a part of this task asks; sent by that part.")
-    def _child_signal(self, said: ChildAsked) -> None:
-        self._feed(said)
-
-    # --- updates: the same, for callers who want the verdict
-
-    @workflow.update(name="message", description="Answer the task, and hear whether the answer was taken.")
-    def _message_update(self, said: JsonValue) -> Taken:
-        message = as_message(said)
-        seen = self._now.seen.get(message.delivery_id) if message.delivery_id is not None else None
-        return Taken(seq=seen if seen is not None else self._feed(message).seq)
-
-    @_message_update.validator
-    def _check_message(self, said: JsonValue) -> None:
-        message = as_message(said)
-        if message.delivery_id is not None and message.delivery_id in self._now.seen:
-            return  # taken before: the caller hears the same answer again
-        self._refuse(message)
-
-    @workflow.update(name="cancel", description="Stop the task, and hear whether it could be stopped.")
-    def _cancel_update(self, reason: str = "") -> Taken:
-        return Taken(seq=self._feed(CancelRequested(reason=reason)).seq)
-
-    @_cancel_update.validator
-    def _check_cancel(self, reason: str = "") -> None:
-        self._refuse(CancelRequested(reason=reason))
-
-    def _refuse(self, event: Event) -> None:
-        reason = refusal(self.skill, self._now, event)
-        if reason:
-            raise ApplicationError(reason, type=InputRejected.__name__, non_retryable=True)
-
-    # --- queries: they always answer
-
-    @workflow.query(name="status", description="The task as people see it.")
-    def _status(self) -> TaskView:
-        return view_of(self._now)
-
-    @workflow.query(name="snapshot", description="Everything needed to go on from here.")
-    def _snapshot(self) -> Snapshot:
-        return self._now
-
-    @workflow.query(name="journal", description="The entries after a number.")
-    def _journal(self, after: int = 0, limit: int = PAGE_ENTRIES) -> Page:
-        skipped = max(0, after - self._base.seq)
-        entries = tuple(self._entries[skipped : skipped + min(limit, PAGE_ENTRIES)])
-        return Page(entries=entries, base=self._base.seq, last=self._now.seq, earlier=self._start.earlier)
-
-    @workflow.query(name="receipts", description="What came of each command of this run.")
-    def _receipts(self) -> list[Receipt]:
-        return receipts(self._entries)
-
-    @workflow.query(name="state_at", description="The snapshot after an entry of this run.")
-    def _state_at(self, seq: int) -> Snapshot:
-        if not self._base.seq <= seq <= self._now.seq:
-            raise InputRejected(
-                f"this run holds the entries {self._base.seq + 1} to {self._now.seq} of task "
-                f"{self._now.task_id!r}, not {seq}"
-            )
-        return fold(self.skill, self._base, self._entries[: seq - self._base.seq])
-
 
 async def _close_as_canceled() -> None:
     """End as Canceled, which Temporal grants only to a workflow that was asked to cancel from outside."""
@@ -280,12 +205,14 @@ async def _close_as_canceled() -> None:
     raise asyncio.CancelledError
 
 
-def workflow_for(author: Any, *, name: str | None = None) -> type[SkillWorkflow]:
+def workflow_for(author: Any, *, name: str | None = None, alias: str | None = None) -> type[SkillWorkflow]:
     """The Temporal workflow of a skill: `RefundWorkflow = workflow_for(Refund)`, as a module's attribute.
 
     Args:
         author: The skill's class or table.
         name: The attribute's name; None takes the class's or the table's id with `Workflow` behind.
+        alias: A former id of the skill: tasks that were started under it go on. Make one workflow for each, beside
+            the one without.
 
     Raises:
         DefinitionError: The skill is written wrongly, or stands in `__main__`, which workers cannot import.
@@ -299,10 +226,10 @@ def workflow_for(author: Any, *, name: str | None = None) -> type[SkillWorkflow]
         )
     own = author.__name__ if isinstance(author, type) else "".join(part.title() for part in snake(id).split("_"))
     cls_name = name or f"{own}Workflow"
-    return _made(cls_name, module, skill)
+    return _made(cls_name, module, skill, alias or id)
 
 
-def _made(cls_name: str, module: str, skill: Skill) -> type[SkillWorkflow]:
+def _made(cls_name: str, module: str, skill: Skill, type_name: str) -> type[SkillWorkflow]:
     # Temporal wants `__init__` and `run` defined on the class itself, under its own name and module.
     def __init__(self: SkillWorkflow, start: TaskStart) -> None:
         SkillWorkflow.__init__(self, start)
@@ -315,8 +242,13 @@ def _made(cls_name: str, module: str, skill: Skill) -> type[SkillWorkflow]:
         function.__module__ = module
         # Real types: with postponed annotations Temporal would look the names up in the skill's module.
         function.__annotations__ = {"start": TaskStart, "return": TaskResult if function is run else None}
-    fields = {"__init__": workflow.init(__init__), "run": workflow.run(run), "__module__": module, "skill": skill}
+    fields = {
+        "__init__": workflow.init(__init__),
+        "run": workflow.run(run),
+        "__module__": module,
+        "skill": skill,
+        "type_name": type_name,
+    }
     made = type(cls_name, (SkillWorkflow,), {**fields, "__doc__": skill.options.card.description})
-    return workflow.defn(name=skill_id(skill), failure_exception_types=[SkillError, InputRejected, PayloadTooLarge])(
-        made
-    )
+    failures = [SkillError, InputRejected, PayloadTooLarge]
+    return workflow.defn(name=type_name, failure_exception_types=failures)(made)

@@ -290,6 +290,35 @@ async def test_a_delivery_is_taken_once(engine: TemporalEngine) -> None:
     assert first.seq == again.seq == 2
 
 
+# --- started and named otherwise
+
+
+async def test_a_task_is_driven_with_temporal_alone(engine: TemporalEngine) -> None:
+    """
+    Start and answer are plain values that Temporal's own command line can send; the task is found like any other.
+    """
+    task_id = f"by-hand-{uuid4().hex[:8]}"
+    handle = await engine.client.start_workflow("talk", "hello", id=task_id, task_queue="tests")
+    await handle.signal("message", "Ada")
+    await asked(engine, task_id, "age")
+    await handle.signal("message", {"data": {"years": 36}})
+    view = await settled(engine, task_id)
+
+    assert view.messages[-1].text == "Ada is 36"
+    listed: list[str] = []
+    while task_id not in listed:  # visibility lags a little
+        listed = [one.task_id async for one in engine.list(skill="talk")]
+
+
+async def test_a_renamed_skill_keeps_its_tasks(engine: TemporalEngine) -> None:
+    """
+    A task that was started under a former id goes on with the skill's code.
+    """
+    view = await run(engine, "used_to_count", "go", "stop")
+
+    assert (view.skill, view.status) == ("counts", Status.COMPLETED)
+
+
 # --- cancel
 
 
