@@ -103,6 +103,12 @@ class ByHand:
     def pending(self, id: str) -> Pending:
         return next(one for one in self.task.pending.values() if one.command.id == id)
 
+    def asked(self, id: str) -> CallLlm:
+        """The model call of this id."""
+        command = self.pending(id).command
+        assert isinstance(command, CallLlm)
+        return command
+
     def alarm(self, id: str) -> Alarm:
         return next(
             one

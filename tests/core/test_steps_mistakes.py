@@ -1,0 +1,194 @@
+"""A step that breaks a rule is told which one, and what to write instead."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from refold.core import (
+    Cmd,
+    Content,
+    Ctx,
+    Step,
+    Transition,
+)
+from tests.core.byhand import ByHand
+from tests.core.small import Order, one_step, price_of, reason_of, stock_of
+
+
+async def returns_nothing(ctx: Ctx) -> None:
+    return None
+
+
+async def forgets_to_await(ctx: Ctx) -> Transition:
+    ctx.llm("draft")  # type: ignore[unused-awaitable]
+    return ctx.complete()
+
+
+async def forgets_to_await_all(ctx: Ctx) -> Transition:
+    ctx.gather(ctx.llm("one"), ctx.llm("two"))  # type: ignore[unused-awaitable]
+    return ctx.complete()
+
+
+async def awaits_asyncio(ctx: Ctx) -> Transition:
+    await asyncio.sleep(1)
+    return ctx.complete()
+
+
+async def yields_to_the_loop(ctx: Ctx) -> Transition:
+    await asyncio.sleep(0)
+    return ctx.complete()
+
+
+async def awaits_a_transition(ctx: Ctx) -> Transition:
+    return await ctx.goto("begin")  # type: ignore[misc, no-any-return]
+
+
+async def gathers_a_coroutine(ctx: Ctx) -> Transition:
+    await ctx.gather(returns_nothing(ctx))  # type: ignore[call-overload]
+    return ctx.complete()
+
+
+def returns_a_state(ctx: Ctx) -> Transition:
+    return Transition.complete(Order(item="x"))
+
+
+def leads_nowhere(ctx: Ctx) -> Transition:
+    return Transition().message("hi").cmd(Cmd.llm("a"))
+
+
+def asks_twice(ctx: Ctx) -> Transition:
+    return Transition().cmd(Cmd.ask_user("a", "?")).cmd(Cmd.ask_user("b", "?"))
+
+
+def asks_without_resume(ctx: Ctx) -> Transition:
+    return Transition().cmd(Cmd.ask_user("a", "?"))
+
+
+def asks_what_cannot_be_checked(ctx: Ctx) -> Transition:
+    return Transition().cmd(Cmd.ask_user("a", "?", expect=list[int]))
+
+
+def expects_a_name_alone(ctx: Ctx) -> Transition:
+    return Transition.goto("begin").cmd(Cmd.llm("a", expect="Verdict"))
+
+
+async def calls_no_tool(ctx: Ctx) -> Transition:
+    await ctx.tool(reason_of, x=1)
+    return ctx.complete()
+
+
+async def calls_with_wrong_arguments(ctx: Ctx) -> Transition:
+    await ctx.tool(price_of, article="tea")
+    return ctx.complete()
+
+
+async def takes_the_tools_id_for_its_own(ctx: Ctx) -> Transition:
+    await ctx.tool(stock_of, id="A1")
+    return ctx.complete()
+
+
+async def sends_what_is_no_data(ctx: Ctx) -> Transition:
+    await ctx.tool("t", thing=object())
+    return ctx.complete()
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (returns_nothing, "step 'begin' returned None; a step returns a transition, for example `return ctx.goto("),
+        (forgets_to_await, "step 'begin' made the call 'draft' and never awaited it; write `await ctx...`"),
+        (forgets_to_await_all, "step 'begin' made the call 'one' and never awaited it; write `await ctx...`"),
+        (awaits_asyncio, "step 'begin' awaited something of asyncio; a step awaits calls of ctx only"),
+        (yields_to_the_loop, "step 'begin' awaited None; a step awaits calls of ctx only"),
+        (awaits_a_transition, "a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`"),
+        (gathers_a_coroutine, "gather takes calls of ctx, not <coroutine object returns_nothing"),
+        (returns_a_state, "step 'begin' returned a transition with a state, Order("),
+        (leads_nowhere, "step 'begin' returned a transition that leads nowhere; go on with `ctx.goto(...)`"),
+        (asks_twice, "step 'begin' asks two questions as it ends; ask them with `ctx.gather(ctx.ask...)`"),
+        (asks_without_resume, "step 'begin' awaits input, but no step says resume_from='begin'"),
+        (asks_what_cannot_be_checked, "question 'a': expect=list[int] is not a class at module level"),
+        (expects_a_name_alone, "expect='Verdict' names no type; give the type itself, or its name as `module:Name`"),
+        (calls_no_tool, "reason_of is not a tool: declare it with @tool(effect=...), or give a tool's name"),
+        (
+            calls_with_wrong_arguments,
+            "command 'price_of' cannot call the tool 'price_of': it takes no article and it needs item; ",
+        ),
+        (
+            takes_the_tools_id_for_its_own,
+            "tool 'stock_of' has a parameter 'id', and so has ctx.tool: give the tool's in args={'id': ...}",
+        ),
+        (sends_what_is_no_data, "argument 'thing' of command 't' cannot be written as JSON: "),
+    ],
+)
+def test_a_step_that_breaks_a_rule_is_told_so(function: Any, reason: str) -> None:
+    """
+    The task fails with a reason that says what came and what to write instead.
+    """
+    assert reason_of(function).startswith(reason)
+
+
+def test_a_loop_of_gotos_is_stopped() -> None:
+    """
+    A hundred gotos in one entry are fine, one more is taken for a loop.
+    """
+
+    def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.goto("count", left=int(content.text) - 1)
+
+    def count(ctx: Ctx, left: int) -> Transition:
+        return ctx.goto("count", left=left - 1) if left else ctx.complete("there")
+
+    fine, loop = (ByHand(one_step(begin, Step("count", count))) for _ in range(2))
+    fine.say("100")
+    loop.say("101")
+
+    assert fine.said == ["there"]
+    assert loop.reason == "100 gotos without an await, the last to 'count': this loop has no end"
+
+
+def test_a_tool_called_directly_is_refused_at_run_time() -> None:
+    """
+    However a step reaches the function, it is told to ask for the tool; outside of skills the tool is a function.
+    """
+    reached = {"tool": price_of}
+
+    def begin(ctx: Ctx) -> Transition:
+        reached["tool"](item="tea")
+        return ctx.complete()
+
+    assert reason_of(begin).startswith("skill 'one_step' called the tool 'price_of' directly; ask for it instead: ")
+    assert price_of(item="tea") == Order(item="tea")
+
+
+def test_a_step_may_be_a_plain_function_or_await_in_helpers() -> None:
+    """
+    Sync steps and helpers that await calls of ctx are steps like others.
+    """
+
+    async def helper(ctx: Ctx, n: int) -> str:
+        return await ctx.llm(f"call{n}")
+
+    async def later(ctx: Ctx) -> Transition:
+        return ctx.complete(await helper(ctx, 1) + await helper(ctx, 2))
+
+    task = ByHand(one_step(lambda: Transition.goto("later"), Step("later", later)), cut=True)
+    task.say()
+    task.give("call1", "a")
+    task.give("call2", "b")
+
+    assert task.said == ["ab"]
+
+
+def test_a_payload_may_have_any_name() -> None:
+    """
+    A step's parameters may be called as the arguments of goto are.
+    """
+
+    def later(ctx: Ctx, step: str, self: int) -> Transition:
+        return ctx.complete(f"{step} {self}")
+
+    task = ByHand(one_step(lambda: Transition.goto("later", step="x", self=1), Step("later", later)))
+    task.say()
+
+    assert task.said == ["x 1"]
