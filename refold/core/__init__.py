@@ -37,6 +37,7 @@ from refold.core.events import (
     UserMessage,
     WorkflowResult,
 )
+from refold.core.gates import DecisionMade, GateKind, GatePolicy
 from refold.core.lifecycle import TRANSITION_TABLE, Status, TaskEvent, TaskState
 from refold.core.retry import Failure, FailureKind, RetryPolicy
 from refold.core.steps import Step, step, table
@@ -52,6 +53,7 @@ __all__ = [
     "CommandFailed",
     "Content",
     "Ctx",
+    "DecisionMade",
     "DecodeError",
     "DefinitionError",
     "EffectPolicy",
@@ -59,6 +61,8 @@ __all__ = [
     "Event",
     "Failure",
     "FailureKind",
+    "GateKind",
+    "GatePolicy",
     "InputRejected",
     "InvalidTransitionError",
     "LlmResult",

@@ -9,6 +9,7 @@
 | `CallWorkflow` | `WorkflowResult`, `CommandFailed` |
 | `Sleep`        | `TimerFired`                      |
 | `AskUser`      | `UserMessage` with its `slot`     |
+| `AskApproval`  | `DecisionMade` with its `slot`    |
 
 `Cmd` is the short way to write them.
 """
@@ -27,6 +28,7 @@ from pydantic_core import to_jsonable_python
 from refold.core.base import Value, lean
 from refold.core.content import Artifact, Content, as_content
 from refold.core.errors import SkillError
+from refold.core.gates import GatePolicy, digest_of
 from refold.core.retry import RetryPolicy
 from refold.core.schema import Schema, reference_of, schema_of
 
@@ -41,7 +43,9 @@ class EffectPolicy(StrEnum):
     AT_LEAST_ONCE = "at_least_once"
     """A repetition does no harm that matters; the receiver may see it twice."""
     AT_MOST_ONCE = "at_most_once"
-    """Never repeated blindly: where the outcome is unknown, the command fails and says so."""
+    """Never repeated blindly: where the outcome is unknown, it is found out, or a person decides."""
+    COMPENSATE = "compensate"
+    """As `AT_MOST_ONCE`, and undone by another tool when the task fails or is canceled."""
 
 
 class _Command(Value):
@@ -77,6 +81,18 @@ class CallLlm(_Command):
     queue: str | None = lean()
 
 
+class Undo(Value):
+    """How a tool's effect is undone.
+
+    Attributes:
+        name: The tool that undoes it.
+        takes: Which of the effect's arguments it is given, and `result`, the effect's result, if it takes that.
+    """
+
+    name: str
+    takes: tuple[str, ...] = lean(())
+
+
 class CallTool(_Command):
     """Call a registered tool by its name.
 
@@ -87,10 +103,12 @@ class CallTool(_Command):
         key: A business key such as `refund:A1`, used instead of the invocation id to recognise the same effect.
         retry: How "try later" is tried again; None takes the skill's.
         queue: The task queue of the workers that serve it; None is the task's own.
+        undo: How its effect is undone if the task does not complete.
     """
 
     kind: Literal["tool"] = "tool"
     name: str
+    undo: Undo | None = lean()
     args: dict[str, JsonValue] = lean(factory=dict)
     key: str | None = lean()
     retry: RetryPolicy | None = lean()
@@ -181,6 +199,41 @@ class AskUser(_Command):
         return self.id
 
 
+class AskApproval(_Command):
+    """Wait for a decision. Its `id` is the slot; its gate is its invocation id.
+
+    Attributes:
+        message: What is asked.
+        show: What is decided on, as data: the approver sees it, and a decision is for exactly this.
+        policy: Who decides, and how long they have.
+    """
+
+    kind: Literal["approval"] = "approval"
+    message: Content
+    show: JsonValue = lean()
+    policy: GatePolicy = lean(factory=GatePolicy)
+
+    @property
+    def slot(self) -> str:
+        """The wait's name."""
+        return self.id
+
+    @property
+    def digest(self) -> str:
+        """What is shown, as a hash."""
+        return digest_of(self.id, self.policy.kind, self.show)
+
+
+class Notify(_Command):
+    """Remind the people who can decide at a gate. Asked for by the task itself, never by a skill."""
+
+    kind: Literal["notify"] = "notify"
+    gate: str
+    message: Content
+    show: JsonValue = lean()
+    approvers: tuple[str, ...] = lean(())
+
+
 class EmitMessage(Value):
     """Say something to the user. Has no result."""
 
@@ -193,12 +246,13 @@ class EmitArtifact(Value):
     artifact: Artifact
 
 
+Question = Annotated[AskUser | AskApproval, Field(discriminator="kind")]
 Effect = Annotated[
-    CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep,
+    CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | Notify,
     Field(discriminator="kind"),
 ]
 Command = Annotated[
-    CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | AskUser,
+    CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | Notify | AskUser | AskApproval,
     Field(discriminator="kind"),
 ]
 COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
@@ -221,8 +275,10 @@ def retry_of(command: Command, default: RetryPolicy) -> RetryPolicy:
     match command:
         case CallLlm() | CallTool() | CallActivity():
             return command.retry or default
-        case CallSkill() | CallWorkflow() | Sleep() | AskUser():
+        case CallSkill() | CallWorkflow() | Sleep() | AskUser() | AskApproval():
             return NO_RETRY
+        case Notify():
+            return default
 
 
 class Declared(Protocol):
@@ -241,6 +297,11 @@ class Declared(Protocol):
     @property
     def returns(self) -> Any:
         """The type it returns."""
+        ...
+
+    @property
+    def undone_by(self) -> Undo | None:
+        """How its effect is undone."""
         ...
 
     def unfit(self, args: Collection[str]) -> str:
@@ -334,15 +395,16 @@ class Cmd:
             SkillError: It is no tool, it does not take these arguments, or they cannot be written as JSON.
         """
         given = {**(args or {}), **more}
+        undo = None
         if isinstance(tool, str):
             name = tool
         else:
             spec = declared(tool)
-            name = spec.name
+            name, undo = spec.name, spec.undone_by
             if found := spec.unfit(given.keys()):
                 raise SkillError(f"command {id!r} cannot call the tool {name!r}: {found}")
         data = {one: _json(value, f"argument {one!r} of command {id!r}") for one, value in given.items()}
-        return CallTool(id=id, name=name, args=data, key=key, retry=retry, queue=queue)
+        return CallTool(id=id, name=name, args=data, key=key, retry=retry, queue=queue, undo=undo)
 
     @staticmethod
     def skill(id: str, skill: Any, input: str | Content | Any) -> CallSkill:
@@ -394,6 +456,18 @@ class Cmd:
             SkillError: `expect` is no such class, so that no reply could be checked.
         """
         return AskUser(id=slot, message=as_content(message), expect=_checkable(expect, slot))
+
+    @staticmethod
+    def ask_approval(
+        slot: str, message: str | Content, *, show: Any = None, policy: GatePolicy | None = None
+    ) -> AskApproval:
+        """Wait for a decision; see `AskApproval`.
+
+        Raises:
+            SkillError: What is shown cannot be written as JSON.
+        """
+        shown = _json(show, f"what gate {slot!r} shows")
+        return AskApproval(id=slot, message=as_content(message), show=shown, policy=policy or GatePolicy())
 
     @staticmethod
     def message(content: str | Content) -> EmitMessage:

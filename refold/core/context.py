@@ -14,6 +14,7 @@ from refold.core.commands import Cmd, declared
 from refold.core.content import Artifact, Content, Message
 from refold.core.errors import SkillError
 from refold.core.events import SkillOutcome
+from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.retry import RetryPolicy
 from refold.core.skill import Moment
 from refold.core.transition import Transition
@@ -262,6 +263,19 @@ class Ctx:
         """Ask the user and wait here for the reply: its content, or a value of the type `expect`. See `AskUser`."""
         return self._call(Cmd.ask_user(slot, message, expect=expect), _decoded_as(expect, Content))
 
+    def approve(
+        self, slot: str, message: str | Content, *, show: Any = None, policy: GatePolicy | None = None
+    ) -> Call[DecisionMade]:
+        """Wait here for a person's decision. A denial ends the task, unless the policy says to go on.
+
+        Args:
+            slot: The gate's name.
+            message: What is asked.
+            show: What is decided on, as data: the approver sees it, and the decision is for exactly this.
+            policy: Who decides, and how long they have.
+        """
+        return self._call(Cmd.ask_approval(slot, message, show=show, policy=policy), DecisionMade)
+
     @overload
     def gather(self, one: Call[T1], two: Call[T2], /) -> Gather[tuple[T1, T2]]: ...
 
@@ -339,6 +353,21 @@ class Ctx:
         That step gets the reply in its parameter of type `Content`, or, decoded, in the one named like the slot.
         """
         return Transition(resume=carry).cmd(Cmd.ask_user(slot, message, expect=expect))
+
+    def await_approval(
+        self,
+        slot: str,
+        message: str | Content,
+        *,
+        show: Any = None,
+        policy: GatePolicy | None = None,
+        **carry: Any,
+    ) -> Transition:
+        """Wait for a person's decision; the step that says `resume_from` this one meets it, with what is carried.
+
+        That step gets the decision in its parameter of type `DecisionMade`.
+        """
+        return Transition(resume=carry).cmd(Cmd.ask_approval(slot, message, show=show, policy=policy))
 
 
 def _check_call(given: object) -> None:

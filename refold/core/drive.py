@@ -21,6 +21,7 @@ from refold.core.content import Content
 from refold.core.context import Ctx
 from refold.core.errors import CommandError, ReplayMismatch, SkillError
 from refold.core.events import UserMessage
+from refold.core.gates import DecisionMade
 from refold.core.params import MISSING, Json, Param, Source
 from refold.core.refusal import reply_value
 from refold.core.retry import Failure
@@ -29,6 +30,8 @@ from refold.core.skill import Live, Moment
 from refold.core.snapshot import Receipt, ReceiptStatus
 from refold.core.stepspec import Awaited, Record, StepSpec
 from refold.core.transition import UNCHANGED, Transition
+
+Answer = UserMessage | DecisionMade
 
 GOTO_LIMIT = 100
 """How many gotos one event may cause; more are taken for a loop."""
@@ -53,15 +56,15 @@ class Drive:
 
     # --- entering a step
 
-    def enter(self, step: StepSpec, payload: Mapping[str, Any], message: UserMessage | None = None) -> Transition:
+    def enter(self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None = None) -> Transition:
         """Enter a step with values; follow its gotos."""
         return self._follow(step, self._enter_once(step, payload, message))
 
-    def resume(self, record: Record, message: UserMessage) -> Transition:
+    def resume(self, record: Record, message: Answer) -> Transition:
         """Enter the step that meets an answer."""
         step = self._saved_step(record["resume"])
         carried = {name: Json(data) for name, data in record["args"].items()}
-        if _takes_reply(step, record["slot"]) and record["slot"] not in carried:
+        if isinstance(message, UserMessage) and _takes_reply(step, record["slot"]) and record["slot"] not in carried:
             carried[record["slot"]] = Json(reply_value(message.content))
         return self.enter(step, carried, message)
 
@@ -88,7 +91,7 @@ class Drive:
             transition = self._fed(transition, step.name)
         return replace(transition.after(self.said), forgets=self.left, enters=None, resume=None)
 
-    def _enter_once(self, step: StepSpec, payload: Mapping[str, Any], message: UserMessage | None) -> Transition:
+    def _enter_once(self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None) -> Transition:
         args, values = self._arguments(step, payload, message)
         self.left = True
         moment = self.moment
@@ -103,7 +106,7 @@ class Drive:
         return self._send(step, record, ctx, outcome, None)
 
     def _arguments(
-        self, step: StepSpec, payload: Mapping[str, Any], message: UserMessage | None
+        self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None
     ) -> tuple[dict[str, JsonValue], dict[str, Any]]:
         self._refuse_unknown(step, payload)
         args: dict[str, JsonValue] = {}
@@ -219,7 +222,7 @@ class Drive:
             raise SkillError(f"step {step.name!r} awaits input, but no step says resume_from={step.name!r}")
         ask = transition.waits[0]
         position = transition.commands.index(ask)
-        if ask.expect is None and _takes_reply(target, ask.slot):
+        if isinstance(ask, AskUser) and ask.expect is None and _takes_reply(target, ask.slot):
             # Checked before it is taken: what does not fit must not end the task.
             ask = ask.model_copy(update={"expect": reference_of(target.params[ask.slot].annotation)})
         commands = (*transition.commands[:position], ask, *transition.commands[position + 1 :])
@@ -325,7 +328,9 @@ def _takes_reply(step: StepSpec, slot: str) -> bool:
     return slot in step.params and step.params[slot].source is Source.PAYLOAD
 
 
-def _from_message(param: Param, message: UserMessage | None) -> Any:
+def _from_message(param: Param, message: Answer | None) -> Any:
+    if isinstance(message, DecisionMade):
+        return message if param.source is Source.DECISION else param.default
     if message is not None:
         match param.source:
             case Source.CONTENT:

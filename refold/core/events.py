@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue, TypeAdapter
 
 from refold.core.base import Value, lean
 from refold.core.content import Artifact, Content
+from refold.core.gates import DecisionMade
 from refold.core.retry import Failure
 from refold.core.waits import Wait
 
@@ -151,6 +152,70 @@ class ChildAsked(Value):
     waits: tuple[Wait, ...] = lean(())
 
 
+class Notified(_Result):
+    """The people who can decide were reminded. The skill never hears of it."""
+
+    kind: Literal["notified"] = "notified"
+
+    @property
+    def value(self) -> JsonValue:
+        """A reminder has no result."""
+        return None
+
+
+class ReminderDue(Value):
+    """A gate has been open for so long that people are reminded. The skill never hears of it."""
+
+    kind: Literal["reminder_due"] = "reminder_due"
+    gate: str
+
+
+class GateTimedOut(Value):
+    """Nobody decided at a gate in time."""
+
+    kind: Literal["gate_timed_out"] = "gate_timed_out"
+    gate: str
+
+
+class GraceOver(Value):
+    """The time for a late grant is over."""
+
+    kind: Literal["grace_over"] = "grace_over"
+    gate: str
+
+
+class DependencyResolved(Value):
+    """An operator says how it goes on with a blocked command. The skill hears of the outcome only.
+
+    Attributes:
+        invocation_id: The command; None where only one is blocked.
+        retry: Perform it again: the effect did not take place, or may be repeated.
+        outcome: Its result, as JSON, where `retry` is false: the effect took place.
+        by: Who says so.
+        comment: Why.
+    """
+
+    kind: Literal["dependency_resolved"] = "dependency_resolved"
+    invocation_id: str | None = lean()
+    retry: bool = lean(False)
+    outcome: JsonValue = lean()
+    by: str | None = lean()
+    comment: str = lean("")
+
+
+class Recovered(Value):
+    """The task goes on from where another one failed.
+
+    Attributes:
+        task_id: The one that failed.
+        again: The event that a bug in the skill met, delivered once more; None where it is not to be.
+    """
+
+    kind: Literal["recovered"] = "recovered"
+    task_id: str
+    again: dict[str, JsonValue] | None = lean()
+
+
 class CancelRequested(Value):
     """Somebody wants the task to stop."""
 
@@ -159,7 +224,7 @@ class CancelRequested(Value):
     by: str | None = lean()
 
 
-Result = LlmResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired
+Result = LlmResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired | Notified
 Event = Annotated[
     LlmResult
     | ToolResult
@@ -167,7 +232,14 @@ Event = Annotated[
     | ActivityResult
     | WorkflowResult
     | TimerFired
+    | Notified
     | UserMessage
+    | DecisionMade
+    | ReminderDue
+    | GateTimedOut
+    | GraceOver
+    | DependencyResolved
+    | Recovered
     | CommandFailed
     | BackoffOver
     | ChildAsked
@@ -175,4 +247,4 @@ Event = Annotated[
     Field(discriminator="kind"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-RESULT_TYPES = (LlmResult, ToolResult, SkillResult, ActivityResult, WorkflowResult, TimerFired)
+RESULT_TYPES = (LlmResult, ToolResult, SkillResult, ActivityResult, WorkflowResult, TimerFired, Notified)

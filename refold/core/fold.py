@@ -20,10 +20,25 @@ from refold.core.snapshot import Snapshot
 from refold.core.turn import Turn
 
 
-def planned(skill: Skill, task_id: str, at: datetime, *, stream: bool = False, parent: str | None = None) -> Snapshot:
+def planned(
+    skill: Skill,
+    task_id: str,
+    at: datetime,
+    *,
+    stream: bool = False,
+    parent: str | None = None,
+    owner: str | None = None,
+) -> Snapshot:
     """A task before its first event."""
-    version = skill.options.version
-    return Snapshot(task_id=task_id, skill=skill_id(skill), at=at, skill_version=version, stream=stream, parent=parent)
+    return Snapshot(
+        task_id=task_id,
+        skill=skill_id(skill),
+        at=at,
+        skill_version=skill.options.version,
+        stream=stream,
+        parent=parent,
+        owner=owner,
+    )
 
 
 def advance(

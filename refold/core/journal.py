@@ -66,6 +66,7 @@ class Entry(Value):
         artifacts: What it handed over, in order.
         progress: The new line on what is going on, if there is one.
         patches: What `ctx.patched` answered for the first time.
+        cause: The command whose failure ended the task, if one did.
     """
 
     seq: int
@@ -81,6 +82,7 @@ class Entry(Value):
     artifacts: tuple[Artifact, ...] = lean(())
     progress: str | None = lean()
     patches: dict[str, bool] = lean(factory=dict)
+    cause: str | None = lean()
 
     @property
     def ends(self) -> bool:

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from refold.core.drive import Drive
 from refold.core.events import CommandFailed, Event, UserMessage
+from refold.core.gates import DecisionMade
 from refold.core.skill import Live, Moment, Options
 from refold.core.stepspec import Record, StepSpec
 from refold.core.transition import Transition
@@ -46,7 +47,7 @@ class StepMachine:
         record = cast("Record", state)
         if "resume" in record:
             # Another question's answer may have been held, and met by the await that asked for it.
-            if isinstance(event, UserMessage) and event.gate == record["gate"]:
+            if isinstance(event, UserMessage | DecisionMade) and event.gate == record["gate"]:
                 return drive.resume(record, event)
             awaited: Any = ()
         elif "enters" in record:

@@ -19,6 +19,7 @@ from refold.core.content import Content
 from refold.core.context import Ctx
 from refold.core.errors import SkillError
 from refold.core.events import UserMessage
+from refold.core.gates import DecisionMade
 from refold.core.schema import problems
 
 MISSING = inspect.Parameter.empty
@@ -30,13 +31,14 @@ class Source(StrEnum):
     CTX = "ctx"
     CONTENT = "content"
     EVENT = "event"
+    DECISION = "decision"
     INPUT = "input"
     PAYLOAD = "payload"
 
     @property
     def from_message(self) -> bool:
         """Whether the message that enters the step fills it."""
-        return self in (Source.CONTENT, Source.EVENT, Source.INPUT)
+        return self in (Source.CONTENT, Source.EVENT, Source.DECISION, Source.INPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,8 @@ def _source(annotation: Any, input: Any) -> Source:
         return Source.CTX
     if annotation is Content:
         return Source.CONTENT
+    if annotation is DecisionMade:
+        return Source.DECISION
     if annotation is UserMessage:
         return Source.EVENT
     if input is not None and annotation is input:

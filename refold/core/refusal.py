@@ -12,23 +12,32 @@ from refold.core.commands import (
     CallTool,
     CallWorkflow,
     Command,
+    Notify,
     Sleep,
 )
 from refold.core.content import Content
+from refold.core.deciders import decider_refusal, decision_refusal
 from refold.core.events import (
     ActivityResult,
     BackoffOver,
     CancelRequested,
     ChildAsked,
     CommandFailed,
+    DependencyResolved,
     Event,
+    GateTimedOut,
+    GraceOver,
     LlmResult,
+    Notified,
+    Recovered,
+    ReminderDue,
     SkillResult,
     TimerFired,
     ToolResult,
     UserMessage,
     WorkflowResult,
 )
+from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
 from refold.core.schema import Schema, misfit
 from refold.core.skill import Skill, unfit_start
@@ -42,13 +51,14 @@ _RESULT_OF: dict[type[Command], type[Event]] = {
     CallActivity: ActivityResult,
     CallWorkflow: WorkflowResult,
     Sleep: TimerFired,
+    Notify: Notified,
 }
 
 
 def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
     """Why the task cannot take this event now; empty if it can. Changes nothing."""
     if snapshot.ended:
-        return f"task {snapshot.task_id!r} has ended ({snapshot.status}); start a new one"
+        return _after_end(snapshot, event)
     match event:
         case UserMessage():
             return _message(skill, snapshot, event)
@@ -59,6 +69,17 @@ def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
             if pending is None or pending.due_at is None or isinstance(pending.command, Sleep):
                 return f"{id} is not waiting to be tried again"
             return "" if retry == pending.attempt else f"{id} waits for retry {pending.attempt}, not {retry}"
+        case DecisionMade():
+            return decision_refusal(snapshot, event)
+        case ReminderDue(gate=gate) | GateTimedOut(gate=gate):
+            return "" if any(wait.gate == gate for wait in snapshot.waits) else f"gate {gate} is not open"
+        case GraceOver(gate=gate):
+            return f"gate {gate} has not timed out"
+        case DependencyResolved():
+            return _resolution(snapshot, event)
+        case Recovered():
+            planned = snapshot.lifecycle is TaskState.PLANNED and snapshot.seq > 0
+            return "" if planned else "only a task that is made from a failed one recovers"
         case ChildAsked(invocation_id=id):
             pending = snapshot.pending.get(id)
             part = pending is not None and pending.started and isinstance(pending.command, CallSkill)
@@ -67,9 +88,43 @@ def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
             return _outcome(snapshot, event)
 
 
+def _after_end(snapshot: Snapshot, event: Event) -> str:
+    """What an ended task still takes: a late grant in the time for it, and the outcomes of undoing."""
+    grace = snapshot.grace
+    match event:
+        case GraceOver(gate=gate) if grace is not None and grace.gate == gate:
+            return ""
+        case DecisionMade() if grace is not None and grace.gate == event.gate and event.approved:
+            if snapshot.late is not None:
+                return f"a late grant was recorded before, by {snapshot.late.approver}"
+            return decider_refusal(snapshot, grace.policy, grace.digest, event)
+        case ToolResult() | CommandFailed():
+            return _outcome(snapshot, event)
+        case BackoffOver(invocation_id=id) if id in snapshot.pending:
+            return ""
+        case DecisionMade():
+            return (
+                f"task {snapshot.task_id!r} has ended ({snapshot.status}: {snapshot.reason}); nothing is decided there"
+            )
+        case _:
+            return f"task {snapshot.task_id!r} has ended ({snapshot.status}); start a new one"
+
+
+def _resolution(snapshot: Snapshot, event: DependencyResolved) -> str:
+    blocked = [pending for pending in snapshot.pending.values() if pending.blocked]
+    if not blocked:
+        return f"no command of the task is blocked; it is {snapshot.lifecycle}"
+    ids = ", ".join(pending.invocation_id for pending in blocked)
+    if event.invocation_id is None:
+        return "" if len(blocked) == 1 else f"several commands are blocked; say which one is meant: {ids}"
+    named = any(pending.invocation_id == event.invocation_id for pending in blocked)
+    return "" if named else f"command {event.invocation_id} is not blocked; blocked: {ids}"
+
+
 def open_wait(snapshot: Snapshot, message: UserMessage) -> Wait:
     """The wait that a message answers, once `refusal` has found nothing against it."""
-    return next(wait for wait in snapshot.open_waits if _answers(message, wait))
+    asked = (wait for wait in snapshot.open_waits if isinstance(wait.ask, AskUser))
+    return next(wait for wait in asked if _answers(message, wait))
 
 
 def _answers(message: UserMessage, wait: Wait) -> bool:
@@ -82,7 +137,10 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
         return f"delivery {message.delivery_id!r} was taken before, as entry {taken}"
     if snapshot.lifecycle is TaskState.PLANNED:
         return unfit_start(skill, message.content)
-    waits = snapshot.open_waits
+    waits = tuple(wait for wait in snapshot.open_waits if isinstance(wait.ask, AskUser))
+    if not waits and snapshot.open_waits:
+        slots = ", ".join(repr(wait.slot) for wait in snapshot.open_waits)
+        return f"a gate is passed by a decision, not by a message; open: {slots}"
     if not waits:
         return f"the task waits for no message now; it is {snapshot.lifecycle}"
     slots = ", ".join(repr(wait.slot) for wait in waits)
@@ -94,7 +152,8 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
     if len(met) > 1:
         gates = ", ".join(wait.gate for wait in met)
         return f"several questions are named {message.slot!r}; say which one this answers by its gate: {gates}"
-    return _unfit_reply(met[0].ask, message.content)
+    ask = met[0].ask
+    return _unfit_reply(ask, message.content) if isinstance(ask, AskUser) else ""
 
 
 def _unfit_reply(ask: AskUser, content: Content) -> str:
@@ -119,7 +178,8 @@ def type_name(schema: Schema) -> str:
 
 def _outcome(snapshot: Snapshot, event: Event) -> str:
     assert isinstance(
-        event, LlmResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired | CommandFailed
+        event,
+        LlmResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired | Notified | CommandFailed,
     )
     pending = snapshot.pending.get(event.invocation_id)
     if pending is None:

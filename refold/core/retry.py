@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 from pydantic import JsonValue
@@ -20,11 +20,17 @@ LONGEST_WAIT_S = 30 * 24 * 3600.0
 """No wait before a retry is longer, whatever a policy or the other side says."""
 
 
+LONGEST_PROBE_S = 1800.0
+"""A dependency that is down is asked at least this often."""
+
+
 class FailureKind(StrEnum):
     """Whether asking again can help."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
+    UNKNOWN = "unknown"
+    """Nobody knows whether the effect took place: a person must say, or say that it may be repeated."""
 
 
 class Failure(Value):
@@ -53,6 +59,9 @@ class RetryPolicy(Value):
         base: Seconds before the first retry.
         factor: Each wait is this many times the one before.
         cap: No wait is longer than this, in seconds; a `retry_after` may be, up to thirty days.
+        on_exhausted: When no retry is left: `fail` tells the skill, and fails the task if it does not care; `block`
+            keeps the task until the dependency answers, probing it ever less often, or an operator says so.
+        probe_s: Seconds before the first probe of a dependency that is down; twice as many before each next one.
         jitter: The share of each wait that is spread, 0 to 1. It is a hash of invocation id and attempt, so that
             a replay waits as long as the run did.
     """
@@ -62,6 +71,12 @@ class RetryPolicy(Value):
     factor: Annotated[float, Ge(1)] = lean(2.0)
     cap: Annotated[float, Ge(0)] = lean(300.0)
     jitter: Annotated[float, Ge(0), Le(1)] = lean(0.0)
+    on_exhausted: Literal["fail", "block"] = lean("fail")
+    probe_s: Annotated[float, Ge(0)] = lean(30.0)
+
+    def probe_delay(self, probe: int) -> float:
+        """Seconds to wait before probe number `probe` (1 is the first), at most half an hour."""
+        return float(min(self.probe_s * 2 ** min(probe - 1, 30), LONGEST_PROBE_S))
 
     def delay(self, retry: int, invocation_id: str, retry_after: float | None = None) -> float:
         """Seconds to wait before retry number `retry` (1 is the first): 1, 2, 4 … by default."""

@@ -14,9 +14,10 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from refold.core.base import Value, lean
-from refold.core.commands import Effect
+from refold.core.commands import CallTool, Effect
 from refold.core.content import Artifact, Message
 from refold.core.events import Event, UserMessage
+from refold.core.gates import DecisionMade, Grace
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
 from refold.core.waits import Wait
 
@@ -50,6 +51,10 @@ class Pending(Value):
         started: It has been sent out; False while it waits for the task to go on.
         due_at: When its next try, or its sleep's end, is due; None while it is out.
         failure: Why the last try failed, for people; empty if none did.
+        forgiven: Those of the tries that an operator does not count.
+        blocked: It waits for its dependency, or for an operator.
+        decided: An operator said that it may be performed again.
+        aside: The skill does not wait for it: it undoes an effect, or repeats one that was undone.
         asks: The open questions of the task that it is, and that nobody has answered here.
         answers: Answers that this task has not taken yet.
     """
@@ -60,6 +65,10 @@ class Pending(Value):
     started: bool = lean(False)
     due_at: datetime | None = lean()
     failure: str = lean("")
+    forgiven: int = lean(0)
+    blocked: bool = lean(False)
+    decided: bool = lean(False)
+    aside: bool = lean(False)
     asks: tuple[Wait, ...] = lean(())
     answers: tuple[UserMessage, ...] = lean(())
 
@@ -67,6 +76,20 @@ class Pending(Value):
     def attempt(self) -> int:
         """Which try this is; 1 is the first."""
         return self.retries + 1
+
+
+class Done(Value):
+    """An effect that is undone if the task does not complete.
+
+    Attributes:
+        invocation_id: The effect's command.
+        command: The command itself.
+        undo: The command that undoes it.
+    """
+
+    invocation_id: str
+    command: CallTool
+    undo: CallTool
 
 
 class Snapshot(Value):
@@ -94,6 +117,12 @@ class Snapshot(Value):
         skill_version: The version of the skill that wrote `state`.
         stream: Somebody wants to see the model's tokens as they come.
         parent: The task that this one is a part of.
+        owner: Whose task it is, as far as whoever started it says.
+        grace: The time for a late grant, after a gate's timeout.
+        late: The grant that came in that time.
+        done: Effects that are undone if the task does not complete, oldest first.
+        undone: Those that were, by invocation id.
+        recovered_from: The task that this one goes on for.
     """
 
     task_id: str
@@ -117,6 +146,12 @@ class Snapshot(Value):
     skill_version: int = lean(1)
     stream: bool = lean(False)
     parent: str | None = lean()
+    owner: str | None = lean()
+    grace: Grace | None = lean()
+    late: DecisionMade | None = lean()
+    done: tuple[Done, ...] = lean(())
+    undone: tuple[str, ...] = lean(())
+    recovered_from: str | None = lean()
 
     @property
     def status(self) -> Status:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
-from refold.core.commands import EffectPolicy
+from refold.core.commands import EffectPolicy, Undo
 from refold.core.errors import DefinitionError, SkillError
 
 P = ParamSpec("P")
@@ -29,6 +29,7 @@ class ToolSpec:
         function: The function itself.
         description: For models and for people.
         timeout_s: How long one try may take, in seconds.
+        undo: The tool that undoes its effect, for `compensate`.
         takes: The names of its parameters, in order.
         needs: Those of them that have no default.
     """
@@ -38,6 +39,7 @@ class ToolSpec:
     function: Callable[..., Any]
     description: str = ""
     timeout_s: float = 600.0
+    undo: ToolSpec | None = None
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
@@ -49,6 +51,11 @@ class ToolSpec:
             SkillError: An annotation of the function names what does not exist when the tool is first used.
         """
         return _returned_by(self.function)
+
+    @property
+    def undone_by(self) -> Undo | None:
+        """How its effect is undone, as a command says it."""
+        return None if self.undo is None else Undo(name=self.undo.name, takes=self.undo.takes)
 
     def unfit(self, args: Collection[str]) -> str:
         """Why the tool cannot be called with arguments of these names; empty if it can."""
@@ -74,6 +81,7 @@ def tool(
     effect: EffectPolicy | str | None = None,
     name: str | None = None,
     timeout_s: float = 600.0,
+    undo: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Declare a function a tool: `@tool(effect="idempotent")`.
 
@@ -81,6 +89,8 @@ def tool(
         effect: One of `EffectPolicy`; there is no default, for nobody but the author can know.
         name: Its name in commands; None takes the function's.
         timeout_s: How long one try may take, in seconds.
+        undo: For `compensate`: the tool that undoes the effect. It is given those of the effect's arguments that it
+            takes, and the effect's result as `result` if it takes that.
 
     Returns:
         A decorator. The function may be called as before, except from a skill: there it is a command.
@@ -94,8 +104,9 @@ def tool(
 
     def declare(author: Callable[P, R]) -> Callable[P, R]:
         own = _name(author, name)
-        parameters = inspect.signature(author).parameters.values()
-        found = [*_effect_problems(effect), *_parameter_problems(parameters)]
+        parameters = list(inspect.signature(author).parameters.values())
+        found = [*_effect_problems(effect), *_undo_problems(effect, undo, parameters)]
+        found += _parameter_problems(parameters)
         if found or effect is None:
             raise DefinitionError(own, found, what="tool")
 
@@ -114,6 +125,7 @@ def tool(
             function=author,
             description=inspect.getdoc(author) or "",
             timeout_s=timeout_s,
+            undo=tool_spec(undo),
             takes=tuple(parameter.name for parameter in parameters),
             needs=tuple(parameter.name for parameter in parameters if parameter.default is parameter.empty),
         )
@@ -132,6 +144,19 @@ def _effect_problems(effect: str | None) -> list[str]:
     if effect is None:
         return [f"a tool declares its effect: @tool(effect=...) with one of {choices}"]
     return [] if effect in list(EffectPolicy) else [f"effect={effect!r} is unknown; choose one of {choices}"]
+
+
+def _undo_problems(
+    effect: str | None, undo: Callable[..., Any] | None, parameters: Iterable[inspect.Parameter]
+) -> list[str]:
+    if effect != EffectPolicy.COMPENSATE:
+        return [] if undo is None else ["undo= goes with effect='compensate'"]
+    spec = tool_spec(undo)
+    if spec is None:
+        return ["effect='compensate' needs undo=, a function declared with @tool that undoes the effect"]
+    known = {parameter.name for parameter in parameters} | {"result"}
+    unmet = [name for name in spec.needs if name not in known]
+    return [f"its undo, {spec.name!r}, needs {', '.join(unmet)}, which it has not"] if unmet else []
 
 
 def _parameter_problems(parameters: Iterable[inspect.Parameter]) -> list[str]:

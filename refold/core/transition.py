@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from refold.core.commands import AskUser, Cmd, Command, EmitArtifact, EmitMessage
+from refold.core.commands import AskApproval, AskUser, Cmd, Command, EmitArtifact, EmitMessage
 from refold.core.content import Artifact, Content, as_content
 from refold.core.errors import CommandError, SkillError
+from refold.core.gates import GatePolicy
 from refold.core.lifecycle import Ending
 
 
@@ -105,6 +106,26 @@ class Transition:
         return Transition(state=state).cmd(Cmd.ask_user(slot, message, expect=expect))
 
     @staticmethod
+    def await_approval(
+        slot: str,
+        message: str | Content,
+        state: Any = UNCHANGED,
+        *,
+        show: Any = None,
+        policy: GatePolicy | None = None,
+    ) -> Transition:
+        """Wait in `state` for a person's decision, which comes as `DecisionMade`.
+
+        Args:
+            slot: The gate's name, unique among the open ones.
+            message: What is asked.
+            state: Where the decision is met.
+            show: What is decided on, as data.
+            policy: Who decides, and how long they have.
+        """
+        return Transition(state=state).cmd(Cmd.ask_approval(slot, message, show=show, policy=policy))
+
+    @staticmethod
     def goto(step: str, /, **payload: Any) -> Transition:
         """Enter `step` with these arguments, at once (step styles only).
 
@@ -138,9 +159,9 @@ class Transition:
         return replace(self, progress=progress)
 
     @property
-    def waits(self) -> tuple[AskUser, ...]:
-        """The questions among the commands."""
-        return tuple(command for command in self.commands if isinstance(command, AskUser))
+    def waits(self) -> tuple[AskUser | AskApproval, ...]:
+        """The questions and gates among the commands."""
+        return tuple(command for command in self.commands if isinstance(command, AskUser | AskApproval))
 
     def after(self, first: Transition) -> Transition:
         """This transition, with what `first` says in front of what it says itself."""

@@ -13,16 +13,33 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from refold.core.commands import AskUser, Command, Sleep, retry_of
+from refold.core import after_end, at_gates, when_blocked
+from refold.core.commands import AskApproval, AskUser, CallTool, Command, Notify, Sleep, retry_of
 from refold.core.content import Artifact, Message
 from refold.core.errors import CommandError, SkillError
-from refold.core.events import BackoffOver, CancelRequested, ChildAsked, CommandFailed, Event, UserMessage
+from refold.core.events import (
+    EVENT,
+    RESULT_TYPES,
+    BackoffOver,
+    CancelRequested,
+    ChildAsked,
+    CommandFailed,
+    DependencyResolved,
+    Event,
+    GateTimedOut,
+    GraceOver,
+    Recovered,
+    ReminderDue,
+    Result,
+    UserMessage,
+)
+from refold.core.gates import DecisionMade
 from refold.core.journal import Backoff, Entry, Issued, receipt_of
 from refold.core.lifecycle import TERMINAL, Ending, Move, TaskEvent, TaskState, next_state
 from refold.core.refusal import open_wait, refusal
-from refold.core.retry import FailureKind
+from refold.core.retry import FailureKind, RetryPolicy
 from refold.core.skill import Live, Moment, Skill
-from refold.core.snapshot import SEEN_LIMIT, Pending, Receipt, ReceiptStatus, Snapshot
+from refold.core.snapshot import SEEN_LIMIT, Done, Pending, Receipt, ReceiptStatus, Snapshot
 from refold.core.tool import skill_at_work
 from refold.core.transition import UNCHANGED, Transition
 from refold.core.waits import Wait
@@ -69,6 +86,7 @@ class Turn:
         self.held = base.held
         self.receipts = dict(base.receipts)
         self.messages = base.messages
+        self.done = base.done
         # the entry
         self.refused = ""
         self.was_held = False
@@ -80,6 +98,7 @@ class Turn:
         self.handed_over: list[Artifact] = []
         self.progress: str | None = None
         self.patches: dict[str, bool] = {}
+        self.cause: str | None = None
 
     # --- what came in
 
@@ -89,29 +108,68 @@ class Turn:
         if self.refused:
             self.changes["refused"] = self.base.refused + 1
             return
+        if self.base.ended:
+            after_end.take(self)
+            return
         match self.event:
             case UserMessage() as message:
                 self._heard(message)
             case CommandFailed() as failed:
                 self._came_back_failed(failed)
             case BackoffOver(invocation_id=id):
-                self._change_pending(id, retries=self.pending[id].retries + 1, due_at=None)
-                if not any(_backs_off(command) for command in self.pending.values()):
-                    self._move(TaskEvent.RETRY)
-                    self._run([])
+                blocked = self.pending[id].blocked
+                self.change_pending(id, retries=self.pending[id].retries + 1, due_at=None, started=blocked)
+                if not blocked and not any(_backs_off(command) for command in self.pending.values()):
+                    self.move(TaskEvent.RETRY)
+                    self.run([])
             case ChildAsked(invocation_id=id, waits=waits):
                 gates = {wait.gate for wait in waits}
                 answers = tuple(answer for answer in self.pending[id].answers if answer.gate in gates)
                 answered = {answer.gate for answer in answers}
                 asks = tuple(wait for wait in waits if wait.gate not in answered)
-                self._change_pending(id, asks=asks, answers=answers)
+                self.change_pending(id, asks=asks, answers=answers)
             case CancelRequested(reason=reason):
-                self._end(Ending.CANCELED, reason or "canceled on request")
+                self.end(Ending.CANCELED, reason or "canceled on request")
+            case DecisionMade() as decision:
+                at_gates.decided(self, decision)
+            case ReminderDue(gate=gate):
+                at_gates.remind(self, gate)
+            case GateTimedOut(gate=gate):
+                at_gates.timed_out(self, gate)
+            case DependencyResolved() as resolved:
+                when_blocked.resolved(self, resolved)
+            case Recovered() as recovered:
+                self._go_on(recovered)
+            case GraceOver():
+                raise AssertionError("refused while the task is open")
             case result:
-                del self.pending[result.invocation_id]
-                self._keep_receipt(result)
-                self._run([result])
-        self._send_out()
+                self._came_back(result)
+        self.send_out()
+
+    def _came_back(self, result: Result) -> None:
+        pending = self.pending.pop(result.invocation_id)
+        if pending.aside or isinstance(pending.command, Notify):
+            return
+        self.keep_receipt(result)
+        self.keep_undo(pending, result)
+        if pending.blocked:
+            when_blocked.release(self)
+        self.run([result])
+
+    def _go_on(self, recovered: Recovered) -> None:
+        """Begin where another task failed."""
+        self.changes["recovered_from"] = recovered.task_id
+        self.move(TaskEvent.START)
+        again = [] if recovered.again is None else [EVENT.validate_python(recovered.again)]
+        if self.waits:
+            self.hold(*again)
+            self.move(TaskEvent.PAUSE_FOR_APPROVAL)
+            return
+        for event in again:
+            if isinstance(event, RESULT_TYPES):
+                self._came_back(event)
+                return
+        self.run(again)
 
     def _heard(self, message: UserMessage) -> None:
         self.messages = (*self.messages, Message(role="user", content=message.content, seq=self.seq))
@@ -119,8 +177,8 @@ class Turn:
             seen = {**self.base.seen, message.delivery_id: self.seq}
             self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
         if self.lifecycle is TaskState.PLANNED:
-            self._move(TaskEvent.START)
-            self._run([message])
+            self.move(TaskEvent.START)
+            self.run([message])
             return
         answered = open_wait(self.base, message)
         if answered not in self.waits:
@@ -132,12 +190,16 @@ class Turn:
         )
         reply = message.model_copy(update={"slot": answered.slot, "gate": answered.gate})
         if self.waits:  # the task leaves `paused` with the last answer; this one is met then
-            self._hold(reply)
+            self.hold(reply)
             return
-        self._move(TaskEvent.APPROVAL_GRANTED)
-        replies = [event for event in self.held if isinstance(event, UserMessage)]
-        self.held = tuple(event for event in self.held if not isinstance(event, UserMessage))
-        self._run([*replies, reply])
+        self.answered(reply)
+
+    def answered(self, reply: UserMessage | DecisionMade) -> None:
+        """Go on with the last answer: earlier ones first, then what was held."""
+        self.move(TaskEvent.APPROVAL_GRANTED)
+        replies = [event for event in self.held if isinstance(event, UserMessage | DecisionMade)]
+        self.held = tuple(event for event in self.held if not isinstance(event, UserMessage | DecisionMade))
+        self.run([*replies, reply])
 
     def _pass_on(self, message: UserMessage, answered: Wait) -> None:
         """Keep the answer for the part that asked, until it says that it waits for it no more."""
@@ -146,26 +208,28 @@ class Turn:
                 asks = tuple(wait for wait in pending.asks if wait.gate != answered.gate)
                 # The gate is the delivery's id: however often it is passed on, it is taken once.
                 answer = UserMessage(content=message.content, gate=answered.gate, delivery_id=answered.gate)
-                self._change_pending(id, asks=asks, answers=(*pending.answers, answer))
+                self.change_pending(id, asks=asks, answers=(*pending.answers, answer))
                 return
 
     def _came_back_failed(self, failed: CommandFailed) -> None:
         match self.lifecycle:
             case TaskState.RUNNING:
-                self._run([failed])
+                self.run([failed])
             case TaskState.RETRYING:
                 if self._may_retry(failed):
-                    self._retry(failed)
+                    self.retry(failed)
                 else:
-                    self._hold(failed)
+                    self.hold(failed)
+            case TaskState.BLOCKED if self.pending[failed.invocation_id].blocked:
+                when_blocked.probed(self, failed)
             case _:
                 # Classified when released: a retry could not go out now anyway.
-                self._change_pending(failed.invocation_id, failure=failed.failure.message, asks=(), answers=())
-                self._hold(failed)
+                self.change_pending(failed.invocation_id, failure=failed.failure.message, asks=(), answers=())
+                self.hold(failed)
 
     # --- calling the skill
 
-    def _run(self, events: Sequence[Event]) -> None:
+    def run(self, events: Sequence[Event]) -> None:
         """Give the skill these events and then the held ones, for as long as the task is running."""
         if self.lifecycle is not TaskState.RUNNING:
             self.held = (*self.held, *events)
@@ -176,45 +240,58 @@ class Turn:
         while queue and self.lifecycle is TaskState.RUNNING:
             event = queue.popleft()
             if isinstance(event, CommandFailed):
-                self._failed(event)
+                self.failed(event)
             else:
-                self._call(event)
+                self.call(event)
         if self.lifecycle in TERMINAL:
             return
         self.held = tuple(queue)
         self.was_held = len(queue) > held_before
-        if self.lifecycle is TaskState.RUNNING and not self.pending:
+        if self.lifecycle is TaskState.RUNNING and all(pending.aside for pending in self.pending.values()):
             where = self.skill.where(self.state)
-            self._end(
+            self.end(
                 Ending.FAILED,
                 f"stalled: {where!r} answered {self.event.kind} without asking for anything, waiting or ending",
             )
 
-    def _failed(self, event: CommandFailed) -> None:
+    def failed(self, event: CommandFailed) -> None:
         if self._may_retry(event):
-            self._retry(event)
-            self._move(TaskEvent.TRANSIENT_ERROR)
+            self.retry(event)
+            self.move(TaskEvent.TRANSIENT_ERROR)
+            return
+        if self._should_block(event):
+            when_blocked.block(self, event)
             return
         del self.pending[event.invocation_id]
-        self._keep_receipt(event)
-        self._call(event)
+        self.keep_receipt(event)
+        self.call(event)
 
     def _may_retry(self, event: CommandFailed) -> bool:
         pending = self.pending[event.invocation_id]
-        policy = retry_of(pending.command, self.skill.options.retry)
-        return event.failure.kind is FailureKind.TRANSIENT and pending.retries < policy.max_retries
+        policy = self.policy(event.invocation_id)
+        counted = pending.retries - pending.forgiven
+        return event.failure.kind is FailureKind.TRANSIENT and counted < policy.max_retries
 
-    def _retry(self, event: CommandFailed) -> None:
+    def _should_block(self, event: CommandFailed) -> bool:
+        policy = self.policy(event.invocation_id)
+        exhausted = event.failure.kind is FailureKind.TRANSIENT and policy.on_exhausted == "block"
+        return exhausted or event.failure.kind is FailureKind.UNKNOWN
+
+    def policy(self, invocation_id: str) -> RetryPolicy:
+        """How a pending command is tried again."""
+        return retry_of(self.pending[invocation_id].command, self.skill.options.retry)
+
+    def retry(self, event: CommandFailed) -> None:
         pending, failure = self.pending[event.invocation_id], event.failure
-        policy = retry_of(pending.command, self.skill.options.retry)
+        policy = self.policy(event.invocation_id)
         retry = pending.retries + 1
         wait = policy.delay(retry, pending.invocation_id, failure.retry_after)
         due_at = self.at + timedelta(seconds=wait)
-        self._change_pending(pending.invocation_id, started=False, due_at=due_at, failure=failure.message)
+        self.change_pending(pending.invocation_id, started=False, due_at=due_at, failure=failure.message)
         self.backoffs.append(Backoff(invocation_id=pending.invocation_id, retry=retry, due_at=due_at))
         self.notes.append(f"{event.id}: {failure.message}; retry {retry} of {policy.max_retries} in {wait:g} s")
 
-    def _call(self, event: Event) -> None:
+    def call(self, event: Event) -> None:
         moment = Moment(
             task_id=self.base.task_id,
             seq=self.seq,
@@ -233,9 +310,9 @@ class Turn:
         except CommandError as error:
             self._end_by(error)
         except SkillError as error:
-            self._end(Ending.FAILED, str(error))
+            self.end(Ending.FAILED, str(error))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the author's code raises fails this one task
-            self._end(Ending.FAILED, f"bug: {type(error).__name__}: {error}")
+            self.end(Ending.FAILED, f"bug: {type(error).__name__}: {error}")
             self.notes.append(_place(error))
         finally:
             skill_at_work.reset(at_work)
@@ -267,13 +344,13 @@ class Turn:
         self.said += [Message(role="agent", content=content, seq=self.seq) for content in transition.messages]
         self.handed_over += transition.artifacts
         for command in transition.commands:
-            self._issue(command)
+            self.issue(command)
         if transition.uncaught is not None:
             self._end_by(transition.uncaught)
         elif transition.ending is not None:
-            self._end(transition.ending, transition.reason)
+            self.end(transition.ending, transition.reason)
         elif self.waits:
-            self._move(TaskEvent.PAUSE_FOR_APPROVAL)
+            self.move(TaskEvent.PAUSE_FOR_APPROVAL)
 
     def _check(self, transition: Transition) -> None:
         if transition.ending is Ending.REJECTED and self.base.lifecycle is not TaskState.PLANNED:
@@ -292,52 +369,69 @@ class Turn:
                 )
             taken.add(command.id)
 
-    def _issue(self, command: Command) -> None:
+    def issue(self, command: Command) -> None:
         id = f"{self.base.task_id}/{self.seq}.{len(self.issued) + 1}"
         self.issued.append(Issued.model_construct(invocation_id=id, command=command))
-        if isinstance(command, AskUser):
+        if isinstance(command, AskUser | AskApproval):
             self.waits = (*self.waits, Wait(gate=id, ask=command, since=self.at))
             self.said.append(Message(role="agent", content=command.message, seq=self.seq))
         else:
             self.pending[id] = Pending.model_construct(invocation_id=id, command=command)
 
-    def _keep_receipt(self, event: Event) -> None:
+    def keep_receipt(self, event: Event) -> None:
         receipt = receipt_of(event)
         if receipt is not None:
             self.receipts[receipt.invocation_id] = receipt
 
-    def _hold(self, event: Event) -> None:
-        self.held = (*self.held, event)
-        self.was_held = True
+    def keep_undo(self, pending: Pending, result: Result) -> None:
+        """Remember how an effect is undone, now that it took place."""
+        command = pending.command
+        if not isinstance(command, CallTool) or command.undo is None:
+            return
+        known = {**command.args, "result": result.value}
+        args = {name: known[name] for name in command.undo.takes if name in known}
+        undo = CallTool(id=f"undo {command.id}", name=command.undo.name, args=args)
+        done = Done(invocation_id=pending.invocation_id, command=command, undo=undo)
+        self.done = (*self.done, done)
+
+    def hold(self, *events: Event) -> None:
+        """Keep events until the task runs again."""
+        self.held = (*self.held, *events)
+        self.was_held = bool(events)
 
     # --- the lifecycle
 
-    def _move(self, event: TaskEvent) -> None:
+    def move(self, event: TaskEvent) -> None:
         target = next_state(self.lifecycle, event)
         self.moves.append(Move.model_construct(event=event, from_state=self.lifecycle, to_state=target))
         self.lifecycle = target
 
     def _end_by(self, error: CommandError) -> None:
+        self.cause = error.invocation_id
         if error.failure.kind is FailureKind.TRANSIENT:
-            self._move(TaskEvent.TRANSIENT_ERROR)
-            self._end(Ending.FAILED, f"{error} (no retry left)", TaskEvent.MAX_RETRIES_EXCEEDED)
+            self.move(TaskEvent.TRANSIENT_ERROR)
+            self.end(Ending.FAILED, f"{error} (no retry left)", TaskEvent.MAX_RETRIES_EXCEEDED)
         else:
-            self._end(Ending.FAILED, str(error))
+            self.end(Ending.FAILED, str(error))
 
-    def _end(self, ending: Ending, reason: str, event: TaskEvent | None = None) -> None:
+    def end(self, ending: Ending, reason: str, event: TaskEvent | None = None) -> None:
         if ending is Ending.CANCELED:
             # Outside the table, as termination is: from any open state. DESIGN section 6.
             self.lifecycle = TaskState.FAILED
         else:
-            self._move(event or _ENDED_BY[ending])
+            self.move(event or _ENDED_BY[ending])
         self.changes["ending"] = ending
+        if ending is Ending.COMPLETED:
+            self.done = ()
         reason = _ADDRESS.sub("", reason)
         if ending is not Ending.COMPLETED:
             self.changes["reason"] = reason
             self.notes.append(reason)
         self.pending, self.waits, self.held, self.receipts = {}, (), (), {}
+        if not self.changes.get("grace"):
+            after_end.undo_next(self)
 
-    def _send_out(self) -> None:
+    def send_out(self) -> None:
         """While the task runs, every command that waits for nothing is on its way."""
         if self.lifecycle not in (TaskState.RUNNING, TaskState.RETRYING):
             return
@@ -346,9 +440,9 @@ class Turn:
                 due_at = None
                 if isinstance(pending.command, Sleep):
                     due_at = self.at + timedelta(seconds=pending.command.seconds)
-                self._change_pending(id, started=True, due_at=due_at)
+                self.change_pending(id, started=True, due_at=due_at)
 
-    def _change_pending(self, id: str, **fields: object) -> None:
+    def change_pending(self, id: str, **fields: object) -> None:
         self.pending[id] = self.pending[id].model_copy(update=fields)
 
     # --- what comes out
@@ -374,6 +468,7 @@ class Turn:
                 "waits": self.waits,
                 "held": self.held,
                 "receipts": self.receipts,
+                "done": self.done,
                 "messages": (*self.messages, *self.said),
                 **changes,
             }
@@ -395,11 +490,12 @@ class Turn:
             artifacts=tuple(self.handed_over),
             progress=self.progress,
             patches=self.patches,
+            cause=self.cause,
         )
 
 
 def _backs_off(pending: Pending) -> bool:
-    return pending.due_at is not None and not isinstance(pending.command, Sleep)
+    return pending.due_at is not None and not pending.blocked and not isinstance(pending.command, Sleep)
 
 
 # `<object at 0x7f…>` is another one in each process; a journal is the same in all.

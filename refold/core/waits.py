@@ -1,21 +1,46 @@
-"""Questions that nobody has answered yet."""
+"""Questions and gates that nobody has answered yet."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from refold.core.base import Value
-from refold.core.commands import AskUser
+from refold.core.base import Value, lean
+from refold.core.commands import AskApproval, Question
+from refold.core.gates import DecisionMade
 
 
 class Wait(Value):
-    """An open question. Its gate is the invocation id of the command that asked, in whichever task that was."""
+    """An open question or gate. Its id is the invocation id of the command that asked, in whichever task that was.
+
+    Attributes:
+        gate: The wait's id.
+        ask: What was asked.
+        since: When.
+        grants: Grants so far, where more than one is needed; oldest first.
+        reminded: The people who can decide were reminded.
+    """
 
     gate: str
-    ask: AskUser
+    ask: Question
     since: datetime
+    grants: tuple[DecisionMade, ...] = lean(())
+    reminded: bool = lean(False)
 
     @property
     def slot(self) -> str:
         """The wait's name."""
         return self.ask.slot
+
+    @property
+    def reminder_at(self) -> datetime | None:
+        """When a reminder is due; None where there is none, or it is over."""
+        if not isinstance(self.ask, AskApproval) or self.ask.policy.reminder_s is None or self.reminded:
+            return None
+        return self.since + timedelta(seconds=self.ask.policy.reminder_s)
+
+    @property
+    def timeout_at(self) -> datetime | None:
+        """When the wait is over; None where it has no end."""
+        if not isinstance(self.ask, AskApproval) or self.ask.policy.timeout_s is None:
+            return None
+        return self.since + timedelta(seconds=self.ask.policy.timeout_s)

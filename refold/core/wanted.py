@@ -10,18 +10,33 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from refold.core.commands import Effect, Sleep
-from refold.core.events import BackoffOver, CommandFailed, Event, TimerFired, UserMessage
+from refold.core.events import (
+    BackoffOver,
+    CommandFailed,
+    Event,
+    GateTimedOut,
+    GraceOver,
+    ReminderDue,
+    TimerFired,
+    UserMessage,
+)
 from refold.core.lifecycle import TaskState
 from refold.core.snapshot import Snapshot
+from refold.core.waits import Wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perform:
-    """Perform a command and feed its outcome back."""
+    """Perform a command and feed its outcome back.
+
+    Attributes:
+        decided: An operator said that it may be performed, whatever is known of an earlier try.
+    """
 
     invocation_id: str
     command: Effect
     attempt: int
+    decided: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +65,11 @@ def wanted(snapshot: Snapshot) -> dict[str, Want]:
     Order: oldest command first.
     """
     going: dict[str, Want] = {}
+    if snapshot.grace is not None:
+        too_late = GraceOver(gate=snapshot.grace.gate)
+        going[f"{snapshot.grace.gate}~grace"] = Alarm(due_at=snapshot.grace.until, event=too_late, summary="grace over")
+    for wait in snapshot.waits:
+        going |= _alarms(wait)
     settled = {event.invocation_id for event in snapshot.held if isinstance(event, CommandFailed)}
     for id, pending in snapshot.pending.items():
         command = pending.command
@@ -64,10 +84,23 @@ def wanted(snapshot: Snapshot) -> dict[str, Want]:
             summary = f"retry {pending.attempt} of {command.id}: {pending.failure}"
             going[f"{id}~{pending.attempt}"] = Alarm(due_at=pending.due_at, event=over, summary=summary)
         elif pending.started:
-            going[f"{id}#{pending.attempt}"] = Perform(invocation_id=id, command=command, attempt=pending.attempt)
+            going[f"{id}#{pending.attempt}"] = Perform(
+                invocation_id=id, command=command, attempt=pending.attempt, decided=pending.decided
+            )
         for answer in pending.answers:
             going[f"{id}<{answer.gate}"] = Tell(task_id=id, message=answer)
     return going
+
+
+def _alarms(wait: Wait) -> dict[str, Want]:
+    found: dict[str, Want] = {}
+    if wait.reminder_at is not None:
+        due = ReminderDue(gate=wait.gate)
+        found[f"{wait.gate}~remind"] = Alarm(due_at=wait.reminder_at, event=due, summary=f"remind of {wait.slot}")
+    if wait.timeout_at is not None:
+        out = GateTimedOut(gate=wait.gate)
+        found[f"{wait.gate}~timeout"] = Alarm(due_at=wait.timeout_at, event=out, summary=f"timeout of {wait.slot}")
+    return found
 
 
 def finished(snapshot: Snapshot) -> bool:

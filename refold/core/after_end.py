@@ -1,0 +1,71 @@
+"""What becomes of a task that has ended and is not over: the time for a late grant, then the undoing of effects."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from refold.core.events import BackoffOver, CommandFailed, GraceOver, ToolResult
+from refold.core.gates import DecisionMade
+from refold.core.journal import Backoff, Issued
+from refold.core.retry import FailureKind, RetryPolicy
+from refold.core.snapshot import Pending
+
+if TYPE_CHECKING:
+    from refold.core.turn import Turn
+
+UNDO = "~undo"
+UNDO_RETRIES = RetryPolicy(max_retries=20)
+"""An effect that cannot be undone is worse than one that takes its time: about an hour and a half."""
+
+
+def take(turn: Turn) -> None:
+    """Take an event of an ended task; `refusal` has let through only what is met here."""
+    match turn.event:
+        case DecisionMade() as late:
+            turn.changes["late"] = late
+            turn.notes.append(f"late grant by {late.approver}: `refold recover` goes on from here")
+        case GraceOver():
+            turn.changes["grace"] = None
+            undo_next(turn)
+        case ToolResult(invocation_id=id):
+            del turn.pending[id]
+            _undone(turn, id)
+        case BackoffOver(invocation_id=id):
+            turn.change_pending(id, retries=turn.pending[id].retries + 1, due_at=None, started=True)
+        case CommandFailed() as failed:
+            _failed(turn, failed)
+        case _:
+            raise AssertionError(f"{turn.event.kind} is refused after the end")
+
+
+def undo_next(turn: Turn) -> None:
+    """Undo the newest effect that is not undone; one at a time, newest first."""
+    if not turn.done:
+        return
+    newest = turn.done[-1]
+    id = newest.invocation_id + UNDO
+    turn.issued.append(Issued.model_construct(invocation_id=id, command=newest.undo))
+    turn.pending[id] = Pending.model_construct(invocation_id=id, command=newest.undo, started=True, aside=True)
+
+
+def _undone(turn: Turn, id: str) -> None:
+    turn.changes["undone"] = (*turn.base.undone, id.removesuffix(UNDO))
+    turn.notes.append(f"undone: {turn.done[-1].command.id}")
+    turn.done = turn.done[:-1]
+    undo_next(turn)
+
+
+def _failed(turn: Turn, failed: CommandFailed) -> None:
+    pending, failure = turn.pending[failed.invocation_id], failed.failure
+    retry = pending.retries + 1
+    if failure.kind is FailureKind.TRANSIENT and retry <= UNDO_RETRIES.max_retries:
+        wait = UNDO_RETRIES.delay(retry, pending.invocation_id, failure.retry_after)
+        due_at = turn.at + timedelta(seconds=wait)
+        turn.change_pending(pending.invocation_id, started=False, due_at=due_at, failure=failure.message)
+        turn.backoffs.append(Backoff(invocation_id=pending.invocation_id, retry=retry, due_at=due_at))
+        return
+    del turn.pending[failed.invocation_id]
+    turn.notes.append(f"NOT undone: {turn.done[-1].command.id}: {failure.message}")
+    turn.done = turn.done[:-1]
+    undo_next(turn)

@@ -1,0 +1,43 @@
+"""Who may decide at a gate, and why not."""
+
+from __future__ import annotations
+
+from refold.core.commands import AskApproval
+from refold.core.gates import DecisionMade, GatePolicy
+from refold.core.snapshot import Snapshot
+
+
+def decision_refusal(snapshot: Snapshot, decision: DecisionMade) -> str:
+    """Why a decision cannot be taken at an open task; empty if it can."""
+    wait = next((wait for wait in snapshot.waits if wait.gate == decision.gate), None)
+    if wait is None:
+        gates = ", ".join(wait.gate for wait in snapshot.waits if isinstance(wait.ask, AskApproval)) or "none"
+        part = any(wait.gate == decision.gate for wait in snapshot.open_waits)
+        if part:
+            return f"gate {decision.gate} is a part's: decide at task {decision.gate.rpartition('/')[0]!r}"
+        return f"no gate {decision.gate!r} is open; open: {gates}"
+    if not isinstance(wait.ask, AskApproval):
+        return f"{wait.slot!r} is a question, not a gate: it takes a message, not a decision"
+    if any(grant.approver == decision.approver for grant in wait.grants):
+        return f"{decision.approver} has decided before; {wait.ask.policy.needed} different people must"
+    return decider_refusal(snapshot, wait.ask.policy, wait.ask.digest, decision)
+
+
+def decider_refusal(snapshot: Snapshot, policy: GatePolicy, digest: str, decision: DecisionMade) -> str:
+    """Why this person cannot decide on this; empty if they can."""
+    if decision.digest != digest:
+        return (
+            f"the decision is for {decision.digest!r}, but the gate shows {digest!r}: look again at what is decided on"
+        )
+    if not decision.approver.strip():
+        return "a decision names its approver"
+    if policy.approvers and decision.approver not in policy.approvers:
+        return f"{decision.approver} may not decide here; those who may: {', '.join(policy.approvers)}"
+    if policy.second_person and decision.approver == snapshot.owner:
+        return f"{decision.approver} owns the task; a second person must decide"
+    if policy.guarded and decision.asserted_by is None and not policy.allow_unsigned:
+        return (
+            "nobody vouches for this decision: send it through `refold approve`, `refold deny` or the callback with a "
+            "key, or let the gate's policy allow unsigned ones"
+        )
+    return ""

@@ -1,0 +1,109 @@
+"""What becomes of a task whose dependency is down, or of whose effect nobody knows whether it took place."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from refold.core.commands import CallActivity, CallLlm, CallTool, CallWorkflow
+from refold.core.events import (
+    ActivityResult,
+    CommandFailed,
+    DependencyResolved,
+    LlmResult,
+    Result,
+    ToolResult,
+    WorkflowResult,
+)
+from refold.core.journal import Backoff
+from refold.core.lifecycle import TaskEvent, TaskState
+from refold.core.retry import FailureKind
+from refold.core.snapshot import Pending
+
+if TYPE_CHECKING:
+    from refold.core.turn import Turn
+
+
+def block(turn: Turn, event: CommandFailed) -> None:
+    """Keep the task until the dependency answers, or an operator says how it goes on."""
+    turn.change_pending(event.invocation_id, blocked=True)
+    _wait(turn, event)
+    turn.move(TaskEvent.BLOCK_ON_DEPENDENCY)
+
+
+def probed(turn: Turn, event: CommandFailed) -> None:
+    """A probe failed: wait longer for the next one; or, if the answer was "never", let the skill have it."""
+    if event.failure.kind is not FailureKind.PERMANENT:
+        _wait(turn, event)
+        return
+    turn.change_pending(event.invocation_id, blocked=False, due_at=None)
+    release(turn)
+    turn.run([event])
+
+
+def resolved(turn: Turn, event: DependencyResolved) -> None:
+    """Go on as the operator says."""
+    pending = blocked_one(turn.pending, event)
+    assert pending is not None
+    id = pending.invocation_id
+    by = f" by {event.by}" if event.by else ""
+    said = f": {event.comment}" if event.comment else ""
+    if event.retry:
+        turn.change_pending(
+            id, blocked=False, started=False, due_at=None, decided=True,
+            retries=pending.retries + 1, forgiven=pending.retries + 1,
+        )  # fmt: skip
+        turn.notes.append(f"{pending.command.id}: to be performed again, as decided{by}{said}")
+        release(turn)
+        turn.run([])
+        return
+    turn.notes.append(f"{pending.command.id}: outcome given{by}{said}")
+    result = _result(pending, event)
+    del turn.pending[id]
+    turn.keep_receipt(result)
+    turn.keep_undo(pending, result)
+    release(turn)
+    turn.run([result])
+
+
+def release(turn: Turn) -> None:
+    """Run again once nothing is blocked any more."""
+    if turn.lifecycle is TaskState.BLOCKED and not any(one.blocked for one in turn.pending.values()):
+        turn.move(TaskEvent.DEPENDENCY_RESOLVED)
+
+
+def blocked_one(pending: dict[str, Pending], event: DependencyResolved) -> Pending | None:
+    """The blocked command that is meant; None where it is not blocked, or not clear."""
+    blocked = [one for one in pending.values() if one.blocked]
+    if event.invocation_id is None:
+        return blocked[0] if len(blocked) == 1 else None
+    return next((one for one in blocked if one.invocation_id == event.invocation_id), None)
+
+
+def _wait(turn: Turn, event: CommandFailed) -> None:
+    pending, policy = turn.pending[event.invocation_id], turn.policy(event.invocation_id)
+    failure = event.failure
+    if failure.kind is FailureKind.UNKNOWN:
+        turn.change_pending(pending.invocation_id, started=False, due_at=None, failure=failure.message)
+        turn.notes.append(f"{event.id}: {failure.message}; a person must decide: `refold resolve`")
+        return
+    probe = pending.retries - pending.forgiven - policy.max_retries + 1
+    due_at = turn.at + timedelta(seconds=max(policy.probe_delay(probe), failure.retry_after or 0.0))
+    turn.change_pending(pending.invocation_id, started=False, due_at=due_at, failure=failure.message)
+    turn.backoffs.append(Backoff(invocation_id=pending.invocation_id, retry=pending.retries + 1, due_at=due_at))
+    turn.notes.append(f"{event.id}: {failure.message}; probe {probe} at {due_at:%H:%M:%S}")
+
+
+def _result(pending: Pending, event: DependencyResolved) -> Result:
+    id, invocation_id = pending.command.id, pending.invocation_id
+    match pending.command:
+        case CallLlm():
+            return LlmResult(id=id, invocation_id=invocation_id, value=event.outcome)
+        case CallActivity():
+            return ActivityResult(id=id, invocation_id=invocation_id, value=event.outcome)
+        case CallWorkflow():
+            return WorkflowResult(id=id, invocation_id=invocation_id, value=event.outcome)
+        case CallTool():
+            return ToolResult(id=id, invocation_id=invocation_id, value=event.outcome)
+        case other:
+            raise AssertionError(f"a {other.kind} is never blocked")
