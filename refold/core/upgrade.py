@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic_core import to_jsonable_python
+
 from refold.core.codec import copied
 from refold.core.errors import SkillError
 from refold.core.skill import Skill, skill_id
@@ -32,7 +34,7 @@ def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
     while version < today:
         if state is not None:
             try:
-                state = copied(skill.options.upgrade(version, copied(state)))
+                state = to_jsonable_python(skill.options.upgrade(version, copied(state)))
             except Exception as error:  # `upgrade` is the author's code
                 raise SkillError(
                     f"task {snapshot.task_id!r}: `upgrade` of skill {skill_id(skill)!r} failed on its state of version "
