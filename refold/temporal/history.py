@@ -119,5 +119,7 @@ class History:
                 raise EngineError(
                     f"run {run_id} of task {self.task_id!r} is gone: the server keeps runs for its retention time only"
                 ) from None
+            if isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE:
+                raise search.server_refused(error, f"reach task {self.task_id!r}") from None
             raise NoWorker(search.why_unanswered(error, self.engine.task_queue)) from None
         return answer
