@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from refold.core.base import Value, lean
+from refold.core.commands import AskUser
 from refold.core.content import Artifact, Content, Message, Part
 from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
@@ -54,11 +55,13 @@ class PendingView(_View):
         attempt: Which try this is; 1 is the first.
         failure: Why the last try failed.
         due_at: When the next try, or the sleep's end, is due; None while it is out.
+        blocked: It waits for its dependency, or for an operator.
     """
 
     invocation_id: str
     command: str
     attempt: int
+    blocked: bool = lean(False)
     failure: str | None = lean()
     due_at: datetime | None = lean()
 
@@ -71,12 +74,26 @@ class WaitView(_View):
         message: What is asked.
         gate: The wait's own id.
         expects: The name of the type that the reply must fit.
+        gate_kind: Why a person must decide, at a gate; None for a question.
+        digest: What the gate shows, as a hash: a decision names it.
+        show: What is decided on.
+        approvers: Who may decide; empty lets anybody.
+        needed: How many grants it takes.
+        granted_by: Who has granted it so far.
+        timeout_at: When the task fails for want of a decision.
     """
 
     slot: str
     message: str
     gate: str
     expects: str | None = lean()
+    gate_kind: str | None = lean()
+    digest: str | None = lean()
+    show: JsonValue = lean()
+    approvers: tuple[str, ...] = lean(())
+    needed: int | None = lean()
+    granted_by: tuple[str, ...] = lean(())
+    timeout_at: datetime | None = lean()
 
 
 class TaskView(_View):
@@ -96,6 +113,8 @@ class TaskView(_View):
         updated_at: When that entry was taken.
         progress: One line on what is going on.
         refused: How many events were refused so far.
+        late: Who granted it too late; `refold recover` goes on from there.
+        recovered_from: The task that this one goes on for.
         note: Why parts of this are missing, where they are: no worker answered, for example.
     """
 
@@ -112,6 +131,8 @@ class TaskView(_View):
     updated_at: datetime | None = None
     progress: str = ""
     refused: int = 0
+    late: str | None = None
+    recovered_from: str | None = None
     note: str = ""
 
 
@@ -139,7 +160,13 @@ class Engine(Protocol):
     """
 
     async def start(
-        self, skill: str, content: Content, *, task_id: str | None = None, stream: bool = False
+        self,
+        skill: str,
+        content: Content,
+        *,
+        task_id: str | None = None,
+        stream: bool = False,
+        owner: str | None = None,
     ) -> TaskView:
         """Start a task and say how it stands; `submitted` where no worker took it within a few seconds.
 
@@ -148,6 +175,7 @@ class Engine(Protocol):
             content: The first message.
             task_id: The task's id, never used before; None makes one up.
             stream: Somebody will want to see the model's tokens as they come.
+            owner: Whose task it is; a gate may ask for a second person.
 
         Raises:
             InputRejected: The skill cannot start from this content.
@@ -178,6 +206,62 @@ class Engine(Protocol):
         Raises:
             InputRejected: It has ended already.
             NoWorker: Nobody is there to stop it.
+        """
+        ...
+
+    async def decide(
+        self,
+        task_id: str,
+        gate: str | None = None,
+        *,
+        approved: bool,
+        approver: str,
+        digest: str | None = None,
+        comment: str = "",
+        vouched_by: str | None = None,
+    ) -> TaskView:
+        """Decide at a gate.
+
+        Args:
+            gate: Its id or its name; None where only one is open.
+            approved: Grant or deny.
+            approver: Who decides.
+            digest: What they were shown; None takes what the gate shows now.
+            comment: Why.
+            vouched_by: Who vouches for the approver; needs `REFOLD_APPROVAL_KEY`, here and where the workers run.
+
+        Raises:
+            InputRejected: No such gate is open, it shows something else, or this person may not decide.
+            NoWorker: Nobody is there to take the decision.
+        """
+        ...
+
+    async def resolve(
+        self,
+        task_id: str,
+        *,
+        retry: bool = False,
+        outcome: JsonValue = None,
+        invocation_id: str | None = None,
+        by: str | None = None,
+        comment: str = "",
+    ) -> TaskView:
+        """Say how it goes on with a blocked command: perform it again, or take this as its outcome.
+
+        Raises:
+            InputRejected: No such command is blocked.
+            NoWorker: Nobody is there to hear it.
+        """
+        ...
+
+    async def recover(self, task_id: str, *, new_id: str | None = None) -> TaskView:
+        """Start a task that goes on from where this one failed.
+
+        Args:
+            new_id: The new task's id; None adds a number to the old one's.
+
+        Raises:
+            InputRejected: The task has not failed, or would fail again before it could go on.
         """
         ...
 
@@ -229,6 +313,8 @@ def view_of(snapshot: Snapshot, note: str = "") -> TaskView:
         updated_at=snapshot.at,
         progress=snapshot.progress,
         refused=snapshot.refused,
+        late=None if snapshot.late is None else snapshot.late.approver,
+        recovered_from=snapshot.recovered_from,
         note=note,
     )
 
@@ -253,9 +339,22 @@ def _pending(pending: Pending) -> PendingView:
         attempt=pending.attempt,
         failure=pending.failure or None,
         due_at=pending.due_at,
+        blocked=pending.blocked,
     )
 
 
 def _wait(wait: Wait) -> WaitView:
-    expects = None if wait.ask.expect is None else type_name(wait.ask.expect)
-    return WaitView(slot=wait.slot, message=wait.ask.message.text, gate=wait.gate, expects=expects)
+    ask = wait.ask
+    said = {"slot": wait.slot, "message": ask.message.text, "gate": wait.gate}
+    if isinstance(ask, AskUser):
+        return WaitView(**said, expects=None if ask.expect is None else type_name(ask.expect))
+    return WaitView(
+        **said,
+        gate_kind=ask.policy.kind.value,
+        digest=ask.digest,
+        show=ask.show,
+        approvers=ask.policy.approvers,
+        needed=ask.policy.needed,
+        granted_by=tuple(grant.approver for grant in wait.grants),
+        timeout_at=wait.timeout_at,
+    )

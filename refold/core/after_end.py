@@ -45,8 +45,8 @@ def undo_next(turn: Turn) -> None:
         return
     newest = turn.done[-1]
     id = newest.invocation_id + UNDO
-    turn.issued.append(Issued.model_construct(invocation_id=id, command=newest.undo))
-    turn.pending[id] = Pending.model_construct(invocation_id=id, command=newest.undo, started=True, aside=True)
+    turn.issued.append(Issued.trusted(invocation_id=id, command=newest.undo))
+    turn.pending[id] = Pending.trusted(invocation_id=id, command=newest.undo, started=True, aside=True)
 
 
 def _undone(turn: Turn, id: str) -> None:

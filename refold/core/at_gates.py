@@ -34,9 +34,7 @@ def decided(turn: Turn, decision: DecisionMade) -> None:
         turn.end(Ending.FAILED, f"{APPROVAL_DENIED} by {decision.approver}{said}", TaskEvent.APPROVAL_DENIED)
         return
     outcome = decision.model_dump(mode="json")
-    turn.receipts[wait.gate] = Receipt.model_construct(
-        invocation_id=wait.gate, status=ReceiptStatus.OK, outcome=outcome
-    )
+    turn.receipts[wait.gate] = Receipt.trusted(invocation_id=wait.gate, status=ReceiptStatus.OK, outcome=outcome)
     if turn.waits:
         turn.hold(decision)
     else:
@@ -51,8 +49,8 @@ def remind(turn: Turn, gate: str) -> None:
     notify = Notify(
         id=f"remind {ask.slot}", gate=gate, message=ask.message, show=ask.show, approvers=ask.policy.approvers
     )
-    turn.issued.append(Issued.model_construct(invocation_id=id, command=notify))
-    turn.pending[id] = Pending.model_construct(invocation_id=id, command=notify, started=True, aside=True)
+    turn.issued.append(Issued.trusted(invocation_id=id, command=notify))
+    turn.pending[id] = Pending.trusted(invocation_id=id, command=notify, started=True, aside=True)
 
 
 def timed_out(turn: Turn, gate: str) -> None:

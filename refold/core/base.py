@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,6 +18,34 @@ class Value(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    @classmethod
+    def trusted(cls, **fields: Any) -> Self:
+        """A value whose fields are right by construction, unchecked: the fold's own.
+
+        What pydantic's `model_construct` does, in a fifth of the time: a fold makes several for each event.
+        """
+        made = cls.__new__(cls)
+        filled = _defaults(cls)
+        filled.update(fields)
+        object.__setattr__(made, "__dict__", filled)
+        object.__setattr__(made, "__pydantic_fields_set__", set(fields))
+        object.__setattr__(made, "__pydantic_extra__", None)
+        object.__setattr__(made, "__pydantic_private__", None)
+        return made
+
+
+@cache
+def _fields(cls: type[BaseModel]) -> tuple[dict[str, Any], dict[str, Any]]:
+    fields = {name: field for name, field in cls.__pydantic_fields__.items() if not field.is_required()}
+    plain = {name: field.default for name, field in fields.items() if field.default_factory is None}
+    made = {name: field.default_factory for name, field in fields.items() if field.default_factory is not None}
+    return plain, made
+
+
+def _defaults(cls: type[BaseModel]) -> dict[str, Any]:
+    plain, made = _fields(cls)
+    return {**plain, **{name: factory() for name, factory in made.items()}}
 
 
 def lean(default: T | None = None, *, factory: Callable[[], T] | None = None, **kwargs: Any) -> Any:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
 from pydantic import JsonValue, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from refold.core.schema import adapter, first_line
 
 _NO_DATA = {"is-instance": "instances of a plain class", "is-subclass": "classes", "callable": "functions"}
 _CONTAINERS = {"list": "items_schema", "set": "items_schema", "tuple": "items_schema", "dict": "values_schema"}
+
+
+class NoData(ValueError):
+    """A value has no form as data, or is not of its type; the message says where, without the value."""
 
 
 class Codec:
@@ -20,21 +25,29 @@ class Codec:
     Attributes:
         adapter: pydantic's half of it.
         shares: Whether pydantic may hand on parts of the data as they are: those that no type describes.
+        from_text: Whether it reads JSON text otherwise than the data that the text reads as: bytes, where a model is
+            set to base64.
     """
 
-    __slots__ = ("adapter", "shares")
+    __slots__ = ("adapter", "from_text", "shares")
 
     def __init__(self, how: TypeAdapter[Any]) -> None:
         self.adapter = how
         self.shares = _may_share(how.core_schema)
+        self.from_text = _has_config(how.core_schema, "val_json_bytes")
 
     def data(self, value: Any) -> JsonValue:
         """`value` as JSON data.
 
         Raises:
-            PydanticSerializationError: It is not of the type, or has no form as data.
+            NoData: It is not of the type, or has no form as data.
         """
-        data: JsonValue = self.adapter.dump_python(value, mode="json", warnings="error")
+        try:
+            data: JsonValue = self.adapter.dump_python(value, mode="json", warnings="error")
+        except PydanticSerializationError as error:
+            raise NoData(_findings(error)) from None
+        except UnicodeDecodeError:
+            raise NoData("bytes that are no UTF-8; keep them as `pydantic.Base64Bytes`") from None
         return data
 
     def fresh(self, data: JsonValue) -> Any:
@@ -43,6 +56,8 @@ class Codec:
         Raises:
             ValidationError: It does not fit the type.
         """
+        if self.from_text:
+            return self.adapter.validate_json(to_json(data))
         try:
             return self.adapter.validate_python(copied(data) if self.shares else data)
         except ValidationError as error:
@@ -73,6 +88,15 @@ def codec(kind: Any) -> Codec:
 def copied(data: Any) -> Any:
     """JSON data that shares nothing with `data`."""
     return from_json(to_json(data)) if isinstance(data, dict | list) else data
+
+
+def _findings(error: PydanticSerializationError) -> str:
+    """What pydantic found that cannot be written as data, in one line, without the values."""
+    found = re.findall(r"Expected (.+?) - .*?(?:field_name='(\w+)'|input_type=(\w+))", str(error))
+    named = [
+        f"{field}: expected {wanted}" if field else f"expected {wanted}, got {kind}" for wanted, field, kind in found
+    ]
+    return "; ".join(named) or str(error).replace("\n", " ")
 
 
 def unsavable(kind: Any) -> str:
@@ -121,6 +145,14 @@ def _may_share(schema: Any) -> bool:
     if "allow" in (schema.get("extra_behavior"), schema.get("extra_fields_behavior")):
         return True
     return any(_may_share(inner) for inner in (*_inner(schema), schema.get("config")))
+
+
+def _has_config(schema: Any, name: str) -> bool:
+    if isinstance(schema, list | tuple):
+        return any(_has_config(item, name) for item in schema)
+    if not isinstance(schema, dict):
+        return False
+    return name in (schema.get("config") or ()) or any(_has_config(inner, name) for inner in _inner(schema))
 
 
 def _inner(schema: dict[str, Any]) -> list[Any]:

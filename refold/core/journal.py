@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from refold.core.base import Value, lean
 from refold.core.commands import AskUser, Command
@@ -91,11 +90,6 @@ class Entry(Value):
             return True
         return bool(self.moves) and self.moves[-1].to_state in TERMINAL
 
-    @classmethod
-    def trusted(cls, **fields: Any) -> Entry:
-        """An entry whose parts are right by construction, unchecked: the fold's own."""
-        return cls.model_construct(**fields)
-
 
 def receipts(entries: Iterable[Entry]) -> list[Receipt]:
     """The outcome of every command that is over, in the order they came: those still out at the end are canceled.
@@ -114,7 +108,7 @@ def receipts(entries: Iterable[Entry]) -> list[Receipt]:
         out |= {issued.invocation_id: None for issued in entry.commands if not isinstance(issued.command, AskUser)}
         if entry.ends:
             canceled = ReceiptStatus.CANCELED
-            found |= {id: Receipt.model_construct(invocation_id=id, status=canceled) for id in out}
+            found |= {id: Receipt.trusted(invocation_id=id, status=canceled) for id in out}
     return list(found.values())
 
 
@@ -123,10 +117,8 @@ def receipt_of(event: Event) -> Receipt | None:
     match event:
         case CommandFailed(invocation_id=id, failure=failure):
             outcome = failure.model_dump(mode="json")
-            return Receipt.model_construct(invocation_id=id, status=ReceiptStatus.ERROR, outcome=outcome)
+            return Receipt.trusted(invocation_id=id, status=ReceiptStatus.ERROR, outcome=outcome)
         case LlmResult() | ToolResult() | SkillResult() | ActivityResult() | WorkflowResult() | TimerFired():
-            return Receipt.model_construct(
-                invocation_id=event.invocation_id, status=ReceiptStatus.OK, outcome=event.value
-            )
+            return Receipt.trusted(invocation_id=event.invocation_id, status=ReceiptStatus.OK, outcome=event.value)
         case _:
             return None

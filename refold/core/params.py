@@ -12,9 +12,8 @@ from enum import StrEnum
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import JsonValue, ValidationError
-from pydantic_core import PydanticSerializationError
 
-from refold.core.codec import Codec, codec, unsavable
+from refold.core.codec import Codec, NoData, codec, unsavable
 from refold.core.content import Content
 from refold.core.context import Ctx
 from refold.core.errors import SkillError
@@ -90,8 +89,8 @@ class Param:
             else:
                 data = self.codec.data(value)
             return data, self.codec.fresh(data)
-        except (ValidationError, PydanticSerializationError) as error:
-            found = problems(error) if isinstance(error, ValidationError) else str(error).replace("\n", " ")
+        except (ValidationError, NoData) as error:
+            found = problems(error) if isinstance(error, ValidationError) else str(error)
             came = value.data if isinstance(value, Json) else value
             raise SkillError(
                 f"step {step!r} takes {self.name}: {self.type_name}, but got {repr(came)[:200]}: {found}"

@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import Any, get_type_hints
 
 from pydantic import JsonValue, ValidationError
-from pydantic_core import PydanticSerializationError
 
 from refold.core.code import called_globals
-from refold.core.codec import Codec, codec, copied, unsavable
+from refold.core.codec import Codec, NoData, codec, copied, unsavable
 from refold.core.context import Ctx
 from refold.core.errors import DefinitionError, SkillError
 from refold.core.events import ActivityResult, Event, LlmResult, ToolResult, UserMessage, WorkflowResult
-from refold.core.schema import first_line, problems
+from refold.core.schema import problems
 from refold.core.skill import Live, Moment, Options, snake
 from refold.core.tool import tool_spec
 from refold.core.transition import UNCHANGED, Transition
@@ -80,8 +79,8 @@ class ReducerSkill:
         kind = type(state).__name__
         try:
             data = self.states.data(state)
-        except PydanticSerializationError as error:
-            raise SkillError(f"state {kind} cannot be saved: {first_line(error)}") from None
+        except NoData as error:
+            raise SkillError(f"state {kind} cannot be saved: {error}") from None
         try:
             fresh = self._decoded(data)
         except SkillError as error:

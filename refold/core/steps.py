@@ -80,7 +80,10 @@ def steps_of(cls: type) -> list[Step]:
             if isinstance(declared, Step):
                 found[attribute] = declared
     # A subclass that writes the method anew has written the step anew.
-    return [replace(declared, function=getattr(cls, attribute)) for attribute, declared in found.items()]
+    return [
+        declared if isinstance(declared.function, staticmethod | classmethod) else replace(declared, function=written)
+        for written, declared in ((getattr(cls, attribute), declared) for attribute, declared in found.items())
+    ]
 
 
 def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = None) -> StepMachine:

@@ -185,7 +185,7 @@ class Turn:
             self._pass_on(message, answered)
             return
         self.waits = tuple(wait for wait in self.waits if wait.gate != answered.gate)
-        self.receipts[answered.gate] = Receipt.model_construct(
+        self.receipts[answered.gate] = Receipt.trusted(
             invocation_id=answered.gate, status=ReceiptStatus.OK, outcome=message.content.model_dump(mode="json")
         )
         reply = message.model_copy(update={"slot": answered.slot, "gate": answered.gate})
@@ -371,12 +371,12 @@ class Turn:
 
     def issue(self, command: Command) -> None:
         id = f"{self.base.task_id}/{self.seq}.{len(self.issued) + 1}"
-        self.issued.append(Issued.model_construct(invocation_id=id, command=command))
+        self.issued.append(Issued.trusted(invocation_id=id, command=command))
         if isinstance(command, AskUser | AskApproval):
             self.waits = (*self.waits, Wait(gate=id, ask=command, since=self.at))
             self.said.append(Message(role="agent", content=command.message, seq=self.seq))
         else:
-            self.pending[id] = Pending.model_construct(invocation_id=id, command=command)
+            self.pending[id] = Pending.trusted(invocation_id=id, command=command)
 
     def keep_receipt(self, event: Event) -> None:
         receipt = receipt_of(event)
@@ -403,7 +403,7 @@ class Turn:
 
     def move(self, event: TaskEvent) -> None:
         target = next_state(self.lifecycle, event)
-        self.moves.append(Move.model_construct(event=event, from_state=self.lifecycle, to_state=target))
+        self.moves.append(Move.trusted(event=event, from_state=self.lifecycle, to_state=target))
         self.lifecycle = target
 
     def _end_by(self, error: CommandError) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pydantic_core import to_jsonable_python
+
+from refold.core.codec import copied
 from refold.core.errors import SkillError
 from refold.core.skill import Skill, skill_id
 from refold.core.snapshot import Snapshot
@@ -31,8 +34,8 @@ def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
     while version < today:
         if state is not None:
             try:
-                state = skill.options.upgrade(version, state)
-            except Exception as error:
+                state = to_jsonable_python(skill.options.upgrade(version, copied(state)))
+            except Exception as error:  # `upgrade` is the author's code
                 raise SkillError(
                     f"task {snapshot.task_id!r}: `upgrade` of skill {skill_id(skill)!r} failed on its state of version "
                     f"{version}: {type(error).__name__}: {error}"

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 from uuid import uuid4
 
+from pydantic import JsonValue
 from pydantic_core import to_json
 from temporalio.api.common.v1 import WorkflowExecution as WorkflowExecutionProto
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
@@ -31,16 +32,17 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.content import Content
 from refold.core.errors import InputRejected, NotConnected, NoWorker, TaskExists, TaskNotFound, UnknownSkill
-from refold.core.events import UserMessage
+from refold.core.events import DependencyResolved, UserMessage
+from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
 from refold.core.snapshot import Snapshot
-from refold.engine import TaskView, Tokens
-from refold.temporal import search, show
+from refold.engine import TaskView, Tokens, WaitView
+from refold.temporal import search, show, signing
 from refold.temporal.history import History
 from refold.temporal.payloads import data_converter
 from refold.temporal.tail import Tail
-from refold.temporal.wire import TaskResult, TaskStart
+from refold.temporal.wire import TaskResult, TaskStart, Verdict
 from refold.temporal.workflow import RESULT_MEMO
 
 PATIENCE = timedelta(seconds=3)
@@ -123,13 +125,22 @@ class TemporalEngine:
     # --- start, answer, cancel
 
     async def start(
-        self, skill: str, content: Content, *, task_id: str | None = None, stream: bool = False
+        self,
+        skill: str,
+        content: Content,
+        *,
+        task_id: str | None = None,
+        stream: bool = False,
+        owner: str | None = None,
     ) -> TaskView:
         """See `Engine.start`."""
         task_id = task_id or f"{skill}-{uuid4().hex[:8]}"
-        now = datetime.now(UTC)
-        start = TaskStart(message=UserMessage(content=content), stream=stream, events_per_run=self.events_per_run)
-        summary = " ".join(content.text.split())[:SUMMARY_CHARS] or to_json(content.data).decode()[:SUMMARY_CHARS]
+        start = TaskStart(message=UserMessage(content=content), stream=stream, owner=owner)
+        summary = " ".join(content.text.split()) or to_json(content.data).decode()
+        return await self._started(skill, start, task_id, summary)
+
+    async def _started(self, skill: str, start: TaskStart, task_id: str, summary: str) -> TaskView:
+        start = start.model_copy(update={"events_per_run": self.events_per_run})
         try:
             handle = await self.client.start_workflow(
                 skill,
@@ -137,8 +148,8 @@ class TemporalEngine:
                 id=task_id,
                 task_queue=self.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                search_attributes=show.at_start(skill, now),
-                static_summary=f"{skill}: {summary}",
+                search_attributes=show.at_start(skill, datetime.now(UTC)),
+                static_summary=f"{skill}: {summary[:SUMMARY_CHARS]}",
                 result_type=TaskResult,
             )
         except WorkflowAlreadyStartedError:
@@ -176,6 +187,80 @@ class TemporalEngine:
         except TimeoutError:
             return await self.look(task_id)
         return await self.look(task_id)
+
+    async def decide(
+        self,
+        task_id: str,
+        gate: str | None = None,
+        *,
+        approved: bool,
+        approver: str,
+        digest: str | None = None,
+        comment: str = "",
+        vouched_by: str | None = None,
+    ) -> TaskView:
+        """See `Engine.decide`."""
+        wait = await self._gate(task_id, gate, digest)
+        decision = DecisionMade(
+            gate=wait.gate,
+            digest=digest or str(wait.digest),
+            decision="approved" if approved else "denied",
+            approver=approver,
+            asserted_by=vouched_by,
+            comment=comment,
+            said_at=datetime.now(UTC),
+        )
+        # A part's gate is decided at the part: its id begins with that task's.
+        holder = wait.gate.rpartition("/")[0]
+        await self._update(holder, "decide", _signed(holder, decision), update_id=None)
+        return await self.look(task_id)
+
+    async def _gate(self, task_id: str, named: str | None, digest: str | None) -> WaitView:
+        view = await self.look(task_id)
+        gates = [wait for wait in view.waiting_for if wait.gate_kind is not None]
+        met = [wait for wait in gates if named in (None, wait.gate, wait.slot)]
+        if len(met) == 1:
+            return met[0]
+        if not met and named is not None and digest is not None:
+            return WaitView(slot=named, message="", gate=named, digest=digest)  # the task knows why not
+        listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait in gates) or "none"
+        if len(met) > 1:
+            raise InputRejected(f"several gates of task {task_id!r} are open; say which one: {listed}")
+        raise InputRejected(f"no gate {named or ''!r} of task {task_id!r} is open ({view.status}); open: {listed}")
+
+    async def resolve(
+        self,
+        task_id: str,
+        *,
+        retry: bool = False,
+        outcome: JsonValue = None,
+        invocation_id: str | None = None,
+        by: str | None = None,
+        comment: str = "",
+    ) -> TaskView:
+        """See `Engine.resolve`."""
+        resolved = DependencyResolved(invocation_id=invocation_id, retry=retry, outcome=outcome, by=by, comment=comment)
+        await self._update(task_id, "resolve", resolved, update_id=None)
+        return await self.look(task_id)
+
+    async def recover(self, task_id: str, *, new_id: str | None = None) -> TaskView:
+        """See `Engine.recover`."""
+        description = await self._describe(task_id)
+        if search.as_shown(description)[0] is not TaskState.FAILED:
+            view = await self.look(task_id)
+            raise InputRejected(f"task {task_id!r} is {view.status}; only a task that failed or was canceled recovers")
+        history = await History(self, task_id).whole()
+        start = TaskStart(recover=history, stream=history.base.stream, owner=history.base.owner)
+        return await self._started(history.base.skill, start, new_id or await self._free_id(task_id), task_id)
+
+    async def _free_id(self, task_id: str) -> str:
+        number = 1
+        while True:
+            try:
+                await self._describe(f"{task_id}.r{number}")
+            except TaskNotFound:
+                return f"{task_id}.r{number}"
+            number += 1
 
     async def _closed(self, handle: WorkflowHandle[Any, Any]) -> None:
         with contextlib.suppress(WorkflowFailureError):
@@ -322,6 +407,18 @@ def _unanswered(description: WorkflowExecutionDescription, why: str, *, submitte
         updated_at=description.close_time or description.start_time,
         note=why,
     )
+
+
+def _signed(task_id: str, decision: DecisionMade) -> Verdict:
+    if decision.asserted_by is None:
+        return Verdict(**dict(decision))
+    key = signing.approval_key()
+    if key is None:
+        raise InputRejected(
+            f"{decision.asserted_by} cannot vouch for a decision without the key that it shares with the workers: set "
+            f"{signing.ENV}"
+        )
+    return Verdict(**dict(decision), signature=signing.signature(task_id, decision, key))
 
 
 def _raise_verdict(error: WorkflowUpdateFailedError) -> NoReturn:

@@ -31,7 +31,7 @@ from refold.temporal.show import KINDS
 HOST = "127.0.0.1"
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 3.0  # a server with a query in hand never gets round to it; what it has committed is on disk
 POLL_S = 0.02  # how often a starting server is asked whether it answers
 ATTEMPTS = 3  # another process may take a free port between our look and the server's bind
 LOG_TAIL_CHARS = 2_000

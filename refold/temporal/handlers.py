@@ -10,14 +10,15 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from refold.core.errors import InputRejected
-from refold.core.events import CancelRequested, ChildAsked, Event
+from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event
 from refold.core.fold import fold
 from refold.core.journal import Entry, receipts
 from refold.core.refusal import refusal
 from refold.core.skill import Skill
 from refold.core.snapshot import Receipt, Snapshot
 from refold.engine import TaskView, view_of
-from refold.temporal.wire import Page, Taken, TaskStart, as_message
+from refold.temporal import signing
+from refold.temporal.wire import Page, Taken, TaskStart, Verdict, as_message
 
 PAGE_ENTRIES = 500
 """The most entries that one answer to `journal` holds."""
@@ -50,6 +51,15 @@ class TaskHandlers(ABC):
     def _child_signal(self, said: ChildAsked) -> None:
         self._feed(said)
 
+    @workflow.signal(name="decide", description="Decide at a gate: gate, digest, decision, approver, comment.")
+    def _decide_signal(self, said: Verdict) -> None:
+        # A signal is not checked before it is in history, so nobody vouches for one.
+        self._feed(said.taken(vouched=False))
+
+    @workflow.signal(name="dependency_resolved", description="Go on with a blocked command: retry, or its outcome.")
+    def _resolved_signal(self, said: DependencyResolved) -> None:
+        self._feed(said)
+
     # --- updates: the same, for callers who want the verdict
 
     @workflow.update(name="message", description="Answer the task, and hear whether the answer was taken.")
@@ -72,6 +82,27 @@ class TaskHandlers(ABC):
     @_cancel_update.validator
     def _check_cancel(self, reason: str = "") -> None:
         self._refuse(CancelRequested(reason=reason))
+
+    @workflow.update(name="decide", description="Decide at a gate, and hear whether the decision was taken.")
+    def _decide_update(self, said: Verdict) -> Taken:
+        return Taken(seq=self._feed(said.taken(vouched=said.signature is not None)).seq)
+
+    @_decide_update.validator
+    def _check_decide(self, said: Verdict) -> None:
+        if said.signature is not None:
+            try:
+                signing.check(self._now.task_id, said, said.signature)
+            except InputRejected as error:
+                raise ApplicationError(str(error), type=InputRejected.__name__, non_retryable=True) from None
+        self._refuse(said.taken(vouched=said.signature is not None))
+
+    @workflow.update(name="resolve", description="Go on with a blocked command, and hear whether it was blocked.")
+    def _resolve_update(self, said: DependencyResolved) -> Taken:
+        return Taken(seq=self._feed(said).seq)
+
+    @_resolve_update.validator
+    def _check_resolve(self, said: DependencyResolved) -> None:
+        self._refuse(said)
 
     def _refuse(self, event: Event) -> None:
         reason = refusal(self.skill, self._now, event)

@@ -14,7 +14,7 @@ from refold.core.journal import Entry
 from refold.core.snapshot import Snapshot
 from refold.temporal import search
 from refold.temporal.payloads import load
-from refold.temporal.wire import EarlierRun, Page
+from refold.temporal.wire import EarlierRun, Page, Segment
 
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine
@@ -89,6 +89,17 @@ class History:
                 return found
             after = page.entries[-1].seq
 
+    async def whole(self) -> Segment:
+        """The whole journal of a task, and the task before its first entry."""
+        description = await self.engine._describe(self.task_id)
+        result = await self.engine.result(description)
+        runs = result.earlier if result is not None else ()
+        first = runs[0].journal if runs else None if result is None else result.journal
+        if first is None:
+            raise EngineError(f"the journal of task {self.task_id!r} is not kept; it cannot be recovered")
+        base = (await load(first, self.engine.client.data_converter)).base
+        return Segment(base=base, entries=tuple([entry async for entry in self.entries(0)]))
+
     async def page(self, run_id: str | None, after: int) -> Page:
         """A page of one run's journal, from its worker."""
         return await self._ask(run_id, "journal", after, Page)
@@ -119,5 +130,7 @@ class History:
                 raise EngineError(
                     f"run {run_id} of task {self.task_id!r} is gone: the server keeps runs for its retention time only"
                 ) from None
+            if isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE:
+                raise search.server_refused(error, f"reach task {self.task_id!r}") from None
             raise NoWorker(search.why_unanswered(error, self.engine.task_queue)) from None
         return answer

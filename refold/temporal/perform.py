@@ -22,13 +22,14 @@ from temporalio.exceptions import (
     TimeoutError,
 )
 
-from refold.core.commands import CallActivity, CallLlm, CallSkill, CallTool, CallWorkflow, Sleep
+from refold.core.commands import CallActivity, CallLlm, CallSkill, CallTool, CallWorkflow, Notify, Sleep
 from refold.core.events import (
     ActivityResult,
     CommandFailed,
     Event,
     LlmOutcome,
     LlmResult,
+    Notified,
     SkillOutcome,
     SkillResult,
     ToolResult,
@@ -43,6 +44,7 @@ from refold.temporal.wire import TaskResult, TaskStart
 
 LLM_ACTIVITY = "refold.llm"
 TOOL_PREFIX = "tool."
+NOTIFY_ACTIVITY = "refold.notify"
 
 
 def begin(want: Want, *, stream: bool) -> asyncio.Future[Any]:
@@ -72,7 +74,10 @@ def _effect(want: Perform, *, stream: bool) -> asyncio.Future[Any]:
             # Always both: the SDK decodes by type only where as many values come as the activity takes.
             return _activity(want, LLM_ACTIVITY, [command, stream], LlmOutcome, queue=command.queue)
         case CallTool():
-            return _activity(want, TOOL_PREFIX + command.name, [command], None, queue=command.queue)
+            args = [command, want.decided]
+            return _activity(want, TOOL_PREFIX + command.name, args, None, queue=command.queue)
+        case Notify():
+            return _activity(want, NOTIFY_ACTIVITY, [command], None, queue=None)
         case CallActivity():
             timeout = timedelta(seconds=command.timeout_s)
             return _activity(want, command.name, list(command.args), None, queue=command.queue, timeout=timeout)
@@ -166,6 +171,8 @@ def _result(want: Perform, value: Any) -> Event:
             return LlmResult(**ids, value=answer.value, model=answer.model, usage=answer.usage)
         case CallTool():
             return ToolResult(**ids, value=value)
+        case Notify():
+            return Notified(**ids)
         case CallActivity():
             return ActivityResult(**ids, value=value)
         case CallSkill():
@@ -191,8 +198,9 @@ def failure_of(error: BaseException) -> Failure:
         case ApplicationError():
             return Failure(kind=FailureKind.PERMANENT, type=cause.type or "failed", message=cause.message)
         case TimeoutError():
-            message = "its worker was lost or took too long, again and again"
-            return Failure(kind=FailureKind.TRANSIENT, type="worker_lost", message=message)
+            # Not "try later": whatever it does to its workers, it would do again.
+            message = "its worker was lost, or it took too long, again and again"
+            return Failure(kind=FailureKind.UNKNOWN, type="worker_lost", message=message)
         case CancelledError():
             return Failure(kind=FailureKind.PERMANENT, type="canceled", message="it was canceled from outside")
         case TerminatedError():

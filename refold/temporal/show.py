@@ -11,11 +11,14 @@ import structlog
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
+from refold.core.commands import AskUser
 from refold.core.lifecycle import Ending, Status, TaskState
+from refold.core.wanted import finished
 
 if TYPE_CHECKING:
     from refold.core.journal import Entry
     from refold.core.snapshot import Snapshot
+    from refold.core.waits import Wait
 
 STATE = SearchAttributeKey.for_keyword("RefoldState")
 STATUS = SearchAttributeKey.for_keyword("RefoldStatus")
@@ -65,7 +68,7 @@ class Shown:
 
     def _upsert(self, snapshot: Snapshot) -> None:
         # Done, failed and canceled are the execution's own status; rejected has no status there.
-        if snapshot.ended and snapshot.ending is not Ending.REJECTED:
+        if finished(snapshot) and snapshot.ending is not Ending.REJECTED:
             return
         shown = (snapshot.lifecycle, snapshot.status)
         if shown == self.shown and self.known:
@@ -88,11 +91,18 @@ def details(snapshot: Snapshot) -> str:
         lines.append(snapshot.reason)
     if snapshot.progress:
         lines.append(snapshot.progress)
-    lines += [f"- waits for an answer to `{wait.slot}`: {wait.ask.message.text}" for wait in snapshot.open_waits]
+    lines += [_waits(wait) for wait in snapshot.open_waits]
     for pending in snapshot.pending.values():
         again = f", try {pending.attempt}: {pending.failure}" if pending.failure else ""
         lines.append(f"- {pending.command.kind} `{pending.command.subject}` ({pending.command.id}){again}")
     return "\n".join(lines)
+
+
+def _waits(wait: Wait) -> str:
+    if isinstance(wait.ask, AskUser):
+        return f"- waits for an answer to `{wait.slot}`: {wait.ask.message.text}"
+    until = f", until {wait.timeout_at:%H:%M:%S}" if wait.timeout_at else ""
+    return f"- waits for a decision at `{wait.slot}` ({wait.gate}{until}): {wait.ask.message.text}"
 
 
 def _log(snapshot: Snapshot, entry: Entry) -> None:

@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from temporalio.api.enums.v1 import EventType
+from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import NoWorker
+from refold.core.errors import NotConnected, NoWorker
 from refold.core.journal import Entry
 from refold.core.lifecycle import TERMINAL, Status
 from refold.engine import Tokens
+from refold.temporal import search
 from refold.temporal.history import History
 from refold.temporal.perform import LLM_ACTIVITY
 
@@ -26,6 +28,10 @@ TOKEN_POLL_S = 0.1
 """How often the server is asked for model text while somebody watches a call."""
 
 PAUSES = (Status.INPUT_REQUIRED, Status.AUTH_REQUIRED)
+
+OUTAGE_S = 5.0
+"""A server that was there is asked for so long after the first question that failed; then a watch ends. The SDK takes
+about nine seconds to fail a question, so a server may be away for twice as long: a restart takes less."""
 
 _RINGS = frozenset(
     {
@@ -52,9 +58,10 @@ class Tail:
         self._read: dict[tuple[str, int], int] = {}
 
     async def follow(self, after: int, *, over_pauses: bool) -> AsyncIterator[Entry | Tokens]:
-        """See `Engine.watch`."""
-        ringer = asyncio.create_task(self._ring())
-        met = False
+        """See `Engine.watch`. A worker or server that was there may go away for a while: the watch goes on after."""
+        clock = asyncio.get_running_loop().time
+        met, away_since = False, None
+        ringer = self._start_ringing()
         try:
             while True:
                 self._bell.clear()
@@ -63,20 +70,32 @@ class Tail:
                         yield entry
                         after = entry.seq
                     view = await self.engine.look(self.task_id)
-                except NoWorker:
-                    if not met:
+                    met, away_since = True, None
+                    rests = view.lifecycle in TERMINAL or (view.status in PAUSES and not over_pauses)
+                    if rests and view.seq <= after:
+                        return
+                    async for tokens in self._until_the_bell():
+                        yield tokens
+                    if ringer.done():
+                        ringer.result()
+                except (NoWorker, RPCError, NotConnected) as error:
+                    # Asking takes its time before it fails, so nothing spins here.
+                    away_since = away_since or clock()
+                    if not (met and _may_come_back(error, clock() - away_since)):
                         raise
-                    continue  # it was there before, and comes back: the task waits, and so do we
-                met = True
-                rests = view.lifecycle in TERMINAL or (view.status in PAUSES and not over_pauses)
-                if rests and view.seq <= after:
-                    return
-                async for tokens in self._until_the_bell():
-                    yield tokens
-                if ringer.done():
-                    ringer.result()  # the server went away: say so
+                    if ringer.done():
+                        ringer = self._start_ringing()
+        except RPCError as error:
+            raise search.server_refused(error, f"follow task {self.task_id!r}") from None
         finally:
             ringer.cancel()
+            await asyncio.gather(ringer, return_exceptions=True)
+
+    def _start_ringing(self) -> asyncio.Task[None]:
+        ringer = asyncio.create_task(self._ring())
+        # Rung when it ends, too: a server that went away would leave us waiting.
+        ringer.add_done_callback(lambda _: self._bell.set())
+        return ringer
 
     async def _until_the_bell(self) -> AsyncIterator[Tokens]:
         while not self._bell.is_set():
@@ -126,3 +145,12 @@ class Tail:
                     self._bell.set()
             if not follows:
                 return
+
+
+def _may_come_back(error: Exception, away_s: float) -> bool:
+    if isinstance(error, NoWorker):
+        return True  # the task waits, and so do we
+    down = isinstance(error, NotConnected) or (
+        isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE
+    )
+    return down and away_s < OUTAGE_S

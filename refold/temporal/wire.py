@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, model_va
 from refold.core.base import Value, lean
 from refold.core.content import Content
 from refold.core.events import UserMessage
+from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.snapshot import Snapshot
 from refold.engine import TaskView
@@ -44,6 +45,21 @@ class EarlierRun(Value):
     journal: Stored[Segment] | None = lean()
 
 
+class Verdict(DecisionMade):
+    """A decision as it is sent: with a signature, where somebody vouches for it.
+
+    Attributes:
+        signature: Of `asserted_by`; see `refold.temporal.signing`.
+    """
+
+    signature: str | None = lean()
+
+    def taken(self, *, vouched: bool) -> DecisionMade:
+        """The decision that the task takes; nobody vouches for one whose signature was not checked."""
+        fields = {name: getattr(self, name) for name in DecisionMade.model_fields}
+        return DecisionMade(**{**fields, "asserted_by": self.asserted_by if vouched else None, "slot": None})
+
+
 class TaskStart(Value):
     """The argument of a task's workflow.
 
@@ -56,6 +72,8 @@ class TaskStart(Value):
         parent: The task that this one is a part of.
         snapshot: Where an earlier run left off.
         earlier: Those runs, oldest first.
+        owner: Whose task it is.
+        recover: The journal of a failed task that this one goes on for.
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
     """
 
@@ -64,6 +82,8 @@ class TaskStart(Value):
     parent: str | None = lean()
     snapshot: Snapshot | None = lean()
     earlier: tuple[EarlierRun, ...] = lean(())
+    owner: str | None = lean()
+    recover: Segment | None = lean()
     events_per_run: int | None = lean()
 
     @model_validator(mode="before")

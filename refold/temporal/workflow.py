@@ -19,10 +19,11 @@ from refold.core.events import CancelRequested, ChildAsked, Event
 from refold.core.fold import advance, planned
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending
+from refold.core.recover import recover
 from refold.core.skill import Live, Skill, skill_id, snake
 from refold.core.snapshot import Snapshot
 from refold.core.upgrade import upgraded
-from refold.core.wanted import Perform, Tell, Want, wanted
+from refold.core.wanted import Perform, Tell, Want, finished, wanted
 from refold.engine import view_of
 from refold.temporal.handlers import TaskHandlers
 from refold.temporal.payloads import Stored
@@ -41,6 +42,7 @@ class SkillWorkflow(TaskHandlers):
 
     def __init__(self, start: TaskStart) -> None:
         self._start = start
+        self._first: Event | None = start.message
         self._base = self._first_snapshot(start)
         self._now = self._base
         self._entries: list[Entry] = []
@@ -51,27 +53,34 @@ class SkillWorkflow(TaskHandlers):
         self._reported = self._base.open_waits
         self._reports: set[asyncio.Future[None]] = set()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if start.message is not None:
-            self._take(start.message)
+        if self._first is not None:
+            self._take(self._first)
 
     def _first_snapshot(self, start: TaskStart) -> Snapshot:
         if start.snapshot is not None:
             return upgraded(self.skill, start.snapshot)
         task_id = workflow.info().workflow_id
-        return planned(self.skill, task_id, workflow.now(), stream=start.stream, parent=start.parent)
+        if start.recover is not None:
+            base, entries = start.recover.base, start.recover.entries
+            snapshot, self._first = recover(self.skill, base, entries, task_id, workflow.now())
+            return snapshot
+        return planned(self.skill, task_id, workflow.now(), stream=start.stream, parent=start.parent, owner=start.owner)
 
     # --- the loop
 
     async def _run(self) -> TaskResult:
         self._refuse_start()
         self._acting = True
-        self._reconcile()
-        try:
-            await self._over
-        except asyncio.CancelledError:
-            if not self._now.ended:
-                self._feed(CancelRequested(reason=workflow.cancellation_reason() or ""))
-        if not self._now.ended:
+        while True:
+            self._reconcile()
+            try:
+                await self._over
+                break
+            except asyncio.CancelledError:
+                self._over = asyncio.get_running_loop().create_future()
+                if not self._now.ended:
+                    self._feed(CancelRequested(reason=workflow.cancellation_reason() or ""))
+        if not finished(self._now):
             self._go_on()
         return await self._end()
 
@@ -105,7 +114,7 @@ class SkillWorkflow(TaskHandlers):
                 self._begin(key, one)
         self._report()
         effects = any(isinstance(one, Perform) for one, _ in self._going.values())
-        if not self._over.done() and (self._now.ended or (draining and not effects)):
+        if not self._over.done() and (finished(self._now) or (draining and not effects)):
             self._over.set_result(None)
 
     def _report(self) -> None:
@@ -162,6 +171,7 @@ class SkillWorkflow(TaskHandlers):
                 snapshot=self._now,
                 stream=self._start.stream,
                 parent=self._start.parent,
+                owner=self._start.owner,
                 earlier=self._runs_so_far(),
                 events_per_run=self._start.events_per_run,
             )

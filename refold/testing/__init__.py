@@ -1,6 +1,6 @@
 """The testing kit: play a skill by a script, an engine in memory, and laws that every skill keeps. No server needed.
 
-The laws need Hypothesis, which is imported when they are first used.
+The laws and their strategies need Hypothesis (`pip install 'refold[testing]'`), which is imported when they are used.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NEED_HYPOTHESIS:
+    if name not in _NEED_HYPOTHESIS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
         return getattr(importlib.import_module(_NEED_HYPOTHESIS[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{__name__}.{name} needs Hypothesis: pip install 'refold[testing]'") from error

@@ -22,7 +22,7 @@ from refold.core.commands import CallSkill
 from refold.core.content import Content
 from refold.core.define import skill_of
 from refold.core.errors import EngineError, InputRejected, NoWorker, TaskExists, TaskNotFound, UnknownSkill
-from refold.core.events import CancelRequested, Event, SkillOutcome, UserMessage
+from refold.core.events import CancelRequested, ChildAsked, Event, SkillOutcome, UserMessage
 from refold.core.fold import advance, planned
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, TaskState
@@ -30,7 +30,7 @@ from refold.core.refusal import refusal
 from refold.core.retry import Failure
 from refold.core.skill import Live, Skill, skill_id
 from refold.core.snapshot import Snapshot
-from refold.core.wanted import Alarm, Perform, wanted
+from refold.core.wanted import Alarm, Perform, Tell, wanted
 from refold.engine import TaskView, Tokens, view_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.play import EVENT_LIMIT, START
@@ -68,7 +68,7 @@ class _Task:
     live: Live = field(default_factory=Live)
     going: set[str] = field(default_factory=set)
     first: UserMessage | None = None
-    asked_by: tuple[str, str] | None = None
+    asked_by: str | None = None
     watchers: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
@@ -92,7 +92,7 @@ class FakeEngine:
     """Runs tasks in memory; implements `refold.engine.Engine`.
 
     A skill that is called by another (`Cmd.skill`) runs as a task of its own, with the command's invocation id as its
-    task id, unless `answers` has an answer for it.
+    task id, unless `answers` has an answer for it. What it asks can be answered at the caller.
 
     Args:
         skills: What it serves: skill classes, tables, compiled skills.
@@ -199,7 +199,7 @@ class FakeEngine:
                 position += 1
                 if isinstance(news, Tokens) or news.seq > after:
                     yield news
-            if task.now.ended or (task.now.waits and not follow):
+            if task.now.ended or (task.now.open_waits and not follow):
                 return
             await task.more()
 
@@ -309,11 +309,10 @@ class FakeEngine:
         message: UserMessage,
         *,
         stream: bool = False,
-        asked_by: tuple[str, str] | None = None,
+        asked_by: str | None = None,
     ) -> _Task:
         """A task with its first message, or InputRejected."""
-        parent = asked_by[0] if asked_by is not None else None
-        snapshot = planned(skill, task_id, self.clock.now, stream=stream, parent=parent)
+        snapshot = planned(skill, task_id, self.clock.now, stream=stream, parent=asked_by)
         if reason := refusal(skill, snapshot, message):
             raise InputRejected(reason)
         return _Task(skill=skill, snapshots=[snapshot], first=message, asked_by=asked_by)
@@ -341,6 +340,11 @@ class FakeEngine:
                 if isinstance(want, Alarm):
                     if want.due_at <= self.clock.now:
                         self._feed(task, want.event)
+                        return True
+                elif isinstance(want, Tell):
+                    if key not in task.going:
+                        task.going.add(key)
+                        self._feed(self._tasks[want.task_id], want.message)
                         return True
                 elif key not in task.going and await self._performed(task, key, want):
                     return True
@@ -370,32 +374,35 @@ class FakeEngine:
         if skill is None:
             return permanent(str(UnknownSkill(command.skill, list(self.skills))), type="UnknownSkill")
         message = UserMessage(content=command.input)
-        asked_by = (task.now.task_id, command.id)
         try:
-            child = self._planned(skill, invocation_id, message, stream=task.now.stream, asked_by=asked_by)
+            child = self._planned(skill, invocation_id, message, stream=task.now.stream, asked_by=task.now.task_id)
         except InputRejected as error:
             return permanent(error.reason, type="InputRejected")
         self._tasks[invocation_id] = child
         return None
 
     def _feed(self, task: _Task, event: Event) -> Entry:
+        asked_before = task.now.open_waits
         snapshot, entry = advance(task.skill, task.now, event, self.clock.now, live=task.live)
         task.snapshots.append(snapshot)
         task.entries.append(entry)
         task.tell(entry)
         self._stop_children(task)
-        if snapshot.ended and task.asked_by is not None:
-            self._report(task, *task.asked_by)
+        if task.asked_by is not None and snapshot.ended:
+            self._report(task, task.asked_by)
+        elif task.asked_by is not None and snapshot.open_waits != asked_before:
+            self._feed(
+                self._tasks[task.asked_by], ChildAsked(invocation_id=snapshot.task_id, waits=snapshot.open_waits)
+            )
         return entry
 
     def _stop_children(self, task: _Task) -> None:
         for id, child in list(self._tasks.items()):
-            mine = child.asked_by is not None and child.asked_by[0] == task.now.task_id
-            if mine and not child.now.ended and id not in task.now.pending:
+            if child.asked_by == task.now.task_id and not child.now.ended and id not in task.now.pending:
                 child.first = None
                 self._feed(child, CancelRequested(reason=f"task {task.now.task_id!r} does not need it any more"))
 
-    def _report(self, child: _Task, parent_id: str, command_id: str) -> None:
+    def _report(self, child: _Task, parent_id: str) -> None:
         """Tell the task that asked for it what a child task came to."""
         parent, now = self._tasks[parent_id], child.now
         pending = parent.now.pending.get(now.task_id)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from hypothesis import HealthCheck, given, settings
+
 from refold.core.commands import Sleep
 from refold.core.define import skill_of
 from refold.core.errors import RefoldError
@@ -25,16 +27,9 @@ from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_stat
 from refold.core.refusal import refusal
 from refold.core.skill import Live, Skill, skill_id
 from refold.core.snapshot import Snapshot
-from refold.core.wanted import Alarm, Perform, finished, wanted
+from refold.core.wanted import Tell, Want, finished, wanted
 from refold.testing.play import START
 from refold.testing.strategies import Happening, histories
-
-try:
-    from hypothesis import HealthCheck, given, settings
-except ImportError as error:
-    raise ImportError(
-        "the laws and strategies of refold.testing need Hypothesis: pip install 'refold[testing]'"
-    ) from error
 
 _ONLY_COUNTED = {"seq", "at", "refused"}
 
@@ -256,15 +251,16 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
     if task.ended:
         law(not (going or task.pending or task.waits or task.held), "nothing goes on after the end")
     settled = {event.invocation_id for event in task.held if isinstance(event, CommandFailed)}
-    ids = [id for want in going.values() for id in [_invocation(want)]]
+    ids = [_invocation(want) for want in going.values() if not isinstance(want, Tell)]
+    told = [want.task_id for want in going.values() if isinstance(want, Tell)]
     law(len(ids) == len(set(ids)), "a command goes on once")
-    law(set(ids) <= set(task.pending), "only what is pending goes on")
+    law({*ids, *told} <= set(task.pending), "only what is pending goes on")
     missing = [id for id, one in task.pending.items() if id not in {*ids, *settled} and one.started]
     law(not missing, "what is out goes on until it comes back")
 
 
-def _invocation(want: Perform | Alarm) -> str:
-    return str(getattr(want if isinstance(want, Perform) else want.event, "invocation_id", ""))
+def _invocation(want: Want) -> str:
+    return str(getattr(getattr(want, "event", want), "invocation_id", ""))
 
 
 def _check_json(entry: Entry, task: Snapshot, history: Sequence[Happening]) -> None:

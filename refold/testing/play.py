@@ -21,13 +21,22 @@ from pydantic import JsonValue
 from refold.core.commands import Command
 from refold.core.content import Content
 from refold.core.define import skill_of
-from refold.core.events import EVENT, BackoffOver, CancelRequested, CommandFailed, Event, TimerFired, UserMessage
+from refold.core.events import (
+    EVENT,
+    BackoffOver,
+    CancelRequested,
+    ChildAsked,
+    CommandFailed,
+    Event,
+    TimerFired,
+    UserMessage,
+)
 from refold.core.fold import advance, planned
 from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
 from refold.core.skill import Live, Skill
 from refold.core.snapshot import Snapshot
-from refold.core.wanted import Alarm, Perform, wanted
+from refold.core.wanted import Alarm, Perform, Tell, wanted
 from refold.engine import MessageView, TaskView, view_of
 from refold.testing.answers import Answers, ScriptError, outcome
 from refold.testing.turns import Cancels, Fails, Fires, Passes, Refused, Reply, Turn, User, user
@@ -35,7 +44,7 @@ from refold.testing.turns import Cancels, Fails, Fires, Passes, Refused, Reply, 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """When every script begins, unless it says otherwise."""
 
-EVENT_LIMIT = 1_000
+EVENT_LIMIT = 500
 """How many events one script may cause; more is taken for a loop."""
 
 
@@ -94,7 +103,7 @@ class Played:
     @property
     def waiting_for(self) -> tuple[str, ...]:
         """The slots of the open questions, oldest first."""
-        return tuple(wait.slot for wait in self.snapshot.waits)
+        return tuple(wait.slot for wait in self.snapshot.open_waits)
 
     @property
     def asked(self) -> tuple[Command, ...]:
@@ -209,9 +218,9 @@ class _Player:
     def finish(self, unfinished: bool) -> None:
         if unfinished:
             return
-        while not self.task.ended and self.go_on(ring=not self.task.waits):
+        while not self.task.ended and self.go_on(ring=not self.task.open_waits):
             pass
-        if not self.task.ended and not self.task.waits:
+        if not self.task.ended and not self.task.open_waits:
             raise ScriptError(f"the script ends too early: {self.awaited()}{self.story()}")
         if left := self.answers.left_over():
             raise ScriptError(
@@ -221,7 +230,7 @@ class _Player:
     def ready(self, turn: Turn | Event) -> bool:
         match turn:
             case User():
-                return self.task.lifecycle is TaskState.PLANNED or bool(self.task.waits)
+                return self.task.lifecycle is TaskState.PLANNED or bool(self.task.open_waits)
             case Reply(id=id) | Fails(id=id):
                 return self.out(id) is not None or bool(self.backoffs(id))
             case Fires(id=id):
@@ -253,10 +262,12 @@ class _Player:
                 case Perform(command=command):
                     more = ", whose answers are used up" if self.answers.used_up(command) else ""
                     parts.append(f"{command.kind} {command.id!r} is out{more}")
+                case Tell(task_id=part):
+                    parts.append(f"an answer is on its way to {part!r}")
                 case Alarm(due_at=due_at):
                     left = (due_at - self.now).total_seconds()
                     parts.append(f"{want.summary!r} is due in {left:g} s: fires({self.id_of(want)!r})")
-        parts += [f"the user is asked {wait.slot!r}" for wait in self.task.waits]
+        parts += [f"the user is asked {wait.slot!r}" for wait in self.task.open_waits]
         if self.task.lifecycle is TaskState.PLANNED:
             parts = ["the first message starts the task"]
         return "; ".join(parts) or "nothing goes on"
@@ -354,7 +365,7 @@ def _line(entry: Entry) -> str:
             what = repr(content.data if content.has_data else content.text)
         case CommandFailed(id=id, failure=failure):
             what = f"{id!r}: {failure.message}"
-        case BackoffOver(invocation_id=id) | CancelRequested(reason=id):
+        case BackoffOver(invocation_id=id) | ChildAsked(invocation_id=id) | CancelRequested(reason=id):
             what = id
         case event:
             what = repr(event.id)

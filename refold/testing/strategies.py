@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refold.core.commands import (
@@ -32,6 +33,7 @@ from refold.core.events import (
     ActivityResult,
     BackoffOver,
     CancelRequested,
+    ChildAsked,
     CommandFailed,
     Event,
     LlmResult,
@@ -49,16 +51,10 @@ from refold.core.schema import Schema
 from refold.core.skill import Live, Skill
 from refold.core.snapshot import Pending, Snapshot
 from refold.core.tool import tool_spec
-from refold.core.wanted import Alarm, Perform, wanted
+from refold.core.waits import Wait
+from refold.core.wanted import Alarm, Perform, Tell, wanted
 from refold.testing.play import START
 from refold.testing.values import TEXTS, Values, any_json, values_for, values_of_schema
-
-try:
-    from hypothesis import strategies as st
-except ImportError as error:
-    raise ImportError(
-        "the laws and strategies of refold.testing need Hypothesis: pip install 'refold[testing]'"
-    ) from error
 
 Draw = st.DrawFn
 Recipe = Callable[[Draw], Event]
@@ -220,10 +216,14 @@ def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> l
             case Perform(invocation_id=id, command=command):
                 recipes += [_result(command, id, values)] * 3
                 recipes.append(_failure(command.id, id))
+                if isinstance(command, CallSkill):
+                    recipes.append(_child_asks(id))
+            case Tell(task_id=id):
+                recipes.append(_child_asks(id))
             case Alarm(event=event):
                 recipes += [lambda _, event=event: event] * 2  # type: ignore[misc]  # bound to this round's event
-    for wait in snapshot.waits:
-        recipes += [_answer(wait.ask)] * 2
+    for wait in snapshot.open_waits:
+        recipes += [_answer(wait)] * 2
     return recipes
 
 
@@ -275,12 +275,25 @@ def _failure(name: str, id: str) -> Recipe:
     return lambda draw: CommandFailed(id=name, invocation_id=id, failure=draw(failures))
 
 
-def _answer(ask: AskUser) -> Recipe:
+def _child_asks(id: str) -> Recipe:
+    """A part of the task says what it asks now: nothing, or some of two questions."""
+
+    def recipe(draw: Draw) -> Event:
+        gates = draw(st.sampled_from([(), (1,), (1, 2), (2,)]))
+        asks = AskUser(id="child", message=Content.from_text("Well?"))
+        waits = tuple(Wait(gate=f"{id}/1.{gate}", ask=asks, since=START) for gate in gates)
+        return ChildAsked(invocation_id=id, waits=waits)
+
+    return recipe
+
+
+def _answer(wait: Wait) -> Recipe:
     """A reply that fits."""
+    ask = wait.ask
 
     def recipe(draw: Draw) -> Event:
         content = draw(contents) if ask.expect is None else _reply(draw(_expected(ask.expect)))
-        slot = ask.slot if draw(st.booleans()) else None
+        slot = draw(st.sampled_from([ask.slot, wait.gate, None]))
         return UserMessage(content=content, slot=slot, delivery_id=draw(_DELIVERIES))
 
     return recipe
@@ -301,6 +314,7 @@ def _garbage(snapshot: Snapshot) -> list[Recipe]:
         lambda draw: LlmResult(id="x", invocation_id=id, value=draw(any_json)),
         lambda _: TimerFired(id="x", invocation_id="X/1.1"),
         _failure("x", id),
+        _child_asks(id),
         lambda draw: BackoffOver(invocation_id=id, retry=draw(_ODD_RETRIES)),
     ]
 

@@ -10,16 +10,10 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Any
 
+from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter
 
 from refold.core.schema import Schema, json_schema, misfit
-
-try:
-    from hypothesis import strategies as st
-except ImportError as error:
-    raise ImportError(
-        "the laws and strategies of refold.testing need Hypothesis: pip install 'refold[testing]'"
-    ) from error
 
 Values = st.SearchStrategy[JsonValue]
 TEXTS = st.text(max_size=8)

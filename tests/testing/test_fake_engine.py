@@ -52,6 +52,13 @@ class Boss:
         return ctx.complete(f"{nap.text} {talk.text}")
 
 
+@flow_skill(id="calls")
+class Calls:
+    @step(start=True)
+    async def call(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("called", content.text, "tides")).text)
+
+
 def research(**more: object) -> FakeEngine:
     return FakeEngine([ResearchLoop], answers={"research": "draft", "critique": [ASKS, APPROVES], **more})
 
@@ -150,6 +157,19 @@ async def test_a_called_skill_is_a_task_of_its_own() -> None:
     assert listed == [("T/1.2", "completed"), ("T/1.1", "working"), ("T", "working")]
     assert (await engine.look("T")).messages[-1].text == "Up at 00:00:05. Hello."
     assert (await engine.at("T/1.1", 1)).parent == "T"
+
+
+async def test_what_a_called_skill_asks_is_answered_at_its_caller() -> None:
+    """
+    The caller shows the question, takes the answer, and passes it on.
+    """
+    engine = FakeEngine([Calls, Boss, Naps, ResearchLoop], answers={"research": "draft", "critique": [ASKS, APPROVES]})
+    asked = await engine.start("calls", TEXT("research_loop"), task_id="T")
+    done = await engine.send("T", TEXT("For children."))
+
+    assert (asked.status, asked.waiting_for[0].gate) == ("input-required", "T/1.1/3.1")
+    assert (done.status, done.messages[-1].text) == ("completed", "Approved.")
+    assert await news(engine, "T/1.1") == [1, 2, 3, 4, 5, 6]
 
 
 async def test_a_called_skill_ends_with_its_caller() -> None:

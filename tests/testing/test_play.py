@@ -248,7 +248,7 @@ def test_a_loop_is_found() -> None:
     """
     A skill that never ends does not hang the test.
     """
-    with pytest.raises(ScriptError, match="1000 events, and no end"):
+    with pytest.raises(ScriptError, match="500 events, and no end"):
         play(ResearchLoop, "tides", answers={"research": "d", "critique": {"decision": "NeedsRevision"}})
 
 

@@ -1,0 +1,616 @@
+"""An author's mistake is found when the skill is defined, with a sentence on what to do; all of them at once."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from refold.core import (
+    Cmd,
+    Content,
+    Ctx,
+    DefinitionError,
+    Event,
+    SkillError,
+    Step,
+    Transition,
+    UserMessage,
+    flow_skill,
+    skill_of,
+    step,
+    table,
+    tool,
+)
+from tests.core.byhand import ByHand
+
+
+class State(BaseModel):
+    n: int = 0
+
+
+class Plain:
+    """No data."""
+
+
+@tool(effect="read_only")
+def look_up(word: str) -> str:
+    return word
+
+
+def problems(define: Callable[[], Any]) -> tuple[str, ...]:
+    """What is wrong with a definition."""
+    with pytest.raises(DefinitionError) as caught:
+        define()
+    return caught.value.problems
+
+
+def problem(define: Callable[[], Any]) -> str:
+    """What is wrong with a definition, being one thing."""
+    (found,) = problems(define)
+    return found
+
+
+# --- reducers
+
+
+class Reducer:
+    @staticmethod
+    def initial() -> State:
+        return State()
+
+    def on_event(self, state: State, event: Event, ctx: Ctx) -> Transition:
+        return Transition.ignore()
+
+
+def test_a_reducer_is_a_plain_function_of_four() -> None:
+    """
+    An async `on_event`, a wrong number of parameters, a missing `initial`, an untyped state: each is named.
+    """
+
+    class Wrong:
+        async def on_event(self, state, event):  # type: ignore[no-untyped-def]
+            return Transition.ignore()
+
+    assert problems(lambda: skill_of(Wrong)) == (
+        "on_event is `async`; a reducer is a plain function: drop `async`, and ask with `.cmd(...)`",
+        "on_event takes (self, state, event, ctx); it takes (self, state, event)",
+        "it needs `initial()`, a static method that returns the first state",
+        "parameter 'state' of on_event needs the type of the state, or the union of its types",
+    )
+
+
+def test_a_class_has_one_style() -> None:
+    """
+    Both styles at once, or none, is no skill.
+    """
+
+    class Both(Reducer):
+        @step(start=True)
+        async def begin(self, ctx: Ctx) -> Transition:
+            return ctx.complete()
+
+    assert problem(lambda: skill_of(Both)) == "it has both on_event and @step methods; choose one style"
+    assert problem(lambda: skill_of(Plain)) == "it has neither on_event nor a @step method"
+    assert "neither a class with on_event or @step methods, nor a table" in problem(lambda: skill_of(3))
+
+
+class WithPlain(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    thing: Plain | None = None
+
+
+class WithCallback(BaseModel):
+    then: Callable[[], None] | None = None
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        (Plain, "its state cannot be saved as data: pydantic does not know Plain, or a type in it; use a BaseModel"),
+        (WithPlain, "its state cannot be saved as data: it may hold instances of a plain class"),
+        (WithCallback, "its state cannot be saved as data: it may hold functions"),
+        (State | list[WithCallback], "its state cannot be saved as data: it may hold functions"),
+    ],
+)
+def test_a_state_that_is_no_data_is_found(state: Any, found: str) -> None:
+    """
+    What cannot be written down cannot be a state, wherever in it.
+    """
+
+    class Wrong(Reducer):
+        def on_event(self, state: Any, event: Event, ctx: Ctx) -> Transition:
+            return Transition.ignore()
+
+    Wrong.on_event.__annotations__["state"] = state
+
+    assert problem(lambda: skill_of(Wrong)).startswith(found)
+
+
+def test_an_initial_state_must_be_a_state() -> None:
+    """
+    `initial` is called when the skill is defined, and its state is taken through JSON.
+    """
+
+    class Other(Reducer):
+        @staticmethod
+        def initial() -> Any:
+            return Plain()
+
+    class Breaks(Reducer):
+        @staticmethod
+        def initial() -> State:
+            raise KeyError("settings")
+
+    assert problem(lambda: skill_of(Other)).startswith(
+        "its initial state: SkillError: state Plain reads back as State; "
+    )
+    assert problem(lambda: skill_of(Breaks)) == "its initial state: KeyError: 'settings'"
+
+
+def test_a_skill_is_made_without_arguments() -> None:
+    """
+    There is one object of the class, for all tasks.
+    """
+
+    class Needs(Reducer):
+        def __init__(self, url: str) -> None:
+            self.url = url
+
+    assert "a skill is made without arguments" in problem(lambda: skill_of(Needs))
+
+
+class Walking(BaseModel):
+    steps: int = 0
+
+
+class Running(BaseModel):
+    steps: int = 0
+
+
+@flow_skill(id="alike")
+class Alike:
+    """States that look the same as data."""
+
+    @staticmethod
+    def initial() -> Walking | Running:
+        return Walking()
+
+    def on_event(self, state: Walking | Running, event: Event, ctx: Ctx) -> Transition:
+        return Transition.to(Running()).cmd(Cmd.llm("a"))
+
+
+def test_states_that_data_cannot_tell_apart_are_found_when_one_is_entered() -> None:
+    """
+    The task fails before the wrong state could be read back, with the way out.
+    """
+    task = ByHand(Alike)
+    task.say()
+
+    assert task.reason == (
+        "state Running reads back as Walking; tell the state classes apart, for example by "
+        "`kind: Literal['running'] = 'running'`"
+    )
+    assert task.task.state is None
+
+
+class Counted(BaseModel):
+    n: int = Field(default=0, ge=0)
+
+
+@flow_skill(id="unsavable")
+class Unsavable:
+    @staticmethod
+    def initial() -> Counted:
+        return Counted()
+
+    def on_event(self, state: Counted, event: Event, ctx: Ctx) -> Transition:
+        if isinstance(event, UserMessage) and event.content.text == "type":
+            state.n = "many"  # type: ignore[assignment]
+        else:
+            state.n = -1
+        return Transition.to(state).cmd(Cmd.llm("a"))
+
+
+@pytest.mark.parametrize(("text", "found"), [("type", "n: expected `int`"), ("value", "greater than or equal to 0")])
+def test_a_state_that_was_written_into_wrongly_is_found_at_once(text: str, found: str) -> None:
+    """
+    A wrong type and a broken constraint fail the task where they happen, not at the next event.
+    """
+    task = ByHand(Unsavable)
+    task.say(text)
+
+    assert task.reason.startswith("state Counted cannot be saved")
+    assert found in task.reason
+
+
+# --- what a reducer must not do
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (lambda ctx: None, "on_event returned None for user_message; it returns a transition, for example"),
+        (lambda ctx: ctx.llm("a"), "on_event returned <refold.core.calls.Call object"),
+        (
+            lambda ctx: Transition() if ctx.llm("a") else None,
+            "on_event made the call 'a' on ctx; a reducer asks with `Transition.to(...).cmd(Cmd...)`",
+        ),
+        (lambda ctx: ctx.goto("x"), "on_event went to step 'x'; a reducer has states, not steps"),
+        (
+            lambda ctx: ctx.await_input("q", "?", topic="tides"),
+            "on_event carries topic over a wait; a reducer keeps them in its state: ",
+        ),
+    ],
+)
+def test_a_reducer_that_breaks_a_rule_is_told_so(answer: Callable[[Ctx], Any], reason: str) -> None:
+    """
+    The task fails with what came and what to write instead.
+    """
+
+    class Wrong(Reducer):
+        def on_event(self, state: State, event: Event, ctx: Ctx) -> Any:
+            return answer(ctx)
+
+    task = ByHand(Wrong)
+    task.say()
+
+    assert task.reason.startswith(reason)
+
+
+def test_a_reducer_may_speak_through_its_context() -> None:
+    """
+    What it says there comes before what its transition says; ignoring an event keeps the state.
+    """
+
+    class Speaks(Reducer):
+        def on_event(self, state: State, event: Event, ctx: Ctx) -> Transition:
+            state.n += 1
+            if isinstance(event, UserMessage):
+                ctx.say("one")
+                return Transition.to(state).message("two").cmd(Cmd.llm("a")).cmd(Cmd.llm("b"))
+            return Transition.ignore(state)
+
+    task = ByHand(Speaks)
+    task.say()
+    task.give("a", "x")
+
+    assert (task.said, task.task.state) == (["one", "two"], {"n": 1})
+
+
+# --- steps
+
+
+def begin(ctx: Ctx, content: Content) -> Transition:
+    return ctx.complete(content.text)
+
+
+def asks(ctx: Ctx) -> Transition:
+    return ctx.await_input("q", "?")
+
+
+def lost(ctx: Ctx) -> Transition:
+    return ctx.goto("no_such_step") if ctx.messages else Transition.goto("nor_this", x=1)
+
+
+def unannotated(ctx, topic) -> Transition:  # type: ignore[no-untyped-def]
+    return Transition.goto("begin")
+
+
+def starred(ctx: Ctx, *rest: int, **more: int) -> Transition:
+    return ctx.complete()
+
+
+def plain_payload(ctx: Ctx, thing: Plain) -> Transition:
+    return ctx.complete()
+
+
+def bad_default(ctx: Ctx, n: int = "many") -> Transition:  # type: ignore[assignment]
+    return ctx.complete()
+
+
+def unseeded(ctx: Ctx, topic: str, pair: tuple[int, int]) -> Transition:
+    return ctx.complete()
+
+
+def hears(ctx: Ctx, heard: UserMessage) -> Transition:
+    return ctx.complete()
+
+
+def calls_the_tool(ctx: Ctx) -> Transition:
+    return ctx.complete(look_up("x"))
+
+
+def mentions_the_tool(ctx: Ctx) -> Transition:
+    ctx.tool(look_up, word="x")  # type: ignore[unused-awaitable]
+    return ctx.complete()
+
+
+async def generates(ctx: Ctx) -> Any:
+    yield ctx.complete()
+
+
+def unreadable(ctx: Ctx, x: "NoSuchType") -> Transition:  # type: ignore[name-defined]  # noqa: F821
+    return ctx.complete()
+
+
+START = Step("begin", begin).start()
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"),
+    [
+        ([Step("begin", begin)], "exactly one step is the start (`@step(start=True)`); here: none"),
+        ([], "exactly one step is the start (`@step(start=True)`); here: none"),
+        (
+            [START, Step("other", begin).start()],
+            "exactly one step is the start (`@step(start=True)`); here: 'begin', 'other'",
+        ),
+        ([START, Step("x", asks), Step("x", begin).resume_from("x")], "two steps are named 'x'"),
+        ([START, Step("x", asks)], "step 'x' awaits input, but no step says resume_from='x'"),
+        ([START, Step("x", begin).resume_from("y")], "resume_from='y': no such step; the steps are: begin, x"),
+        (
+            [START, Step("x", asks), Step("y", begin).resume_from("x"), Step("z", begin).resume_from("x")],
+            "two steps say resume_from='x'; one answer enters one step",
+        ),
+        (
+            [START, Step("x", starred)],
+            "step 'x': parameter 'rest' must be a plain one, not `*` or `**` or positional-only",
+        ),
+        ([START, Step("x", unannotated)], "step 'x': parameter 'topic' needs an annotation"),
+        (
+            [START, Step("x", plain_payload)],
+            "step 'x': parameter 'thing' cannot be saved as data: pydantic does not know",
+        ),
+        ([START, Step("x", bad_default)], "step 'x': the default of parameter 'n', 'many', is no int"),
+        ([Step("x", bad_default).start()], "step 'x': the default of parameter 'n', 'many', is no int"),
+        ([START, Step("x", hears)], "step 'x': parameter 'heard' takes a message, but no message enters this step"),
+        ([START, Step("x", generates)], "step 'x': it yields; a step awaits calls of ctx and returns a transition"),
+        ([START, Step("x", unreadable)], "step 'x': its annotations cannot be read: name 'NoSuchType' is not defined"),
+        ([START, Step("x", calls_the_tool)], "step 'x': its code calls the tool 'look_up' directly; ask for it: "),
+        ([START, Step("x", print)], "step 'x' is <built-in function print>; a step is a plain function, or a method"),
+    ],
+)
+def test_a_table_that_cannot_work_is_not_defined(steps: list[Step], found: str) -> None:
+    """
+    Each mistake is one sentence that names the step.
+    """
+    assert problems(lambda: table("wrong", *steps))[0].startswith(found)
+
+
+def test_gotos_to_nowhere_are_found_where_they_are_literal() -> None:
+    """
+    Both `ctx.goto` and `Transition.goto`, each once.
+    """
+    assert problems(lambda: table("wrong", START, Step("x", lost))) == (
+        "step 'x' goes to 'no_such_step', which does not exist; the steps are: begin, x",
+        "step 'x' goes to 'nor_this', which does not exist; the steps are: begin, x",
+    )
+
+
+def test_a_start_step_needs_something_to_start_from() -> None:
+    """
+    What has no default, is no container and is not the message has nothing to begin as; nothing is guessed.
+    """
+    way_out = "give it a default, or take the message as `content: Content`"
+
+    assert problems(lambda: table("wrong", Step("x", unseeded).start())) == (
+        f"step 'x': parameter 'topic' has nothing to start from; {way_out}",
+        f"step 'x': parameter 'pair' has nothing to start from; {way_out}",
+    )
+
+
+def test_naming_a_tool_is_not_calling_it() -> None:
+    """
+    `ctx.tool(function)` is how it should be.
+    """
+    assert table("right", START, Step("x", mentions_the_tool)).options.card.id == "right"
+
+
+def test_a_step_is_a_method_with_self() -> None:
+    """
+    A static method as a step is named, not half understood.
+    """
+
+    class Static:
+        @step(start=True)
+        @staticmethod
+        def begin(ctx: Ctx, content: Content) -> Transition:
+            return ctx.complete()
+
+    assert problem(lambda: skill_of(Static)).endswith("; a step is a plain function, or a method with `self`")
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """
+    Those of the declaration and those of each step, in one error that lists them.
+    """
+
+    def define() -> Any:
+        @flow_skill(id="not an id!", input=Plain)
+        class Wrong:
+            @step(start=True)
+            async def one(self, ctx: Ctx, topic: str) -> Transition:
+                return ctx.goto("three")
+
+            @step(start=True, name="two")
+            async def other(self, ctx: Ctx, thing: Plain) -> Transition:
+                return ctx.await_input("q", "?")
+
+        return Wrong
+
+    with pytest.raises(DefinitionError) as caught:
+        define()
+
+    assert len(caught.value.problems) == 7
+    assert str(caught.value).startswith(
+        "skill 'not an id!' cannot be defined:\n  - its id 'not an id!' may have letters"
+    )
+    assert str(caught.value).count("\n  - ") == 7
+
+
+def test_a_subclass_writes_a_step_anew() -> None:
+    """
+    A step that is written anew is read anew, parameters and all, and is still the step it was.
+    """
+
+    @flow_skill(id="base")
+    class Base:
+        @step(start=True)
+        async def begin(self, ctx: Ctx) -> Transition:
+            return ctx.complete("base")
+
+    @flow_skill(id="derived")
+    class Derived(Base):
+        async def begin(self, ctx: Ctx, words: list[str]) -> Transition:  # type: ignore[override]
+            return ctx.complete(f"derived {words}")
+
+    base, derived = ByHand(Base), ByHand(Derived)
+    base.say()
+    derived.say()
+
+    assert (base.said, derived.said) == (["base"], ["derived []"])
+
+
+def test_a_decorated_class_is_compiled_once() -> None:
+    """
+    `skill_of` finds what the decorator made; a subclass without one is its own skill.
+    """
+
+    @flow_skill(id="base")
+    class Base(Reducer):
+        pass
+
+    class Derived(Base):
+        pass
+
+    assert skill_of(Base) is skill_of(Base)
+    assert skill_of(Derived).options.card.id == "derived"
+
+
+def test_a_card_is_filled_in_from_the_class() -> None:
+    """
+    Id and name from the class's name, description from its first paragraph, unless they are given.
+    """
+
+    class ResearchHTTPLoop(Reducer):
+        """Reads
+        the web.
+
+        And more.
+        """
+
+    @flow_skill(id="x", name="X", description="Does x.", tags=["t"], examples=["e"])
+    class Given(ResearchHTTPLoop):
+        pass
+
+    filled, given = skill_of(ResearchHTTPLoop).options.card, skill_of(Given).options.card
+    described = table("t", START).options.card
+
+    assert (filled.id, filled.name, filled.description) == ("research_http_loop", "ResearchHTTPLoop", "Reads the web.")
+    assert (given.id, given.name, given.description, given.tags, given.examples) == (
+        "x",
+        "X",
+        "Does x.",
+        ("t",),
+        ("e",),
+    )
+    assert (described.name, described.description) == ("t", "")
+
+
+# --- tools
+
+
+@pytest.mark.parametrize(
+    ("define", "found"),
+    [
+        (
+            lambda: tool(look_up),
+            "a tool declares its effect: @tool(effect=...) with one of 'read_only', 'idempotent', 'at_least_once'",
+        ),
+        (lambda: tool()(lambda: None), "a tool declares its effect: @tool(effect=...) with one of 'read_only'"),
+        (lambda: tool(effect="harmless")(lambda: None), "effect='harmless' is unknown; choose one of 'read_only'"),
+        (lambda: tool(effect="read_only")(starred), "parameter 'rest' must be a plain one"),
+        (lambda: tool(effect="read_only")(unannotated), "parameter 'ctx' needs an annotation"),
+    ],
+)
+def test_a_tool_says_what_it_does_and_takes(define: Callable[[], Any], found: str) -> None:
+    """
+    The effect policy has no default, and the choices are listed; every parameter has a name and a type.
+    """
+    with pytest.raises(DefinitionError) as caught:
+        define()
+
+    assert caught.value.problems[0].startswith(found)
+    assert str(caught.value).startswith("tool '")
+
+
+def test_a_reducer_that_calls_a_tool_is_not_defined() -> None:
+    """
+    In on_event and in its helpers alike.
+    """
+
+    class Calls(Reducer):
+        def on_event(self, state: State, event: Event, ctx: Ctx) -> Transition:
+            return self.helper()
+
+        def helper(self) -> Transition:
+            return Transition.complete().message(look_up(word="x"))
+
+    assert problem(lambda: skill_of(Calls)).startswith("helper calls the tool 'look_up' directly; ask for it: ")
+
+
+def test_a_tool_that_is_reached_otherwise_is_refused_when_it_is_called() -> None:
+    """
+    Through an attribute, a list or a closure: the task fails and says what to write.
+    """
+    tools = [look_up]
+
+    class Calls(Reducer):
+        def on_event(self, state: State, event: Event, ctx: Ctx) -> Transition:
+            return Transition.complete().message(tools[0]("x"))
+
+    task = ByHand(Calls)
+    task.say()
+
+    assert task.reason.startswith("skill 'calls' called the tool 'look_up' directly; ask for it instead: ")
+
+
+def test_a_skill_is_named_by_id_class_or_table() -> None:
+    """
+    `Cmd.skill` takes any of them, and nothing else.
+    """
+
+    @flow_skill(id="child")
+    class Child(Reducer):
+        pass
+
+    assert [Cmd.skill("c", one, "hi").skill for one in ("child", Child, table("child", START))] == ["child"] * 3
+    with pytest.raises(SkillError, match="is not a skill"):
+        Cmd.skill("c", Reducer, "hi")
+
+
+Kind = Annotated[
+    Annotated[State, Field(description="plain")] | list[int],
+    Field(description="either"),
+]
+
+
+def test_annotated_and_unhashable_types_are_fine() -> None:
+    """
+    States and parameters may be annotated in any way that pydantic takes.
+    """
+
+    class Annotations(Reducer):
+        def on_event(self, state: Kind, event: Event, ctx: Ctx) -> Transition:
+            return Transition.to([1, 2]).cmd(Cmd.llm("a"))
+
+    def start(ctx: Ctx, words: Annotated[list[str], {"unhashable": []}], mode: Literal["a"] = "a") -> Transition:
+        return ctx.complete(f"{words}{mode}")
+
+    reducer, steps = ByHand(Annotations), ByHand(table("t", Step("start", start).start()))
+    reducer.say()
+    steps.say()
+
+    assert (reducer.task.state, steps.said) == ([1, 2], ["[]a"])

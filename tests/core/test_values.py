@@ -1,0 +1,388 @@
+"""Recorded values: closed, frozen, small as JSON, and the same when they are read back."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from refold.core import Artifact, Cmd, Content, Ctx, Event, Message, Part, RetryPolicy, Transition, flow_skill
+from refold.core.commands import COMMAND, Command, fingerprint
+from refold.core.events import EVENT, LlmResult, UserMessage
+from refold.core.journal import Entry, receipts
+from refold.core.retry import LONGEST_WAIT_S
+from refold.core.snapshot import Snapshot
+from tests.core.byhand import START, ByHand, busy
+
+COMMANDS: list[Command] = [
+    Cmd.llm("a"),
+    Cmd.llm("a", "Prompt.", "in", model="m:n", expect=dict[str, int], settings={"t": 0}, retry=RetryPolicy(base=2)),
+    Cmd.tool("t", "charge", amount=3, key="refund:1", queue="gpu"),
+    Cmd.skill("s", "hello", {"x": 1}),
+    Cmd.activity("a", "Act", 1, [2], timeout_s=5),
+    Cmd.workflow("w", "Flow", None),
+    Cmd.sleep("z", 3.5),
+    Cmd.ask_user("q", "Sure?", expect=Message),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.kind)
+def test_commands_read_back_as_they_were(command: Command) -> None:
+    """
+    A command in the journal is the command that was asked for, and its fingerprint with it.
+    """
+    again = COMMAND.validate_json(command.model_dump_json())
+
+    assert again == command
+    assert fingerprint(again) == fingerprint(command)
+
+
+def test_fingerprints_tell_commands_apart() -> None:
+    """
+    Kind, subject and a hash of everything else.
+    """
+    prints = {fingerprint(command) for command in COMMANDS}
+
+    assert len(prints) == len(COMMANDS)
+    assert fingerprint(Cmd.tool("t", "charge", amount=3)).startswith("tool:charge:")
+
+
+def test_values_are_frozen_and_closed() -> None:
+    """
+    A recorded fact cannot be changed, and a misspelt field is an error.
+    """
+    event = LlmResult(id="a", invocation_id="T/1.1", value="x")
+
+    with pytest.raises(ValidationError, match="frozen"):
+        event.value = "y"  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        EVENT.validate_python({"kind": "user_message", "content": {"parts": [{"text": "x"}]}, "sloot": "a"})
+
+
+def test_defaults_stay_out_of_the_json() -> None:
+    """
+    What is written for ever holds no default, and 0 is not taken for False.
+    """
+
+    def fields(value: BaseModel) -> set[str]:
+        return set(json.loads(value.model_dump_json()))
+
+    assert fields(Cmd.llm("a")) == {"id", "kind"}
+    assert fields(UserMessage(content=Content.from_text("x"))) == {"kind", "content"}
+    assert fields(RetryPolicy()) == set()
+    assert fields(RetryPolicy(max_retries=0)) == {"max_retries"}
+    assert json.loads(Part(data=0).model_dump_json()) == {"data": 0}
+    assert json.loads(Part(data=False).model_dump_json()) == {"data": False}
+
+
+@flow_skill(id="busy")
+class Busy:
+    """A reducer that does a little of everything."""
+
+    @staticmethod
+    def initial() -> dict[str, int]:
+        return {}
+
+    def on_event(self, state: dict[str, int], event: Event, ctx: Ctx) -> Transition:
+        state[event.kind] = state.get(event.kind, 0) + 1
+        if isinstance(event, UserMessage):
+            if event.slot:
+                return Transition.to(state).message("thanks")
+            asked = Transition.await_input("q", "Sure?", state).cmd(Cmd.llm("a")).cmd(Cmd.sleep("z", 5))
+            return asked.cmd(Cmd.tool("t", "t")).status("busy")
+        ctx.patched("p")
+        return Transition.to(state).artifact(Artifact.from_text(event.kind, "x"))
+
+
+def lively() -> ByHand:
+    """A task with most things in its journal."""
+    task = ByHand(Busy)
+    task.say(delivery_id="d1")
+    task.say("refused", slot="x")
+    task.say("yes", delivery_id="d2")
+    task.fail("a", busy())
+    task.give("t", {"n": [1]})
+    task.ring("a")
+    return task
+
+
+def test_snapshots_and_entries_read_back_as_they_were() -> None:
+    """
+    Through JSON and back, at every entry.
+    """
+    task = lively()
+    task.fail("a", busy())
+
+    for entry in task.journal:
+        assert Entry.model_validate_json(entry.model_dump_json()) == entry
+    assert Snapshot.model_validate_json(task.task.model_dump_json()) == task.task
+
+
+def test_an_entry_is_small() -> None:
+    """
+    A plain result costs its event and what followed, nothing else.
+    """
+    task = ByHand(Busy)
+    task.say()
+    task.say("yes")
+    entry = json.loads(task.give("t", 1).model_dump_json())
+
+    assert set(entry) == {"seq", "at", "event", "artifacts", "patches"}
+    assert entry["event"] == {"kind": "tool_result", "id": "t", "invocation_id": "T/1.4", "value": 1}
+    assert len(json.dumps(task.base.model_dump(mode="json"))) < 200
+
+
+def test_receipts_are_outcomes_not_tries() -> None:
+    """
+    A failure that is tried again is no receipt; what is out when the task ends was canceled.
+    """
+    task = lively()
+    assert [(one.invocation_id, str(one.status), one.outcome) for one in receipts(task.journal)] == [
+        ("T/1.4", "ok", {"n": [1]}),
+    ]
+    task.fail("a", busy())
+    assert len(receipts(task.journal)) == 1
+    task.ring("a")
+    task.give("a", "words")
+    assert [one.outcome for one in receipts(task.journal)] == [{"n": [1]}, "words"]
+    task.cancel()
+
+    assert [(one.invocation_id, str(one.status)) for one in receipts(task.journal)] == [
+        ("T/1.4", "ok"),
+        ("T/1.2", "ok"),
+        ("T/1.3", "canceled"),
+    ]
+
+
+def test_a_final_failure_is_a_receipt() -> None:
+    """
+    As data: kind, type and message.
+    """
+    task = lively()
+    task.fail("a")
+
+    last = receipts(task.journal)[-1]
+
+    assert (last.invocation_id, str(last.status)) == ("T/1.2", "error")
+    assert last.outcome == {"kind": "permanent", "type": "http_403", "message": "forbidden"}
+
+
+# --- content
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"text": "a", "data": 1},
+        {"text": "a", "url": "u"},
+        {"raw": b"a", "url": "u"},
+        {"filename": "f"},
+        {"data": None},
+    ],
+)
+def test_a_part_is_exactly_one_thing(fields: dict[str, Any]) -> None:
+    """
+    Text, data, bytes or an address; empty text is text.
+    """
+    with pytest.raises(ValidationError, match="a part holds exactly one of text, data, raw, url; got"):
+        Part(**fields)
+    assert Part(text="").text == ""
+
+
+def test_content_and_artifacts_are_not_empty() -> None:
+    """
+    There is always a first part.
+    """
+    for empty in (lambda: Content(parts=()), lambda: Artifact(name="a", parts=()), lambda: Artifact.from_text("", "x")):
+        with pytest.raises(ValidationError, match="at least 1"):
+            empty()
+
+
+def test_bytes_are_base64_in_json_and_in_data() -> None:
+    """
+    A file reads back as it was from JSON text and from JSON data; text that is no base64 is refused.
+    """
+    part = Part(raw=b"\x00\xff\xfe", filename="f.bin")
+
+    assert json.loads(part.model_dump_json()) == {"raw": "AP/+", "filename": "f.bin"}
+    assert Part.model_validate_json(part.model_dump_json()) == part
+    assert Part.model_validate(part.model_dump(mode="json")) == part
+    assert Part.model_validate({"raw": "AP_-"}).raw == part.raw
+    with pytest.raises(ValidationError, match="a file's bytes are written in base64"):
+        Part.model_validate({"raw": "not base64!"})
+
+
+def test_a_content_is_read_by_kind() -> None:
+    """
+    All texts, the first data, whatever stands between.
+    """
+    mixed = Content(parts=(Part(text="a"), Part(data={"n": 1}), Part(text="b"), Part(data=2)))
+
+    assert (mixed.text, mixed.joined_texts(" "), mixed.data, mixed.has_data) == ("a\nb", "a b", {"n": 1}, True)
+    assert (Content.from_text("x").data, Content.from_data(0).data, Content.from_data(0).has_data) == (None, 0, True)
+    assert Artifact.from_url("a", "https://x", "image/png").parts == (Part(url="https://x", media_type="image/png"),)
+    assert Artifact.from_data("a", [1]).text == ""
+
+
+# --- waiting
+
+
+@pytest.mark.parametrize(
+    ("policy", "delays"),
+    [
+        (RetryPolicy(), [1, 2, 4, 8, 16]),
+        (RetryPolicy(base=0.5, factor=3, cap=10), [0.5, 1.5, 4.5, 10, 10]),
+        (RetryPolicy(base=0), [0, 0, 0, 0, 0]),
+    ],
+)
+def test_waits_grow_up_to_the_cap(policy: RetryPolicy, delays: list[float]) -> None:
+    """
+    Base, factor, cap.
+    """
+    assert [policy.delay(retry, "T/1.1") for retry in range(1, 6)] == delays
+
+
+def test_jitter_is_a_hash_of_id_and_retry() -> None:
+    """
+    It spreads waits below their full length, differs by command and retry, and is the same on every replay.
+    """
+    policy = RetryPolicy(jitter=0.5, factor=1)
+    delays = [policy.delay(retry, f"T/{seq}.1") for seq in range(20) for retry in (1, 2)]
+
+    assert delays == [policy.delay(retry, f"T/{seq}.1") for seq in range(20) for retry in (1, 2)]
+    assert len(set(delays)) == 40
+    assert all(0.5 <= delay <= 1 for delay in delays)
+
+
+@pytest.mark.parametrize("asked", [None, 0.0, -5.0, float("nan")])
+def test_a_meaningless_retry_after_changes_nothing(asked: float | None) -> None:
+    """
+    The policy's own wait is the least.
+    """
+    assert RetryPolicy().delay(2, "T/1.1", asked) == 2
+
+
+def test_no_wait_is_longer_than_a_month() -> None:
+    """
+    Neither growth without a cap nor another side's wish stops the task for ever.
+    """
+    assert RetryPolicy(max_retries=9999, cap=float("inf")).delay(5000, "T/1.1") == LONGEST_WAIT_S
+    assert RetryPolicy().delay(1, "T/1.1", float("inf")) == LONGEST_WAIT_S
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_retries": -1}, {"base": -1}, {"factor": 0.5}, {"cap": -1}, {"jitter": 1.5}, {"jitter": -0.1}]
+)
+def test_a_policy_has_bounds(wrong: dict[str, Any]) -> None:
+    """
+    What would wait backwards is no policy.
+    """
+    with pytest.raises(ValidationError):
+        RetryPolicy(**wrong)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e12])
+def test_a_sleep_has_bounds(seconds: float) -> None:
+    """
+    Not into the past, and not beyond what can be written as a date.
+    """
+    with pytest.raises(ValidationError):
+        Cmd.sleep("z", seconds)
+
+
+# --- what a skill is given is its own
+
+
+class Raw(BaseModel):
+    model_config = ConfigDict(extra="allow", ser_json_bytes="base64", val_json_bytes="base64")
+
+    blob: bytes = b""
+    free: Any = None
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_states_of_any_kind_survive(cut: bool) -> None:
+    """
+    Bytes, extra fields and untyped values come back as they were, and who writes into them changes no record.
+    """
+
+    @flow_skill(id="raw")
+    class Keeps:
+        @staticmethod
+        def initial() -> Raw:
+            return Raw(blob=b"\xff", free={"list": [1]}, more=[1])
+
+        def on_event(self, state: Raw, event: Event, ctx: Ctx) -> Transition:
+            if isinstance(event, UserMessage):
+                return Transition.to(state).cmd(Cmd.llm("a")).cmd(Cmd.llm("b"))
+            assert (state.blob, state.free, state.__pydantic_extra__) == (b"\xff", {"list": [1]}, {"more": [1]})
+            state.free["list"].append(2)
+            state.more.append(2)  # type: ignore[attr-defined]
+            return Transition.ignore()
+
+    task = ByHand(Keeps, cut=cut)
+    task.say()
+    task.give("a", "x")
+    task.give("b", "x")
+
+    assert task.task.state == {"blob": "_w==", "free": {"list": [1]}, "more": [1]}
+    assert task.reason.startswith("stalled")
+
+
+def test_a_misuse_of_data_does_not_reach_the_journal() -> None:
+    """
+    An event's values, messages and decoded results are copies.
+    """
+    scribbled: list[JsonValue] = []
+
+    @flow_skill(id="scribbles")
+    class Scribbles:
+        @staticmethod
+        def initial() -> list[str]:
+            return []
+
+        def on_event(self, state: list[str], event: Event, ctx: Ctx) -> Transition:
+            if isinstance(event, LlmResult):
+                assert isinstance(event.value, dict)
+                event.value["x"] = "written"
+                scribbled.append(event.value)
+            data = ctx.messages[0].content.data
+            assert isinstance(data, dict)
+            data["x"] = "written"
+            return Transition.to(state).cmd(Cmd.llm("a"))
+
+    task = ByHand(Scribbles)
+    task.feed(UserMessage(content=Content.from_data({"n": 1})))
+    before = task.journal[0].model_dump_json()
+    entry = task.give("a", {"y": 1})
+
+    assert isinstance(entry.event, LlmResult)
+    assert entry.event.value == {"y": 1}
+    assert task.journal[0].model_dump_json() == before
+    assert task.task.messages[0].content.data == {"n": 1}
+    assert scribbled == [{"y": 1, "x": "written"}]
+
+
+def test_time_starts_where_the_task_was_planned() -> None:
+    """
+    A planned task has taken nothing: number 0, submitted, and the time it was planned at.
+    """
+    task = ByHand(Busy)
+
+    assert (task.task.seq, task.task.at, str(task.status), task.task.ended) == (0, START, "submitted", False)
+
+
+MAKERS: list[Callable[[], Any]] = [
+    lambda: Cmd.message("x").content.text,
+    lambda: Cmd.artifact(Artifact.from_text("x", "y")).artifact.name,
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_emitting_is_a_command_without_a_result(make: Callable[[], Any]) -> None:
+    """
+    What is said and handed over can be written as a command, too.
+    """
+    assert make() == "x"

@@ -1,0 +1,126 @@
+"""Skills and tools of the fault tests. The tools note what they do in a ledger that outlives their process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from refold import CommandError, Ctx, Transition, flow_skill, step, tool
+from refold.effects import current
+from refold.temporal import workflow_for
+
+LEDGER = "FAULTS_LEDGER"
+"""The environment variable that names the ledger's file."""
+
+LOOK_EVERY_S = 0.02
+
+
+def note(what: str) -> None:
+    """One line, written at once and as a whole: O_APPEND keeps those of several processes apart."""
+    call = current()
+    line = f'{{"what":"{what}","invocation_id":"{call.invocation_id}","attempt":{call.attempt}}}\n'
+    with Path(os.environ[LEDGER]).open("a") as ledger:
+        ledger.write(line)
+
+
+@tool(effect="idempotent")
+async def through(gate: str) -> str:
+    """Waits until the file `gate` exists."""
+    note("begun")
+    while not Path(gate).exists():  # noqa: ASYNC110, ASYNC240 - another process opens it
+        await asyncio.sleep(LOOK_EVERY_S)
+    note("done")
+    return "through"
+
+
+@tool(effect="idempotent")
+async def hold_up(seconds: float) -> str:
+    """Keeps the worker's event loop busy, as careless code does."""
+    note("begun")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    note("done")
+    return "held up"
+
+
+@tool(effect="idempotent")
+async def produce(size: int) -> str:
+    """A text of this many characters."""
+    note("begun")
+    return "x" * size
+
+
+class Way(BaseModel):
+    gate: str
+    count: int = 1
+
+
+@flow_skill(id="gated", input=Way)
+class Gated:
+    """Goes through a gate, several abreast, then is done."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, way: Way) -> Transition:
+        came = await ctx.gather(*(ctx.tool(through, gate=way.gate) for _ in range(way.count)))
+        return ctx.complete(", ".join(came))
+
+
+class Crowd(BaseModel):
+    gate: str
+    seconds: float
+
+
+@flow_skill(id="crowded", input=Crowd)
+class Crowded:
+    """Runs a tool that holds up its worker beside tools that do not."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, crowd: Crowd) -> Transition:
+        came = await ctx.gather(
+            ctx.tool(through, gate=crowd.gate),
+            ctx.tool(hold_up, seconds=crowd.seconds),
+            ctx.tool(through, gate=crowd.gate),
+        )
+        return ctx.complete(", ".join(came))
+
+
+@flow_skill(id="asks")
+class Asks:
+    """Asks one question, and says how long the answer was."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        answer = await ctx.ask("word", "Say something.")
+        return ctx.complete(f"{len(answer.text)} characters")
+
+
+class Order(BaseModel):
+    size: int
+    catch: bool = False
+
+
+@flow_skill(id="buys", input=Order)
+class Buys:
+    """Gets a large result from a tool, after a question, and may be prepared for its failure."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, order: Order) -> Transition:
+        await ctx.ask("word", "Shall I?")
+        try:
+            came = await ctx.tool(produce, size=order.size)
+        except CommandError as error:
+            if not order.catch:
+                raise
+            return ctx.complete(f"it is well: {error.failure.type}")
+        return ctx.complete(f"{len(came)} characters")
+
+
+GatedWorkflow = workflow_for(Gated)
+CrowdedWorkflow = workflow_for(Crowded)
+AsksWorkflow = workflow_for(Asks)
+BuysWorkflow = workflow_for(Buys)

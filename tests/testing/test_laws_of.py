@@ -1,0 +1,140 @@
+import subprocess
+import sys
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from annotated_types import Ge, Lt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, TypeAdapter
+
+import refold.testing
+from refold import CommandFailed, Content, Ctx, Transition, UserMessage, flow_skill, step
+from refold.core.events import RESULT_TYPES, BackoffOver, CancelRequested, ChildAsked
+from refold.testing import LawBroken, check_history, check_laws, histories, laws_of
+from refold.testing.play import START
+from refold.testing.strategies import Happening, events, strategies_of
+from refold.testing.values import values_for, values_of_schema
+from workflows.hello import Hello
+from workflows.research import Critique
+
+EVENTS = (*RESULT_TYPES, UserMessage, CommandFailed, BackoffOver, ChildAsked, CancelRequested)
+QUICK = settings(max_examples=20, deadline=None)
+
+
+class Tree(BaseModel):
+    """Holds every kind of field that a schema may have."""
+
+    name: Annotated[str, Field(min_length=2, max_length=3)]
+    code: Annotated[str, Field(pattern="^[a-z]{2}$")] = "ab"
+    size: Annotated[int, Ge(1), Lt(5)]
+    share: Annotated[float, Field(gt=0, le=1)]
+    born: date
+    seen: datetime | None
+    key: UUID | Literal["none"]
+    pair: tuple[int, str]
+    tags: set[Literal["a", "b"]] = set()
+    more: dict[str, bool] = {}
+    rest: dict[str, Any] = {}
+    inner: list["Tree"] = Field(default=[], max_length=2)
+
+
+@flow_skill(id="unsteady")
+class Unsteady:
+    """Says something else each time it is called."""
+
+    calls: list[int] = []
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        self.calls.append(1)
+        return ctx.complete(f"call {len(self.calls)}")
+
+
+def test_laws_are_a_test() -> None:
+    """
+    They carry the skill's name, and one line checks them.
+    """
+    test = laws_of(Hello, profile=QUICK)
+
+    assert test.__name__ == "laws_of_hello"
+    test()
+    check_laws(Hello, profile=QUICK)
+
+
+def test_one_history_can_be_checked() -> None:
+    """
+    It gives the journal, or says which law is broken, how, and after what.
+    """
+    begun = [Happening(UserMessage(content=Content.from_text("hi")), START)]
+
+    assert [entry.seq for entry in check_history(Hello, begun)] == [1]
+    with pytest.raises(LawBroken, match="the same events give the same journal") as raised:
+        check_history(Unsteady, begun)
+    assert raised.value.history == tuple(begun)
+    assert "1. 2026-01-01T00:00:00+00:00 UserMessage" in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [Tree, int, list[Critique], str | None, Literal["a", 1]])
+def test_values_fit_their_type(kind: Any) -> None:
+    """
+    Each value that is made validates, by type and by JSON schema.
+    """
+
+    @QUICK
+    @given(values_for(kind))
+    def fit(value: Any) -> None:
+        TypeAdapter(kind).validate_python(value)
+
+    fit()
+
+
+@QUICK
+@given(values_of_schema("workflows.research:Critique"), values_of_schema("nowhere:Nothing"), values_for(st.just(7)))
+def test_values_are_made_by_name(critique: Any, anything: object, seven: object) -> None:
+    """
+    A name that is loaded gives fitting values, an unknown one anything; a strategy is taken as it is.
+    """
+    assert isinstance(Critique.model_validate(critique), Critique)
+    assert TypeAdapter(Any).dump_json(anything)
+    assert seven == 7
+
+
+@QUICK
+@given(data=st.data())
+def test_single_events_can_be_drawn(data: st.DataObject) -> None:
+    """
+    `events` gives what may come next; `values` says what a command comes back with.
+    """
+    history = data.draw(histories(Hello, max_events=1))
+    snapshot = refold.testing.play(Hello, "hi", unfinished=True).snapshot
+    event = data.draw(events(Hello, snapshot, values=strategies_of({"greeting": Literal["Hello."]})))
+
+    assert len(history) == 1
+    assert isinstance(event, EVENTS)
+
+
+def test_without_hypothesis_the_rest_works() -> None:
+    """
+    Whoever asks for the laws is told what to install.
+    """
+    script = (
+        "import sys; sys.modules['hypothesis'] = None\n"
+        "from refold.testing import FakeEngine, play\n"
+        "try:\n    from refold.testing import laws_of\n"
+        "except ImportError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+
+    assert done.stdout == "refold.testing.laws_of needs Hypothesis: pip install 'refold[testing]'\n"
+
+
+def test_what_is_listed_is_there() -> None:
+    """
+    Each exported name exists; no other name is made up.
+    """
+    assert all(getattr(refold.testing, name) for name in refold.testing.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'pray'"):
+        refold.testing.pray  # noqa: B018 - the access is what is tested
