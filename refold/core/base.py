@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,9 +25,13 @@ class Value(BaseModel):
 
         What pydantic's `model_construct` does, in a fifth of the time: a fold makes several for each event.
         """
-        made = cls.__new__(cls)
-        filled = _defaults(cls)
+        defaults, factories = _defaults(cls)
+        filled = defaults.copy()
         filled.update(fields)
+        for name, factory in factories:
+            if name not in fields:
+                filled[name] = factory()
+        made = cls.__new__(cls)
         object.__setattr__(made, "__dict__", filled)
         object.__setattr__(made, "__pydantic_fields_set__", set(fields))
         object.__setattr__(made, "__pydantic_extra__", None)
@@ -36,16 +40,13 @@ class Value(BaseModel):
 
 
 @cache
-def _fields(cls: type[BaseModel]) -> tuple[dict[str, Any], dict[str, Any]]:
-    fields = {name: field for name, field in cls.__pydantic_fields__.items() if not field.is_required()}
-    plain = {name: field.default for name, field in fields.items() if field.default_factory is None}
-    made = {name: field.default_factory for name, field in fields.items() if field.default_factory is not None}
-    return plain, made
-
-
-def _defaults(cls: type[BaseModel]) -> dict[str, Any]:
-    plain, made = _fields(cls)
-    return {**plain, **{name: factory() for name, factory in made.items()}}
+def _defaults(cls: type[BaseModel]) -> tuple[dict[str, Any], list[tuple[str, Callable[[], Any]]]]:
+    """Every field in its place, so that equal values are equal as JSON text too; and how to make the others."""
+    fields = cls.__pydantic_fields__
+    factories = [(name, field.default_factory) for name, field in fields.items() if field.default_factory is not None]
+    return {name: field.default for name, field in fields.items()}, cast(
+        "list[tuple[str, Callable[[], Any]]]", factories
+    )
 
 
 def lean(default: T | None = None, *, factory: Callable[[], T] | None = None, **kwargs: Any) -> Any:

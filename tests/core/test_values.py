@@ -386,3 +386,14 @@ def test_emitting_is_a_command_without_a_result(make: Callable[[], Any]) -> None
     What is said and handed over can be written as a command, too.
     """
     assert make() == "x"
+
+
+def test_what_the_fold_makes_is_what_would_be_read() -> None:
+    """
+    Values made without checks are equal to checked ones, as JSON text too.
+    """
+    task = lively()
+
+    for entry in task.journal:
+        assert Entry.model_validate_json(entry.model_dump_json()).model_dump_json() == entry.model_dump_json()
+    assert Snapshot.model_validate_json(task.task.model_dump_json()).model_dump_json() == task.task.model_dump_json()
