@@ -15,15 +15,23 @@ from refold.core.events import (
     ActivityResult,
     BackoffOver,
     CancelRequested,
+    ChildAsked,
     CommandFailed,
+    DependencyResolved,
     Event,
+    GateTimedOut,
+    GraceOver,
     LlmResult,
+    Notified,
+    Recovered,
+    ReminderDue,
     SkillResult,
     TimerFired,
     ToolResult,
     UserMessage,
     WorkflowResult,
 )
+from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.engine import Tokens
 
@@ -105,6 +113,25 @@ def event_text(event: Event) -> str:
             return f"{clean(id)} failed ({failure.kind}): {snippet(failure.message)}"
         case BackoffOver(invocation_id=id, retry=retry):
             return f"{clean(id)} is tried again, attempt {retry + 1}"
+        case ChildAsked(invocation_id=id, waits=waits):
+            asks = ", ".join(wait.slot for wait in waits)
+            return f"part {clean(id)} asks: {clean(asks)}" if asks else f"part {clean(id)} goes on"
+        case DecisionMade(slot=slot, gate=gate, decision=decision, approver=approver, comment=comment):
+            said = f": {snippet(comment)}" if comment else ""
+            return f"{clean(slot or gate)} {decision} by {clean(approver)}{said}"
+        case ReminderDue(gate=gate):
+            return f"reminder is due for {clean(gate)}"
+        case Notified(id=id):
+            return f"{clean(id)}: done"
+        case GateTimedOut(gate=gate):
+            return f"nobody decided at {clean(gate)} in time"
+        case GraceOver(gate=gate):
+            return f"too late for a grant at {clean(gate)} from now on"
+        case DependencyResolved(retry=retry, outcome=outcome, by=by):
+            how = "perform it again" if retry else f"its outcome is {snippet(_shown(outcome))}"
+            return f"{clean(by) if by else 'an operator'} says: {how}"
+        case Recovered(task_id=id):
+            return f"goes on for {clean(id)}"
         case CancelRequested(reason=reason, by=by):
             return f"cancel requested{f' by {clean(by)}' if by else ''}{f': {snippet(reason)}' if reason else ''}"
 

@@ -1,0 +1,133 @@
+"""`POST /approval-callback`: how a chat bot, a form or another service brings a person's decision.
+
+Source: S3.38 to S3.40.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from refold.core.errors import InputRejected, NotConnected, NoWorker, TaskNotFound
+from refold.core.schema import problems
+from refold.engine import Engine, TaskView, WaitView
+
+BODY_LIMIT_BYTES = 64 * 1024
+
+Authenticate = Callable[[Request], str | None]
+"""Who calls; None where nobody is known to."""
+
+
+class Decision(BaseModel):
+    """What is sent.
+
+    Attributes:
+        task_id: The task.
+        gate: The gate's id or name; None where only one is open.
+        digest: What the approver was shown; a stale one is refused.
+        decision: The only two there are.
+        approver: Who decided; None is the caller.
+        comment: Why.
+        timestamp: When the approver says so; kept as data.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    task_id: str
+    gate: str | None = None
+    digest: str | None = None
+    decision: Literal["approved", "denied"]
+    approver: str | None = None
+    comment: str = ""
+    timestamp: datetime | None = None
+
+
+def bearer_keys(keys: Mapping[str, str]) -> Authenticate:
+    """Callers by `Authorization: Bearer KEY`.
+
+    Args:
+        keys: Caller by key.
+    """
+
+    def authenticate(request: Request) -> str | None:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        found = None
+        for key, caller in keys.items():  # all are compared, so that the time tells nothing
+            if hmac.compare_digest(key.encode(), given.encode()):
+                found = caller
+        return found if scheme.lower() == "bearer" else None
+
+    return authenticate
+
+
+def approval_app(engine: Engine, authenticate: Authenticate, *, may_vouch: Collection[str] = ()) -> Starlette:
+    """The application, with its one route.
+
+    Answers 200 with the task; 401 for a caller nobody knows; 403 for one who claims to be another, or may not decide;
+    404 for a task that does not exist; 409 for a gate that is not open, or shows something else; 413 and 422 for a body
+    that does not fit; 503 where no worker or server answers.
+
+    Args:
+        engine: Where the tasks are. With `REFOLD_APPROVAL_KEY` set, its decisions are signed.
+        authenticate: Who calls.
+        may_vouch: Callers that may say who decided; any other caller decides in its own name.
+    """
+
+    async def callback(request: Request) -> JSONResponse:
+        caller = authenticate(request)
+        if caller is None:
+            return _said(401, "say who calls: Authorization: Bearer KEY")
+        body = await request.body()
+        if len(body) > BODY_LIMIT_BYTES:
+            return _said(413, f"a decision takes at most {BODY_LIMIT_BYTES} bytes")
+        try:
+            decision = Decision.model_validate_json(body)
+        except ValidationError as error:
+            return _said(422, problems(error))
+        approver = decision.approver or caller
+        if approver != caller and caller not in may_vouch:
+            return _said(403, f"{caller} may not decide in the name of {approver}")
+        return await _decide(engine, decision, approver, caller)
+
+    return Starlette(routes=[Route("/approval-callback", callback, methods=["POST"])])
+
+
+async def _decide(engine: Engine, decision: Decision, approver: str, caller: str) -> JSONResponse:
+    try:
+        wait = _gate(await engine.look(decision.task_id), decision.gate)
+        if wait is not None and wait.approvers and approver not in wait.approvers:
+            return _said(403, f"{approver} may not decide at gate {wait.slot!r}")
+        view = await engine.decide(
+            decision.task_id,
+            decision.gate,
+            approved=decision.decision == "approved",
+            approver=approver,
+            digest=decision.digest,
+            comment=decision.comment,
+            vouched_by=caller,
+        )
+    except TaskNotFound as error:
+        return _said(404, str(error))
+    except InputRejected as error:
+        return _said(409, str(error))
+    except (NoWorker, NotConnected) as error:
+        return _said(503, str(error))
+    return JSONResponse(view.model_dump(mode="json"))
+
+
+def _gate(view: TaskView, named: str | None) -> WaitView | None:
+    gates = [wait for wait in view.waiting_for if wait.gate_kind is not None]
+    met = [wait for wait in gates if named in (None, wait.gate, wait.slot)]
+    return met[0] if len(met) == 1 else None
+
+
+def _said(status: int, message: str) -> JSONResponse:
+    return JSONResponse({"error": message}, status_code=status)
