@@ -3,7 +3,8 @@
 | activity           | argument                     | result       |
 | ------------------ | ---------------------------- | ------------ |
 | `refold.llm`       | `CallLlm`, whether to stream | `LlmOutcome` |
-| `tool.NAME`        | `CallTool`                   | JSON         |
+| `tool.NAME`        | `CallTool`, whether decided  | JSON         |
+| `refold.notify`    | `Notify`                     | nothing      |
 | whatever else      | anything                     | fails        |
 
 The activity's id is the command's InvocationId, and its workflow's id the task's. Every failure leaves as an
@@ -30,7 +31,7 @@ from temporalio.bridge.proto import ActivityHeartbeat
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from refold.core.commands import CallLlm, CallTool
+from refold.core.commands import CallLlm, CallTool, Notify
 from refold.core.events import LlmOutcome
 from refold.core.retry import Failure, FailureKind
 from refold.effects.failures import classify
@@ -40,11 +41,13 @@ from refold.effects.invocation import Invocation
 from refold.effects.keys import wire_key
 from refold.effects.llm import ask
 from refold.effects.models import Models
+from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.tail import Tail, TokenTail
 from refold.effects.tools import Tool, tools_of
 
 LLM = "refold.llm"
 TOOL = "tool."
+NOTIFY = "refold.notify"
 TOOL_THREADS = 32
 """How many tools that are a plain `def` run at once in one worker; more wait their turn, heartbeating."""
 
@@ -60,6 +63,7 @@ class _Open:
     models: Models
     heart: Heart
     threads: ThreadPoolExecutor
+    notifier: Notifier
 
 
 class Effects:
@@ -74,7 +78,12 @@ class Effects:
     """
 
     def __init__(
-        self, tools: Iterable[Callable[..., Any]] = (), *, model: str | None = None, fallback: bool = True
+        self,
+        tools: Iterable[Callable[..., Any]] = (),
+        *,
+        model: str | None = None,
+        fallback: bool = True,
+        notifier: Notifier | None = None,
     ) -> None:
         """Check the tools; open nothing yet.
 
@@ -83,17 +92,19 @@ class Effects:
             model: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
             fallback: Answer activities that nobody registered, so that an unknown tool fails with the names of those
                 there are. A worker can have one dynamic activity only: switch it off to register another.
+            notifier: Tells people that a gate waits for them; None takes `REFOLD_NOTIFY_URL`, else the log.
 
         Raises:
             DefinitionError: A tool is not declared or not well typed, or two have one name.
         """
         self.tools = tools_of(tools)
         self._model = model
+        self._notifier = notifier
         self._opened: _Open | None = None
         self._users = 0
         self._closing = AsyncExitStack()
         own = [_tool_activity(self, tool) for tool in self.tools.values()]
-        self.activities: list[Callable[..., Any]] = [_llm_activity(self), *own]
+        self.activities: list[Callable[..., Any]] = [_llm_activity(self), _notify_activity(self), *own]
         if fallback:
             self.activities.append(_unknown_activity(self))
 
@@ -108,7 +119,13 @@ class Effects:
             models = Models(self._model, http)
             self._closing.push_async_callback(models.close)
             heart = self._closing.enter_context(Heart())
-            self._opened = _Open(http=http, models=models, heart=heart, threads=threads)
+            self._opened = _Open(
+                http=http,
+                models=models,
+                heart=heart,
+                threads=threads,
+                notifier=self._notifier or notifier_from_env(http),
+            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -159,7 +176,8 @@ def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Json
     name = tool.spec.name
 
     @activity.defn(name=TOOL + name)
-    async def call_tool(command: CallTool) -> JsonValue:
+    async def call_tool(command: CallTool, decided: bool = False) -> JsonValue:
+        command = CallTool.model_validate(command)  # as for `llm`
         info = activity.info()
 
         async def call() -> JsonValue:
@@ -177,6 +195,26 @@ def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Json
         return await _effect("tool", name, call)
 
     return call_tool
+
+
+def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
+    @activity.defn(name=NOTIFY)
+    async def notify(command: Notify) -> None:
+        info = activity.info()
+        key = wire_key(namespace=info.namespace, tool=NOTIFY, key=info.activity_id)
+
+        async def call() -> None:
+            await effects.open.notifier.notify(Reminder.of(command, key))
+
+        try:
+            with _heartbeats(effects.open.heart):
+                await _effect("notify", command.gate, call)
+        except ApplicationError as error:
+            # The task never tries a reminder again, so that one that cannot be sent holds nothing up: Temporal does.
+            later = isinstance(error.details[0], Failure) and error.details[0].kind is FailureKind.TRANSIENT
+            raise (_leaving(error.details[0], again=True) if later else error) from None
+
+    return notify
 
 
 def _unknown_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
@@ -229,14 +267,14 @@ def _since(began: float) -> float:
     return round(time.monotonic() - began, 3)
 
 
-def _leaving(failure: Failure) -> ApplicationError:
+def _leaving(failure: Failure, *, again: bool = False) -> ApplicationError:
     """The failure as Temporal carries it. Raised without a cause: what a library raises may quote a body."""
     transient = failure.kind is FailureKind.TRANSIENT
     return ApplicationError(
         failure.message,
         failure,
         type=failure.type,
-        non_retryable=True,
+        non_retryable=not again,
         # What is tried again is no news for the SDK's log and its count of failures.
         category=ApplicationErrorCategory.BENIGN if transient else ApplicationErrorCategory.UNSPECIFIED,
     )
