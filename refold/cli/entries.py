@@ -15,6 +15,7 @@ from refold.core.events import (
     ActivityResult,
     BackoffOver,
     CancelRequested,
+    ChildAsked,
     CommandFailed,
     Event,
     LlmResult,
@@ -105,6 +106,9 @@ def event_text(event: Event) -> str:
             return f"{clean(id)} failed ({failure.kind}): {snippet(failure.message)}"
         case BackoffOver(invocation_id=id, retry=retry):
             return f"{clean(id)} is tried again, attempt {retry + 1}"
+        case ChildAsked(invocation_id=id, waits=waits):
+            asks = "; ".join(f"{wait.slot}: {wait.ask.message.text}" for wait in waits)
+            return f"{clean(id)} asks: {snippet(asks)}" if waits else f"{clean(id)} has its answer"
         case CancelRequested(reason=reason, by=by):
             return f"cancel requested{f' by {clean(by)}' if by else ''}{f': {snippet(reason)}' if reason else ''}"
 
