@@ -9,36 +9,18 @@ import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
 
+from tests.faults.model import Thoughtful
 from tests.services.openai_server import OpenAIServer, Trouble
 
 pytestmark = [pytest.mark.fault, pytest.mark.server]
 
 ROOT = Path(__file__).parents[2]
 CALL_S = "0.8"
-
-
-class Thoughtful(OpenAIServer):
-    """A model that takes its time over each piece of an answer, so that it can be interrupted."""
-
-    async def _complete(self, request: Request) -> Response:
-        response = await super()._complete(request)
-        if isinstance(response, StreamingResponse):
-            response.body_iterator = paced(response.body_iterator)
-        return response
-
-
-async def paced(pieces: AsyncIterator[str | bytes | memoryview[int]]) -> AsyncIterator[str | bytes | memoryview[int]]:
-    """The same, a little apart."""
-    async for piece in pieces:
-        yield piece
-        await asyncio.sleep(0.05)
 
 
 async def begun(tmp_path: Path, env: Mapping[str, str]) -> Process:
@@ -118,6 +100,7 @@ async def test_the_demo_runs_against_any_openai_compatible_server(tmp_path: Path
     nothing_is_left(tmp_path, told)
 
 
+@pytest.mark.sweep
 async def test_a_model_that_asks_for_ever_is_answered_only_so_often(tmp_path: Path) -> None:
     """
     Each question is answered, up to a number; then the demo cancels its task and ends well.
@@ -133,6 +116,7 @@ async def test_a_model_that_asks_for_ever_is_answered_only_so_often(tmp_path: Pa
     nothing_is_left(tmp_path, told)
 
 
+@pytest.mark.sweep
 async def test_a_model_that_approves_at_once_ends_the_demo_soon(tmp_path: Path) -> None:
     """
     No question is asked, and the demo says so.
@@ -146,6 +130,7 @@ async def test_a_model_that_approves_at_once_ends_the_demo_soon(tmp_path: Path) 
     assert "never needed a person" in told
 
 
+@pytest.mark.sweep
 async def test_a_model_that_refuses_fails_the_demo(tmp_path: Path) -> None:
     """
     A wrong key is a failed task, with the reason, and exit code 1.
@@ -159,7 +144,7 @@ async def test_a_model_that_refuses_fails_the_demo(tmp_path: Path) -> None:
     nothing_is_left(tmp_path, told)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.sweep)])
 async def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     """
     Ctrl-C, or SIGTERM, in the middle of a call: server, worker and folder go with the demo.
