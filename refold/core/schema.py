@@ -19,6 +19,10 @@ T = TypeVar("T")
 Schema = str | dict[str, JsonValue]
 
 
+# CPython's Py_TPFLAGS_HEAPTYPE without Py_TPFLAGS_IMMUTABLETYPE: a class that takes attributes, not a built-in one.
+_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+
+
 def kept(kind: Any, name: str, make: Callable[[Any], T]) -> T:
     """What `make` makes of a type, made once.
 
@@ -30,16 +34,12 @@ def kept(kind: Any, name: str, make: Callable[[Any], T]) -> T:
         name: The attribute to keep it in.
         make: The same function for the same name.
     """
-    if isinstance(kind, type):
+    if isinstance(kind, type) and kind.__flags__ & (_HEAP | _IMMUTABLE) == _HEAP:
         found: T | None = vars(kind).get(name)
-        if found is not None:
-            return found
-        made = make(kind)
-        try:
-            setattr(kind, name, made)
-        except TypeError:  # a built-in class
-            return _made(make, kind)  # type: ignore[no-any-return]
-        return made
+        if found is None:
+            found = make(kind)
+            setattr(kind, name, found)
+        return found
     try:
         return _made(make, kind)  # type: ignore[no-any-return]
     except TypeError:  # an unhashable annotation, such as Annotated[..., []]

@@ -1,9 +1,11 @@
 """Types by name: how a command says what its answer must fit, and how the answer is checked."""
 
 import gc
+import re
 import subprocess
 import sys
 import weakref
+from enum import StrEnum
 from typing import Any, Literal
 
 import pytest
@@ -20,6 +22,10 @@ class Verdict(BaseModel):
         line: int
 
     ok: bool
+
+
+class Color(StrEnum):
+    RED = "red"
 
 
 def local() -> type[BaseModel]:
@@ -155,3 +161,11 @@ def test_a_subclass_is_not_taken_for_its_base() -> None:
 
     assert codec(Verdict).fresh({"ok": True}) == Verdict(ok=True)
     assert codec(More).fresh({"ok": True, "why": "x"}) == More(ok=True, why="x")
+
+
+@pytest.mark.parametrize("kind", [int, re.Pattern, Verdict, list[Verdict], Color], ids=str)
+def test_a_codec_is_made_once(kind: Any) -> None:
+    """
+    For built-in classes, classes of one's own and types made of them.
+    """
+    assert codec(kind) is codec(kind)
