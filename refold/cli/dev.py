@@ -13,7 +13,7 @@ from refold.cli.code import Modules
 from refold.cli.errors import DONE, WRONG_CALL
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
-from refold.cli.worker import Model, NoSandbox, Recovery
+from refold.cli.worker import LogJson, Model, NoSandbox, Recovery
 from refold.temporal.dev import DevServer, dev_server
 from refold.temporal.profile import DEFAULT
 
@@ -40,6 +40,7 @@ async def dev(
     model: Model = None,
     recovery: Recovery = DEFAULT.name,
     no_sandbox: NoSandbox = False,
+    log_json: LogJson = False,
 ) -> int:
     """Start a Temporal server and a worker.
 
@@ -57,7 +58,8 @@ async def dev(
         options += ["--namespace", space, "--task-queue", task_queue, "--recovery", recovery]
         options += ["--model", model] if model else []
         options += ["--no-sandbox"] if no_sandbox else []
-        async with Supervised(options, call.out.note) as worker:
+        options += ["--log-json"] if log_json else []
+        async with Supervised(options, call.out.alert) as worker:
             await _first(worker.ready, worker.gave_up, stop)
             if worker.ready.is_set():
                 _say(call, server, worker, task_queue)

@@ -114,8 +114,8 @@ def event_text(event: Event) -> str:
         case BackoffOver(invocation_id=id, retry=retry):
             return f"{clean(id)} is tried again, attempt {retry + 1}"
         case ChildAsked(invocation_id=id, waits=waits):
-            asks = ", ".join(wait.slot for wait in waits)
-            return f"part {clean(id)} asks: {clean(asks)}" if asks else f"part {clean(id)} goes on"
+            asks = "; ".join(f"{wait.slot}: {wait.ask.message.text}" for wait in waits)
+            return f"{clean(id)} asks: {snippet(asks)}" if waits else f"{clean(id)} has its answer"
         case DecisionMade(slot=slot, gate=gate, decision=decision, approver=approver, comment=comment):
             said = f": {snippet(comment)}" if comment else ""
             return f"{clean(slot or gate)} {decision} by {clean(approver)}{said}"

@@ -62,10 +62,14 @@ class Output:
     def note(self, text: str) -> None:
         """Talk, for people alone."""
         if not self.json:
-            self.end_line()
-            sys.stdout.flush()
-            sys.stderr.write(clean(text) + "\n")
-            sys.stderr.flush()
+            self.alert(text)
+
+    def alert(self, text: str) -> None:
+        """Talk that must be seen, whatever the results look like."""
+        self.end_line()
+        sys.stdout.flush()
+        sys.stderr.write(clean(text) + "\n")
+        sys.stderr.flush()
 
 
 def clean(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 import typer
@@ -12,7 +13,12 @@ from refold.cli.errors import DONE, TASK_FAILED
 from refold.cli.output import Output
 from refold.cli.verb import Call, TaskId, add
 from refold.cli.views import FAILED, brief
+from refold.core.errors import NoWorker
+from refold.core.journal import Entry
 from refold.engine import Engine, TaskView
+
+ASK_AGAIN_S = 1.0
+"""How often a wait looks for a worker where there is none."""
 
 Wait = Annotated[
     bool, typer.Option("--wait", help="Wait until the task pauses or ends; its journal goes to stderr meanwhile.")
@@ -83,9 +89,10 @@ async def answer(
     call.hint = f"`refold show {task_id}` tells how it stands"
     engine = await call.engine()
     content = content_of(words or [], data)
+    before = (await engine.look(task_id)).seq if wait else 0
     view = await engine.send(task_id, content, slot=slot, delivery_id=delivery_id)
     if wait:
-        view = await _settled(call, engine, task_id, after=view.seq)
+        view = await _settled(call, engine, task_id, after=before)
     return _answer(call, view)
 
 
@@ -104,10 +111,21 @@ async def cancel(
 async def _settled(call: Call, engine: Engine, task_id: str, *, after: int) -> TaskView:
     """The task once it pauses or ends."""
     story = None if call.out.json else Story(Output(json=False, talk=True))
-    async for news in engine.watch(task_id, after=after):
-        if story is not None:
-            story.tell(news)
-    return await engine.look(task_id)
+    told = False
+    while True:
+        try:
+            async for news in engine.watch(task_id, after=after):
+                if story is not None:
+                    story.tell(news)
+                if isinstance(news, Entry):
+                    after = news.seq
+            return await engine.look(task_id)
+        except NoWorker as error:
+            # Whoever waits has time: a worker may be starting just now.
+            if not told:
+                call.out.note(f"waiting: {error}")
+            told = True
+            await asyncio.sleep(ASK_AGAIN_S)
 
 
 def _answer(call: Call, view: TaskView) -> int:

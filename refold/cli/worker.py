@@ -14,6 +14,7 @@ from refold import temporal
 from refold.cli.application import Application, application
 from refold.cli.code import Modules
 from refold.cli.errors import CallError
+from refold.cli.logs import log_to_stderr
 from refold.cli.verb import Call, add
 from refold.core.errors import DefinitionError
 from refold.core.skill import skill_id
@@ -33,6 +34,7 @@ Recovery = Annotated[
         help="How soon a lost worker is noticed: `fast-recovery` takes about a second, and more heartbeats.",
     ),
 ]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Write log lines as JSON; on stderr, as always.")]
 NoSandbox = Annotated[
     bool,
     typer.Option(
@@ -54,6 +56,7 @@ async def worker(
     model: Model = None,
     recovery: Recovery = DEFAULT.name,
     no_sandbox: NoSandbox = False,
+    log_json: LogJson = False,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", hidden=True, help="Stop when stdin closes: the parent is gone.")
     ] = False,
@@ -66,6 +69,7 @@ async def worker(
     profile = PROFILES.get(recovery)
     if profile is None:
         raise CallError(f"--recovery takes {' or '.join(PROFILES)}, not {recovery!r}")
+    log_to_stderr(as_json=log_json)
     found = application(modules or [])
     _all_served(found)
     if with_parent:

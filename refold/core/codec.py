@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Any
 
 from pydantic import JsonValue, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from refold.core.schema import adapter, first_line
+from refold.core.schema import adapter, first_line, kept
 
 _NO_DATA = {"is-instance": "instances of a plain class", "is-subclass": "classes", "callable": "functions"}
 _CONTAINERS = {"list": "items_schema", "set": "items_schema", "tuple": "items_schema", "dict": "values_schema"}
@@ -68,21 +67,17 @@ class Codec:
                 raise error from None
 
 
-@lru_cache(maxsize=1024)
-def _cached_codec(kind: Any) -> Codec:
-    return Codec(adapter(kind))
-
-
 def codec(kind: Any) -> Codec:
     """The codec of a type, built once where the type can be hashed.
 
     Raises:
         PydanticUserError: pydantic does not know the type, or cannot yet.
     """
-    try:
-        return _cached_codec(kind)
-    except TypeError:  # an unhashable annotation, such as Annotated[..., []]
-        return Codec(adapter(kind))
+    return kept(kind, "__refold_codec__", _make)
+
+
+def _make(kind: Any) -> Codec:
+    return Codec(adapter(kind))
 
 
 def copied(data: Any) -> Any:

@@ -7,19 +7,48 @@ any other type that pydantic knows (`list[int]`, a class inside a function) trav
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, TypeVar
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 
 from refold.core.errors import SkillError
 
+T = TypeVar("T")
 Schema = str | dict[str, JsonValue]
 
 
-@lru_cache(maxsize=1024)
-def _cached_adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+# CPython's Py_TPFLAGS_HEAPTYPE without Py_TPFLAGS_IMMUTABLETYPE: a class that takes attributes, not a built-in one.
+_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+
+
+def kept(kind: Any, name: str, make: Callable[[Any], T]) -> T:
+    """What `make` makes of a type, made once.
+
+    Kept on the class itself where there is one, so that it goes when the class goes: a workflow sandbox imports a
+    skill's module, and makes its classes, once for each task.
+
+    Args:
+        kind: The type.
+        name: The attribute to keep it in.
+        make: The same function for the same name.
+    """
+    if isinstance(kind, type) and kind.__flags__ & (_HEAP | _IMMUTABLE) == _HEAP:
+        found: T | None = vars(kind).get(name)
+        if found is None:
+            found = make(kind)
+            setattr(kind, name, found)
+        return found
+    try:
+        return _made(make, kind)  # type: ignore[no-any-return]
+    except TypeError:  # an unhashable annotation, such as Annotated[..., []]
+        return make(kind)
+
+
+@lru_cache(maxsize=256)
+def _made(make: Callable[[Any], Any], kind: Any) -> Any:
+    return make(kind)
 
 
 def adapter(kind: Any) -> TypeAdapter[Any]:
@@ -28,10 +57,7 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
     Raises:
         PydanticUserError: pydantic does not know the type, or cannot yet.
     """
-    try:
-        return _cached_adapter(kind)
-    except TypeError:  # an unhashable annotation, such as Annotated[..., []]
-        return TypeAdapter(kind)
+    return kept(kind, "__refold_adapter__", TypeAdapter)
 
 
 def schema_of(kind: Any) -> Schema | None:
@@ -58,11 +84,8 @@ def schema_of(kind: Any) -> Schema | None:
 
 def reference_of(kind: Any) -> str | None:
     """`module:Name` of a class at module level; None for any other type."""
-    return _reference_of_class(kind) if isinstance(kind, type) and not get_args(kind) else None
-
-
-@lru_cache(maxsize=1024)
-def _reference_of_class(kind: type) -> str | None:
+    if not isinstance(kind, type):
+        return None
     reference = f"{kind.__module__}:{kind.__qualname__}"
     return reference if resolve(reference) is kind else None
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import heapq
+import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, NoReturn
 from uuid import uuid4
 
@@ -54,6 +57,19 @@ UPDATE_PATIENCE = timedelta(seconds=10)
 SUMMARY_CHARS = 160
 
 
+EXIT_PAUSE_S = 0.05
+"""How long a process that has talked to a server waits before it ends."""
+
+
+@cache
+def _end_in_peace() -> None:
+    """Let the SDK's threads come to rest before Python ends, once for the process.
+
+    One may still be handing over the last answer; Python then aborts the process, with exit code 134.
+    """
+    atexit.register(time.sleep, EXIT_PAUSE_S)
+
+
 async def connected(
     *,
     address: str | None = None,
@@ -72,6 +88,7 @@ async def connected(
     Raises:
         NotConnected: No server answers, or the settings are wrong.
     """
+    _end_in_peace()
     try:
         settings = ClientConfig.load_client_connect_config(profile=profile)
     except Exception as error:

@@ -120,12 +120,14 @@ class Tail:
         found: list[Tokens] = []
         for call in calls:
             for tail in await description.data_converter.decode(call.heartbeat_details.payloads):
-                tokens = self._new_text(call.activity_id, call.attempt, tail)
+                tokens = self._new_text(call.activity_id, tail)
                 if tokens is not None:
                     found.append(tokens)
         return found
 
-    def _new_text(self, invocation_id: str, attempt: int, tail: dict[str, Any]) -> Tokens | None:
+    def _new_text(self, invocation_id: str, tail: dict[str, Any]) -> Tokens | None:
+        # The attempt that wrote it: the server keeps the last words of a lost one until the next has said something.
+        attempt = int(tail["attempt"])
         offset, text = int(tail["offset"]), str(tail["text"])
         read = self._read.get((invocation_id, attempt), 0)
         end = offset + len(text)

@@ -19,6 +19,9 @@ from refold.temporal.profile import DEFAULT, Profile
 GRACE = timedelta(seconds=5)
 """What is going on when the worker is asked to leave may take this long to finish."""
 
+START_POLL_S = 0.01
+"""How often a starting worker is asked whether it polls."""
+
 
 def make_worker(client: Client, plugin: RefoldPlugin, *, task_queue: str = "refold", **options: Any) -> Worker:
     """A Temporal worker with refold's settings, for programs that run it themselves.
@@ -80,11 +83,21 @@ async def run_worker(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    worker = make_worker(client, plugin, task_queue=task_queue, **options)
+    # Not `async with worker`: where the worker cannot start, that waits for its end for ever.
+    running = asyncio.create_task(worker.run())
+    stopping = asyncio.create_task(stop.wait())
     try:
-        async with make_worker(client, plugin, task_queue=task_queue, **options) as worker:
-            if ready is not None:
-                ready(worker)
-            await stop.wait()
+        while not (worker.is_running or running.done()):  # noqa: ASYNC110 - the SDK has no event for it
+            await asyncio.sleep(START_POLL_S)
+        if ready is not None and not running.done():
+            ready(worker)
+        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            await worker.shutdown()
+        await running
     finally:
+        for task in (running, stopping):
+            task.cancel()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

@@ -1,13 +1,18 @@
 """Types by name: how a command says what its answer must fit, and how the answer is checked."""
 
+import gc
+import re
 import subprocess
 import sys
+import weakref
+from enum import StrEnum
 from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from refold.core import SkillError
+from refold.core.codec import codec
 from refold.core.refusal import type_name
 from refold.core.schema import json_schema, misfit, reference_of, resolve, schema_of
 
@@ -17,6 +22,10 @@ class Verdict(BaseModel):
         line: int
 
     ok: bool
+
+
+class Color(StrEnum):
+    RED = "red"
 
 
 def local() -> type[BaseModel]:
@@ -124,3 +133,39 @@ def test_a_type_has_a_name_for_people() -> None:
     assert type_name(f"{HERE}:Verdict.Detail") == "Verdict.Detail"
     assert type_name({"title": "Verdict"}) == "Verdict"
     assert type_name({"type": "integer"}) == "its JSON schema"
+
+
+def test_a_class_that_is_gone_leaves_nothing_behind() -> None:
+    """
+    A sandbox makes a skill's classes anew for each task; what is known of them goes with them.
+    """
+    kind = local()
+    assert codec(kind).fresh({"ok": True}) == kind(ok=True)
+    assert codec(kind) is codec(kind)
+    assert schema_of(kind) == kind.model_json_schema()
+    gone = weakref.ref(kind)
+
+    del kind
+    gc.collect()
+
+    assert gone() is None
+
+
+def test_a_subclass_is_not_taken_for_its_base() -> None:
+    """
+    What is known of a class is its own.
+    """
+
+    class More(Verdict):
+        why: str
+
+    assert codec(Verdict).fresh({"ok": True}) == Verdict(ok=True)
+    assert codec(More).fresh({"ok": True, "why": "x"}) == More(ok=True, why="x")
+
+
+@pytest.mark.parametrize("kind", [int, re.Pattern, Verdict, list[Verdict], Color], ids=str)
+def test_a_codec_is_made_once(kind: Any) -> None:
+    """
+    For built-in classes, classes of one's own and types made of them.
+    """
+    assert codec(kind) is codec(kind)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from tests.services.openai_server import OpenAIServer
+
+T = TypeVar("T")
 
 KEY = "idempotency-key"
 
@@ -55,3 +60,20 @@ class Model(OpenAIServer):
         response = await super()._complete(request)
         self.answered[key] += 1
         return response
+
+
+class Thoughtful(OpenAIServer):
+    """A model that takes its time over each piece of an answer, so that it can be interrupted."""
+
+    async def _complete(self, request: Request) -> Response:
+        response = await super()._complete(request)
+        if isinstance(response, StreamingResponse):
+            response.body_iterator = paced(response.body_iterator)
+        return response
+
+
+async def paced(pieces: AsyncIterable[T]) -> AsyncIterator[T]:
+    """The same, a little apart."""
+    async for piece in pieces:
+        yield piece
+        await asyncio.sleep(0.03)

@@ -73,6 +73,7 @@ class Gated:
 class Crowd(BaseModel):
     gate: str
     seconds: float
+    beside: int
 
 
 @flow_skill(id="crowded", input=Crowd)
@@ -81,11 +82,8 @@ class Crowded:
 
     @step(start=True)
     async def begin(self, ctx: Ctx, crowd: Crowd) -> Transition:
-        came = await ctx.gather(
-            ctx.tool(through, gate=crowd.gate),
-            ctx.tool(hold_up, seconds=crowd.seconds),
-            ctx.tool(through, gate=crowd.gate),
-        )
+        beside = [ctx.tool(through, gate=crowd.gate) for _ in range(crowd.beside)]
+        came = await ctx.gather(ctx.tool(hold_up, seconds=crowd.seconds), *beside)
         return ctx.complete(", ".join(came))
 
 

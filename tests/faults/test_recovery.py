@@ -9,8 +9,9 @@ import pytest
 from temporalio.api.workflow.v1 import PendingActivityInfo
 
 from refold import Content, LlmResult, Status
+from refold.engine import Tokens
 from refold.temporal import TemporalEngine
-from tests.faults.model import Model
+from tests.faults.model import Model, Thoughtful
 from tests.faults.processes import Ledger, Workers, until
 from tests.temporal.test_task import collected, settled, text
 
@@ -64,32 +65,67 @@ async def test_a_call_that_lost_its_worker_is_the_same_call(
     assert [event.invocation_id for event in journaled if isinstance(event, LlmResult)] == [f"{view.task_id}/1.1"]
 
 
+async def test_the_text_of_a_lost_attempt_is_not_taken_for_the_next(
+    workers: Workers, engine: TemporalEngine, queue: str
+) -> None:
+    """
+    Who watches while the worker dies in a call reads what each attempt said, and from its beginning.
+    """
+    said = ["What nobody will ever hear the end of, " * 9, "Something else altogether, with an end of its own. " * 3]
+    with Thoughtful() as server:
+        server.say(*said)
+        env = {**server.environment, "REFOLD_MODEL": "openai:any"}
+        first = await workers.start(queue, env=env)
+        view = await engine.start("hello", text("Ada"), stream=True)
+        heard = {1: "", 2: ""}
+        async for news in engine.watch(view.task_id):
+            if not isinstance(news, Tokens):
+                continue
+            assert news.offset == len(heard[news.attempt])
+            heard[news.attempt] += news.text
+            if first.alive:
+                await first.kill()
+                await workers.start(queue, env=env)
+
+    assert all(whole.startswith(part) for whole, part in zip(said, heard.values(), strict=True))
+    assert all(heard.values())
+
+
 @pytest.mark.parametrize(
-    ("recovery", "seconds"),
+    ("recovery", "seconds", "beside"),
     [
-        pytest.param("default", 8.0, marks=pytest.mark.sweep),
-        # Four heartbeat timeouts long.
-        pytest.param("fast-recovery", 4.0),
+        # Effects that the worker was given and could not begin send no heartbeat: they have 10 seconds.
+        pytest.param("default", 8.0, 2, marks=pytest.mark.sweep),
+        # Four heartbeat timeouts long; whatever has begun is kept alive.
+        pytest.param("fast-recovery", 4.0, 0),
     ],
 )
 async def test_a_busy_worker_is_not_a_dead_one(
-    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path, recovery: str, seconds: float
+    workers: Workers,
+    engine: TemporalEngine,
+    queue: str,
+    ledger: Ledger,
+    tmp_path: Path,
+    recovery: str,
+    seconds: float,
+    beside: int,
 ) -> None:
     """
-    A tool that holds up the event loop while other effects run, and other tasks come in: each is done once.
+    A tool holds up the event loop while other effects run, and another task comes in: each effect is done once.
     """
-    gate = tmp_path / "gate"
+    gate, effects = tmp_path / "gate", 3 + beside
     await workers.start(queue, recovery=recovery)
     others = [await engine.start("gated", Content.from_data({"gate": str(gate)})) for _ in range(2)]
     await ledger.until("begun", 2)
-    crowded = await engine.start("crowded", Content.from_data({"gate": str(gate), "seconds": seconds}))
-    await ledger.until("begun", 5)
+    crowd = Content.from_data({"gate": str(gate), "seconds": seconds, "beside": beside})
+    crowded = await engine.start("crowded", crowd)
+    await ledger.until("begun", 3)
     late = await engine.start("hello", text("Ada"))
     gate.touch()
 
     ended = [await settled(engine, view.task_id) for view in (crowded, *others, late)]
 
     assert [view.status for view in ended] == [Status.COMPLETED] * 4
-    assert [line.attempt for line in ledger.lines] == [1] * 10
+    assert [line.attempt for line in ledger.lines] == [1] * 2 * effects
     assert sorted(ledger.noted("begun")) == sorted(ledger.noted("done"))
-    assert len(set(ledger.noted("done"))) == 5
+    assert len(set(ledger.noted("done"))) == effects

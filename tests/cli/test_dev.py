@@ -1,0 +1,188 @@
+"""`refold dev` for real: a server, a worker, and the command line beside them, as processes."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Result
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "refold.cli"]
+
+pytestmark = pytest.mark.server
+
+
+class Dev:
+    """A running `refold dev --json`."""
+
+    def __init__(self, folder: Path) -> None:
+        environment = {**os.environ, "REFOLD_STORAGE": str(folder), "REFOLD_MODEL": "scripted:demo"}
+        self.environment = {name: value for name, value in environment.items() if not name.startswith("TEMPORAL_")}
+        self.process = subprocess.Popen(
+            [*COMMAND, "dev", "--json", "--recovery", "fast-recovery"],
+            cwd=ROOT, env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        self.up: dict[str, Any] = json.loads(line) if line else {}
+        self.environment["TEMPORAL_ADDRESS"] = self.up.get("address", "")
+        # The first task loads the skills into the sandbox, which a busy machine takes its time for.
+        self.refold("start", "hello", "I am the first", "--wait")
+
+    def refold(self, *words: str) -> Result:
+        """Run the command line in a second terminal, so to speak."""
+        done = subprocess.run(
+            [*COMMAND, *words], cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def stop(self, number: signal.Signals) -> tuple[int, str]:
+        """Stop it; its exit code and what it said on stderr."""
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, said
+
+    def close(self) -> None:
+        """Stop it, if it runs, and close its pipes."""
+        if self.process.poll() is None:
+            self.stop(signal.SIGTERM)
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Iterator[Dev]:
+    running = Dev(tmp_path)
+    yield running
+    running.close()
+
+
+def test_a_second_terminal_drives_a_task(dev: Dev) -> None:
+    """
+    From the start over the pause to the end, with the command line only.
+    """
+    assert {"address", "ui", "namespace", "task_queue", "worker_pid"} <= dev.up.keys()
+
+    started = dev.refold("start", "research_loop", "Tides of the North Sea", "--id", "t1", "--wait", "--json")
+    assert (started.exit, started.json["status"]) == (0, "input-required")
+    assert dev.refold("list", "--lifecycle", "paused", "--json").json["task_id"] == "t1"
+
+    answered = dev.refold("answer", "t1", "The Dutch coast", "--wait")
+    assert answered.exit == 0, answered
+    assert answered.out.startswith("t1  completed\n")
+
+    entries = dev.refold("journal", "t1", "--json").lines
+    assert [entry["seq"] for entry in entries] == list(range(1, len(entries) + 1))
+    assert dev.refold("at", "t1", "1", "--json").json["lifecycle"] == "running"
+    assert dev.refold("watch", "t1", "--json").lines == entries
+    assert dev.refold("show", "t1", "--json").json["artifacts"][0]["name"] == "final.txt"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["start", "nope", "x"], "UnknownSkill"),
+        (["show", "nope"], "TaskNotFound"),
+        (["answer", "nope", "x"], "TaskNotFound"),
+        (["at", "nope", "1"], "TaskNotFound"),
+        (["journal", "nope"], "TaskNotFound"),
+        (["watch", "nope"], "TaskNotFound"),
+        (["cancel", "nope"], "TaskNotFound"),
+    ],
+)
+def test_wrong_calls_are_refused_by_the_real_engine_too(words: list[str], error: str, shared: Dev) -> None:
+    """
+    The same errors as in memory, with exit 2.
+    """
+    done = shared.refold(*words, "--json")
+
+    assert (done.exit, done.error["error"]) == (2, error)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """One for tests that leave it as it was."""
+    running = Dev(tmp_path_factory.mktemp("shared"))
+    yield running
+    running.close()
+
+
+@pytest.mark.fault
+def test_a_killed_worker_is_reported_and_started_again(dev: Dev) -> None:
+    """
+    A task that comes while no worker is there is served by the next one.
+    """
+    os.kill(dev.up["worker_pid"], signal.SIGKILL)
+
+    done = dev.refold("start", "hello", "I am Ada", "--wait")
+    code, said = dev.stop(signal.SIGINT)
+
+    assert done.out.endswith("completed\n  Hello, I am Ada!\n")
+    assert code == 0
+    assert "the worker was killed by SIGKILL; starting it again\n" in said
+    assert "the worker is back, process " in said
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_it(number: signal.Signals, dev: Dev) -> None:
+    """
+    Server and worker end with it, however it ends.
+    """
+    dev.stop(number)
+
+    for pid in (dev.up["worker_pid"], dev.up["server_pid"]):
+        wait_for_end(pid)
+
+
+def wait_for_end(pid: int) -> None:
+    """Until the process is gone; fails after a while."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([handle], [], [], 20)[0], f"process {pid} lives on"
+    finally:
+        os.close(handle)
+
+
+def test_a_bad_application_stops_it(tmp_path: Path) -> None:
+    """
+    What no restart mends is said once, and ends everything.
+    """
+    (tmp_path / "workflows.py").write_text("import no_such_package\n")
+    done = subprocess.run([*COMMAND, "dev"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2
+    assert "workflows.py cannot be imported: ModuleNotFoundError" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_worker_that_cannot_start_stops_it(tmp_path: Path) -> None:
+    """
+    Storage that is not there is said at once, instead of tasks that hang.
+    """
+    environment = {**os.environ, "REFOLD_STORAGE": str(tmp_path / "missing")}
+    done = subprocess.run(
+        [*COMMAND, "dev"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "REFOLD_STORAGE" in done.stderr
+
+
+def test_a_taken_port_is_said(shared: Dev) -> None:
+    """
+    The error names the port and what to do.
+    """
+    done = shared.refold("dev", "--port", shared.up["address"].rpartition(":")[2], "--json")
+
+    assert done.exit == 2
+    assert "choose another" in done.error["message"]

@@ -1,0 +1,24 @@
+"""Runs this application's skills and tools until Ctrl-C or SIGTERM: `python worker.py`."""
+
+import asyncio
+import os
+import sys
+
+from activities import TOOLS
+from refold import RefoldError
+from refold.temporal import run_worker
+from workflows import hello, research_loop, research_loop_steps, research_loop_table
+
+SKILLS = [hello, research_loop, research_loop_steps, research_loop_table]
+
+
+async def main() -> None:
+    queue = os.environ.get("REFOLD_TASK_QUEUE", "refold")
+    await run_worker(SKILLS, TOOLS, task_queue=queue, ready=lambda _: print(f"worker ready on {queue}", flush=True))
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except RefoldError as error:
+        sys.exit(f"error: {error}")
