@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from refold.core.after_end import UNDO
+from refold.core.commands import CallTool
 from refold.core.errors import InputRejected
 from refold.core.events import (
     RESULT_TYPES,
@@ -95,7 +96,7 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
     undone = {done.invocation_id: done for done in snapshot.done if done.invocation_id + UNDO in results}
     pending = {id: _anew(one) for id, one in snapshot.pending.items()}
     for id, done in undone.items():
-        pending[id + REDO] = Pending(invocation_id=id + REDO, command=done.command, aside=True)
+        pending[id + REDO] = Pending(invocation_id=id + REDO, command=_again(done.command), aside=True)
     return snapshot.changed(
         {
             "task_id": task_id,
@@ -104,9 +105,15 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
             "lifecycle": TaskState.PLANNED,
             "pending": pending,
             "waits": tuple(wait.model_copy(update={"since": at, "reminded": False}) for wait in snapshot.waits),
+            "done": tuple(done for done in snapshot.done if done.invocation_id not in undone),
             "held": tuple(event for event in snapshot.held if isinstance(event, RESULT_TYPES)),
         }
     )
+
+
+def _again(command: CallTool) -> CallTool:
+    """A command that was undone, to be done again: whoever received it must not take it for the one it knows."""
+    return command if command.key is None else command.model_copy(update={"key": command.key + REDO})
 
 
 def _anew(pending: Pending) -> Pending:

@@ -148,12 +148,15 @@ class Turn:
 
     def _came_back(self, result: Result) -> None:
         pending = self.pending.pop(result.invocation_id)
-        if pending.aside or isinstance(pending.command, Notify):
+        if isinstance(pending.command, Notify):
             return
-        self.keep_receipt(result)
         self.keep_undo(pending, result)
         if pending.blocked:
             when_blocked.release(self)
+        if pending.aside:  # done again: the skill has had its outcome, and waited for this alone
+            self.run([])
+            return
+        self.keep_receipt(result)
         self.run([result])
 
     def _go_on(self, recovered: Recovered) -> None:
@@ -212,7 +215,15 @@ class Turn:
                 return
 
     def _came_back_failed(self, failed: CommandFailed) -> None:
+        pending = self.pending[failed.invocation_id]
+        if isinstance(pending.command, Notify):
+            # The gate waits on; a reminder that cannot be sent is no reason to fail a task.
+            del self.pending[failed.invocation_id]
+            self.notes.append(f"not reminded: {failed.failure.message}")
+            return
         match self.lifecycle:
+            case TaskState.RUNNING if pending.aside:
+                self.failed(failed)
             case TaskState.RUNNING:
                 self.run([failed])
             case TaskState.RETRYING:
@@ -220,7 +231,7 @@ class Turn:
                     self.retry(failed)
                 else:
                     self.hold(failed)
-            case TaskState.BLOCKED if self.pending[failed.invocation_id].blocked:
+            case TaskState.BLOCKED if pending.blocked:
                 when_blocked.probed(self, failed)
             case _:
                 # Classified when released: a retry could not go out now anyway.
@@ -231,9 +242,9 @@ class Turn:
 
     def run(self, events: Sequence[Event]) -> None:
         """Give the skill these events and then the held ones, for as long as the task is running."""
-        if self.lifecycle is not TaskState.RUNNING:
+        if self.lifecycle is not TaskState.RUNNING or self._does_again():
             self.held = (*self.held, *events)
-            self.was_held = True
+            self.was_held = bool(events)
             return
         queue = deque([*events, *self.held])
         held_before = len(self.held)
@@ -254,7 +265,12 @@ class Turn:
                 f"stalled: {where!r} answered {self.event.kind} without asking for anything, waiting or ending",
             )
 
+    def _does_again(self) -> bool:
+        """Whether an effect that was undone is being done again: the skill relies on it, and waits till it is."""
+        return any(pending.aside and not isinstance(pending.command, Notify) for pending in self.pending.values())
+
     def failed(self, event: CommandFailed) -> None:
+        """Try a failed command again, or block; else let the skill have it."""
         if self._may_retry(event):
             self.retry(event)
             self.move(TaskEvent.TRANSIENT_ERROR)
@@ -262,7 +278,9 @@ class Turn:
         if self._should_block(event):
             when_blocked.block(self, event)
             return
-        del self.pending[event.invocation_id]
+        if self.pending.pop(event.invocation_id).aside:
+            self._end_by(CommandError(event.id, event.invocation_id, event.failure))
+            return
         self.keep_receipt(event)
         self.call(event)
 

@@ -38,6 +38,9 @@ def probed(turn: Turn, event: CommandFailed) -> None:
         return
     turn.change_pending(event.invocation_id, blocked=False, due_at=None)
     release(turn)
+    if turn.pending[event.invocation_id].aside:
+        turn.failed(event)
+        return
     turn.run([event])
 
 
@@ -60,10 +63,11 @@ def resolved(turn: Turn, event: DependencyResolved) -> None:
     turn.notes.append(f"{pending.command.id}: outcome given{by}{said}")
     result = _result(pending, event)
     del turn.pending[id]
-    turn.keep_receipt(result)
     turn.keep_undo(pending, result)
+    if not pending.aside:
+        turn.keep_receipt(result)
     release(turn)
-    turn.run([result])
+    turn.run([] if pending.aside else [result])
 
 
 def release(turn: Turn) -> None:
