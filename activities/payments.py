@@ -1,0 +1,71 @@
+"""Moving money, by a payment gateway that knows idempotency keys."""
+
+import os
+
+from pydantic import BaseModel
+
+from refold import tool
+from refold.effects import Done, NotDone, Unknown, current
+
+
+class Payment(BaseModel):
+    """Money that the gateway has moved."""
+
+    payment_id: str
+    order_id: str
+    amount_cents: int
+
+
+def gateway() -> str:
+    """The gateway's address: the application's to choose, never the caller's."""
+    return os.environ.get("PAYMENTS_URL", "http://localhost:8402")
+
+
+async def moved(key: str) -> Done | NotDone | Unknown:
+    """Whether the gateway has moved money under this key."""
+    response = await current().http.get(f"{gateway()}/payments", params={"key": key})
+    if response.status_code == 404:
+        return NotDone()  # and should the lost request come in late, the gateway knows the key of the next one
+    return Done(response.json()) if response.is_success else Unknown(f"the gateway answered {response.status_code}")
+
+
+@tool(effect="at_most_once", probe=moved, timeout_s=60)
+async def pay_refund(order_id: str, amount_cents: int) -> Payment:
+    """Pay an amount back to whoever paid the order.
+
+    The worker's client sends the idempotency key along, so nothing here speaks of it.
+
+    Args:
+        order_id: The order.
+        amount_cents: How much, in cents.
+    """
+    return await _move("refund", order_id, amount_cents)
+
+
+@tool(effect="idempotent", timeout_s=60)
+async def give_back(result: Payment) -> None:
+    """Undo a charge. Voiding a payment twice is voiding it once.
+
+    Args:
+        result: The charge's payment.
+    """
+    response = await current().http.post(f"{gateway()}/payments/{result.payment_id}/void")
+    response.raise_for_status()
+
+
+@tool(effect="compensate", undo=give_back, probe=moved, timeout_s=60)
+async def charge_card(order_id: str, amount_cents: int) -> Payment:
+    """Charge the card that the order was placed with; given back if the task does not complete.
+
+    Args:
+        order_id: The order.
+        amount_cents: How much, in cents.
+    """
+    return await _move("charge", order_id, amount_cents)
+
+
+async def _move(kind: str, order_id: str, amount_cents: int) -> Payment:
+    asked = {"kind": kind, "order_id": order_id, "amount_cents": amount_cents}
+    response = await current().http.post(f"{gateway()}/payments", json=asked)
+    response.raise_for_status()
+    return Payment.model_validate_json(response.content)

@@ -1,0 +1,102 @@
+"""Skills of the tests of gates, retries and compensation, and the tools they call."""
+
+from __future__ import annotations
+
+import os
+
+from pydantic import BaseModel
+
+from activities.notices import send_mail
+from activities.payments import charge_card, give_back
+from refold import Content, Ctx, DecisionMade, GatePolicy, RetryPolicy, Transition, flow_skill, step, tool
+from refold.effects import current
+from refold.temporal import workflow_for
+
+
+@tool(effect="read_only")
+async def fact(topic: str) -> int:
+    """What the shop knows of a topic."""
+    response = await current().http.get(f"{os.environ['FACTS_URL']}/facts/{topic}")
+    response.raise_for_status()
+    return int(response.json()["value"])
+
+
+TOOLS = [charge_card, fact, give_back, send_mail]
+
+
+class Plan(BaseModel):
+    """How a gate is kept.
+
+    Attributes:
+        amounts: A gate for each.
+    """
+
+    amounts: list[int] = [50]
+    approvers: tuple[str, ...] = ()
+    needed: int = 1
+    on_denied: str = "fail"
+    allow_unsigned: bool = False
+    second_person: bool = False
+
+
+@flow_skill(id="gates", input=Plan)
+class Gates:
+    """One gate after the other, then done."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, plan: Plan) -> Transition:
+        policy = GatePolicy.model_validate(plan.model_dump(exclude={"amounts"}))
+        decided: list[DecisionMade] = []
+        for amount in plan.amounts:
+            decided.append(await ctx.approve("spend", f"Spend {amount}?", show={"amount": amount}, policy=policy))
+        return ctx.complete(", ".join(f"{one.decision} by {one.approver}" for one in decided))
+
+
+@flow_skill(id="asks_facts")
+class AsksFacts:
+    """Asks for one fact; three retries."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(f"{await ctx.tool(fact, topic=content.text)}")
+
+
+@flow_skill(id="waits_for_facts", retry=RetryPolicy(on_exhausted="block"))
+class WaitsForFacts:
+    """Asks for one fact, and waits until it can be had."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(f"{await ctx.tool(fact, topic=content.text)}")
+
+
+@flow_skill(id="buys_twice")
+class BuysTwice:
+    """Charges a card twice, asks, then looks up a fact: what is charged is given back if that fails."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        order = content.text
+        await ctx.tool(charge_card, id="first", order_id=order, amount_cents=100, key=f"charge:{order}:1")
+        await ctx.tool(charge_card, id="second", order_id=order, amount_cents=200, key=f"charge:{order}:2")
+        await ctx.ask("go on", "Go on?")
+        return ctx.complete(f"{await ctx.tool(fact, topic='tides')}")
+
+
+@flow_skill(id="judged")
+class Judged:
+    """Has a model speak while a person decides on something else."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        said, decision = await ctx.gather(
+            ctx.llm("judge", "", content), ctx.approve("spend", "Spend 50?", show={"amount": 50})
+        )
+        return ctx.complete(f"{said} {decision.approver}")
+
+
+GatesWorkflow = workflow_for(Gates)
+AsksFactsWorkflow = workflow_for(AsksFacts)
+WaitsForFactsWorkflow = workflow_for(WaitsForFacts)
+BuysTwiceWorkflow = workflow_for(BuysTwice)
+JudgedWorkflow = workflow_for(Judged)
