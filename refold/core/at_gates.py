@@ -29,6 +29,9 @@ def decided(turn: Turn, decision: DecisionMade) -> None:
         turn.notes.append(f"{ask.slot}: {len(grants)} of {ask.policy.needed} grants")
         return
     turn.waits = tuple(one for one in turn.waits if one is not wait)
+    for id, pending in list(turn.pending.items()):
+        if isinstance(pending.command, Notify) and pending.command.gate == wait.gate:
+            del turn.pending[id]
     if not decision.approved and ask.policy.on_denied == "fail":
         said = f": {decision.comment}" if decision.comment else ""
         turn.end(Ending.FAILED, f"{APPROVAL_DENIED} by {decision.approver}{said}", TaskEvent.APPROVAL_DENIED)
@@ -55,10 +58,11 @@ def remind(turn: Turn, gate: str) -> None:
 
 def timed_out(turn: Turn, gate: str) -> None:
     """Fail the task for want of a decision; a late grant is recorded for some time yet."""
-    _, ask = _gate(turn, gate)
+    wait, ask = _gate(turn, gate)
     if ask.policy.grace_s:
         until = turn.at + timedelta(seconds=ask.policy.grace_s)
-        turn.changes["grace"] = Grace(gate=gate, digest=ask.digest, until=until, policy=ask.policy)
+        granted = tuple(grant.approver for grant in wait.grants)
+        turn.changes["grace"] = Grace(gate=gate, digest=ask.digest, until=until, policy=ask.policy, granted=granted)
     turn.end(Ending.FAILED, APPROVAL_TIMEOUT, TaskEvent.TIMEOUT)
 
 

@@ -10,10 +10,10 @@ import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from annotated_types import Ge
-from pydantic import JsonValue
+from pydantic import JsonValue, model_validator
 
 from refold.core.base import Value, lean
 
@@ -51,6 +51,12 @@ class GatePolicy(Value):
     reminder_s: Annotated[float, Ge(0)] | None = lean(900.0)
     grace_s: Annotated[float, Ge(0)] = lean(300.0)
     allow_unsigned: bool = lean(False)
+
+    @model_validator(mode="after")
+    def _can_be_passed(self) -> Self:
+        if self.approvers and self.needed > len(set(self.approvers)):
+            raise ValueError(f"needed={self.needed} grants, but only {len(set(self.approvers))} may decide")
+        return self
 
     @property
     def guarded(self) -> bool:
@@ -102,9 +108,11 @@ class Grace(Value):
         digest: What it showed.
         until: When the time is over.
         policy: Who may decide.
+        granted: Who has granted it in time.
     """
 
     gate: str
     digest: str
     until: datetime
     policy: GatePolicy
+    granted: tuple[str, ...] = lean(())

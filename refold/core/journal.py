@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from refold.core.base import Value, lean
-from refold.core.commands import AskUser, Command
+from refold.core.commands import AskApproval, AskUser, Command
 from refold.core.content import Artifact, Content
 from refold.core.events import (
     ActivityResult,
@@ -105,10 +105,14 @@ def receipts(entries: Iterable[Entry]) -> list[Receipt]:
         for backoff in entry.backoffs:
             found.pop(backoff.invocation_id, None)
             out[backoff.invocation_id] = None
-        out |= {issued.invocation_id: None for issued in entry.commands if not isinstance(issued.command, AskUser)}
-        if entry.ends:
+        issued = {
+            one.invocation_id: None for one in entry.commands if not isinstance(one.command, AskUser | AskApproval)
+        }
+        if entry.ends:  # what this entry still asks for is to undo effects
             canceled = ReceiptStatus.CANCELED
             found |= {id: Receipt.trusted(invocation_id=id, status=canceled) for id in out}
+            out = {}
+        out |= issued
     return list(found.values())
 
 

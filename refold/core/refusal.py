@@ -65,14 +65,15 @@ def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
         case CancelRequested():
             return ""
         case BackoffOver(invocation_id=id, retry=retry):
-            pending = snapshot.pending.get(id)
-            if pending is None or pending.due_at is None or isinstance(pending.command, Sleep):
-                return f"{id} is not waiting to be tried again"
-            return "" if retry == pending.attempt else f"{id} waits for retry {pending.attempt}, not {retry}"
+            return _next_try(snapshot, id, retry)
         case DecisionMade():
             return decision_refusal(snapshot, event)
-        case ReminderDue(gate=gate) | GateTimedOut(gate=gate):
-            return "" if any(wait.gate == gate for wait in snapshot.waits) else f"gate {gate} is not open"
+        case ReminderDue(gate=gate):
+            reminds = any(wait.gate == gate and wait.reminder_at is not None for wait in snapshot.waits)
+            return "" if reminds else f"nobody is to be reminded of gate {gate} any more"
+        case GateTimedOut(gate=gate):
+            ends = any(wait.gate == gate and wait.timeout_at is not None for wait in snapshot.waits)
+            return "" if ends else f"gate {gate} is not open, or waits for ever"
         case GraceOver(gate=gate):
             return f"gate {gate} has not timed out"
         case DependencyResolved():
@@ -97,11 +98,13 @@ def _after_end(snapshot: Snapshot, event: Event) -> str:
         case DecisionMade() if grace is not None and grace.gate == event.gate and event.approved:
             if snapshot.late is not None:
                 return f"a late grant was recorded before, by {snapshot.late.approver}"
+            if event.approver in grace.granted:
+                return f"{event.approver} has decided before; {grace.policy.needed} different people must"
             return decider_refusal(snapshot, grace.policy, grace.digest, event)
         case ToolResult() | CommandFailed():
             return _outcome(snapshot, event)
-        case BackoffOver(invocation_id=id) if id in snapshot.pending:
-            return ""
+        case BackoffOver(invocation_id=id, retry=retry):
+            return _next_try(snapshot, id, retry)
         case DecisionMade():
             return (
                 f"task {snapshot.task_id!r} has ended ({snapshot.status}: {snapshot.reason}); nothing is decided there"
@@ -110,15 +113,35 @@ def _after_end(snapshot: Snapshot, event: Event) -> str:
             return f"task {snapshot.task_id!r} has ended ({snapshot.status}); start a new one"
 
 
+def _next_try(snapshot: Snapshot, id: str, retry: int) -> str:
+    pending = snapshot.pending.get(id)
+    if pending is None or pending.due_at is None or isinstance(pending.command, Sleep):
+        return f"{id} is not waiting to be tried again"
+    return "" if retry == pending.attempt else f"{id} waits for retry {pending.attempt}, not {retry}"
+
+
 def _resolution(snapshot: Snapshot, event: DependencyResolved) -> str:
     blocked = [pending for pending in snapshot.pending.values() if pending.blocked]
     if not blocked:
         return f"no command of the task is blocked; it is {snapshot.lifecycle}"
     ids = ", ".join(pending.invocation_id for pending in blocked)
-    if event.invocation_id is None:
-        return "" if len(blocked) == 1 else f"several commands are blocked; say which one is meant: {ids}"
-    named = any(pending.invocation_id == event.invocation_id for pending in blocked)
-    return "" if named else f"command {event.invocation_id} is not blocked; blocked: {ids}"
+    if event.invocation_id is None and len(blocked) > 1:
+        return f"several commands are blocked; say which one is meant: {ids}"
+    named = [pending for pending in blocked if event.invocation_id in (None, pending.invocation_id)]
+    if not named:
+        return f"command {event.invocation_id} is not blocked; blocked: {ids}"
+    if event.retry:
+        return "" if event.outcome is None else "say either retry or the outcome, not both"
+    return _unfit_outcome(named[0].command, event.outcome)
+
+
+def _unfit_outcome(command: Command, outcome: JsonValue) -> str:
+    if not isinstance(command, CallLlm):
+        return ""
+    if command.expect is None:
+        return "" if isinstance(outcome, str) else f"the outcome of {command.id!r} must be a text"
+    found = misfit(command.expect, outcome)
+    return f"the outcome of {command.id!r} must fit {type_name(command.expect)}: {found}" if found else ""
 
 
 def open_wait(snapshot: Snapshot, message: UserMessage) -> Wait:

@@ -14,7 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from refold.core import after_end, at_gates, when_blocked
-from refold.core.commands import AskApproval, AskUser, CallTool, Command, Notify, Sleep, retry_of
+from refold.core.commands import (
+    AskApproval,
+    AskUser,
+    CallActivity,
+    CallLlm,
+    CallTool,
+    Command,
+    Notify,
+    Sleep,
+    retry_of,
+)
 from refold.core.content import Artifact, Message
 from refold.core.errors import CommandError, SkillError
 from refold.core.events import (
@@ -292,8 +302,10 @@ class Turn:
 
     def _should_block(self, event: CommandFailed) -> bool:
         policy = self.policy(event.invocation_id)
+        # A part, or a child workflow, is never run a second time under its id: there is nothing to decide.
+        repeatable = isinstance(self.pending[event.invocation_id].command, CallLlm | CallTool | CallActivity)
         exhausted = event.failure.kind is FailureKind.TRANSIENT and policy.on_exhausted == "block"
-        return exhausted or event.failure.kind is FailureKind.UNKNOWN
+        return repeatable and (exhausted or event.failure.kind is FailureKind.UNKNOWN)
 
     def policy(self, invocation_id: str) -> RetryPolicy:
         """How a pending command is tried again."""
@@ -408,7 +420,7 @@ class Turn:
             return
         known = {**command.args, "result": result.value}
         args = {name: known[name] for name in command.undo.takes if name in known}
-        undo = CallTool(id=f"undo {command.id}", name=command.undo.name, args=args)
+        undo = CallTool(id=f"undo {command.id}", name=command.undo.name, args=args, queue=command.queue)
         done = Done(invocation_id=pending.invocation_id, command=command, undo=undo)
         self.done = (*self.done, done)
 

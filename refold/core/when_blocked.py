@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from refold.core.commands import CallActivity, CallLlm, CallTool, CallWorkflow
+from refold.core.commands import CallActivity, CallLlm, CallTool
 from refold.core.events import (
     ActivityResult,
     CommandFailed,
@@ -13,7 +13,6 @@ from refold.core.events import (
     LlmResult,
     Result,
     ToolResult,
-    WorkflowResult,
 )
 from refold.core.journal import Backoff
 from refold.core.lifecycle import TaskEvent, TaskState
@@ -105,8 +104,6 @@ def _result(pending: Pending, event: DependencyResolved) -> Result:
             return LlmResult(id=id, invocation_id=invocation_id, value=event.outcome)
         case CallActivity():
             return ActivityResult(id=id, invocation_id=invocation_id, value=event.outcome)
-        case CallWorkflow():
-            return WorkflowResult(id=id, invocation_id=invocation_id, value=event.outcome)
         case CallTool():
             return ToolResult(id=id, invocation_id=invocation_id, value=event.outcome)
         case other:

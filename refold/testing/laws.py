@@ -7,7 +7,8 @@ Rule 2: cut at any event, taken through JSON and gone on with, a task's journal 
 Rule 3: no order of events raises, leaves the lifecycle's table, or gives a status that cannot be derived.
 Rule 4: what is refused changes nothing but the number, the time and the count of refusals.
 Rule 5: each state of the lifecycle means what it says: retrying that something is in backoff, paused that something
-        is asked, running that something goes on, an end that nothing does.
+        is asked, blocked that a command waits for its dependency or an operator, running that something goes on, an
+        end that nothing does but the time for a late grant, and the undoing of effects.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from refold.core.commands import Sleep
+from refold.core.after_end import UNDO
+from refold.core.commands import Notify, Sleep
 from refold.core.define import skill_of
 from refold.core.errors import RefoldError
-from refold.core.events import CommandFailed
+from refold.core.events import BackoffOver, CommandFailed, Event, GateTimedOut, GraceOver, ReminderDue, ToolResult
 from refold.core.fold import advance, fold, planned
+from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
 from refold.core.refusal import refusal
 from refold.core.skill import Live, Skill, skill_id
 from refold.core.snapshot import Snapshot
-from refold.core.wanted import Tell, Want, finished, wanted
+from refold.core.wanted import Alarm, Tell, Want, finished, wanted
 from refold.testing.play import START
-from refold.testing.strategies import Happening, histories
+from refold.testing.strategies import OWNER, Happening, histories
 
 _ONLY_COUNTED = {"seq", "at", "refused"}
 
@@ -127,7 +130,7 @@ def check_history(skill: Any, history: Sequence[Happening], *, task_id: str = "T
 
 def _once(skill: Skill, history: Sequence[Happening], task_id: str) -> tuple[list[Snapshot], list[Entry]]:
     """Take all events, checking at each that what was recorded before stays as it is."""
-    snapshots = [planned(skill, task_id, START)]
+    snapshots = [planned(skill, task_id, START, owner=OWNER)]
     entries: list[Entry] = []
     live = Live()
     before: list[str] = []
@@ -185,8 +188,9 @@ def _check_refusal(skill: Skill, before: Snapshot, entry: Entry, after: Snapshot
     expected = refusal(skill, before, entry.event)
     if entry.refused != expected:
         raise LawBroken("what is refused is what validators refuse", f"{entry.refused!r}, not {expected!r}", history)
-    if before.ended and not entry.refused:
-        raise LawBroken("nothing is taken after the end", "it was taken", history)
+    if before.ended and not entry.refused and not _may_come_late(before, entry.event):
+        said = "nothing is taken after the end but a late grant, the end of the time for it, and what undoing comes to"
+        raise LawBroken(said, "it was taken", history)
     if not entry.refused:
         if after.refused != before.refused:
             raise LawBroken(law, "the count of refusals changed without one", history)
@@ -199,6 +203,18 @@ def _check_refusal(skill: Skill, before: Snapshot, entry: Entry, after: Snapshot
     ]
     if caused or changed or after.refused != before.refused + 1:
         raise LawBroken(law, f"the entry holds {caused}; changed: {changed}; refused {after.refused}", history)
+
+
+def _may_come_late(task: Snapshot, event: Event) -> bool:
+    match event:
+        case DecisionMade(gate=gate):
+            return task.grace is not None and gate == task.grace.gate and event.approved and task.late is None
+        case GraceOver(gate=gate):
+            return task.grace is not None and gate == task.grace.gate
+        case ToolResult(invocation_id=id) | CommandFailed(invocation_id=id) | BackoffOver(invocation_id=id):
+            return id in task.pending
+        case _:
+            return False
 
 
 def _check_entry(before: Snapshot, entry: Entry, after: Snapshot, history: Sequence[Happening]) -> None:
@@ -233,30 +249,48 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
         raise LawBroken("a task can always be looked at", found, history) from error
+    blocked = [one for one in task.pending.values() if one.blocked]
     backing_off = [
-        one for one in task.pending.values() if one.due_at is not None and not isinstance(one.command, Sleep)
+        one
+        for one in task.pending.values()
+        if one.due_at is not None and not one.blocked and not isinstance(one.command, Sleep)
     ]
     law(isinstance(status, Status), "a status can always be derived")
-    law((task.lifecycle is TaskState.RETRYING) == bool(backing_off), "retrying means that a command is in backoff")
+    retrying = task.lifecycle is TaskState.RETRYING
+    law(task.ended or retrying == bool(backing_off), "retrying means that a command is in backoff")
+    law((task.lifecycle is TaskState.BLOCKED) == bool(blocked), "blocked means that a command is blocked")
     law((task.lifecycle is TaskState.PAUSED) == bool(task.waits), "paused means that a question is open")
     law((task.lifecycle in TERMINAL) == task.ended, "ended means done or failed")
-    law(over == task.ended, "a task is finished when it has ended")
+    law(over == (task.ended and not going), "a task is finished when it has ended and nothing goes on")
     if task.lifecycle is TaskState.PLANNED:
         law(task.state is None and not (going or task.messages or task.artifacts), "planned means untouched")
     if task.lifecycle is TaskState.RUNNING:
         law(bool(task.pending), "running means that a command is pending")
-        law(not task.held, "a running task holds nothing back")
+        redone = any(one.aside and not isinstance(one.command, Notify) for one in task.pending.values())
+        law(redone or not task.held, "a running task holds nothing back, but for effects that are put back first")
         law(all(one.started for one in task.pending.values()), "a running task has sent out all commands")
         law(bool(going), "running means that something goes on")
     if task.ended:
-        law(not (going or task.pending or task.waits or task.held), "nothing goes on after the end")
+        undoing = [id for id in task.pending if id.endswith(UNDO)]
+        law(not (task.waits or task.held or task.receipts), "nothing is waited for after the end")
+        law(undoing == list(task.pending) and len(undoing) <= 1, "only undoing goes on after the end, one at a time")
+        law(not (task.grace and undoing), "nothing is undone while a late grant may come")
+        law(bool(task.grace or undoing) or not task.done, "what is to be undone is being undone")
+        law(over or bool(task.grace or undoing), "an ended task that is not over waits for a grant, or undoes")
+    elif task.done:
+        law(task.grace is None and task.late is None and not task.undone, "only an ended task undoes")
     settled = {event.invocation_id for event in task.held if isinstance(event, CommandFailed)}
-    ids = [_invocation(want) for want in going.values() if not isinstance(want, Tell)]
+    effects = {key: want for key, want in going.items() if not _is_of_gate(want)}
+    ids = [_invocation(want) for want in effects.values() if not isinstance(want, Tell)]
     told = [want.task_id for want in going.values() if isinstance(want, Tell)]
     law(len(ids) == len(set(ids)), "a command goes on once")
     law({*ids, *told} <= set(task.pending), "only what is pending goes on")
     missing = [id for id, one in task.pending.items() if id not in {*ids, *settled} and one.started]
     law(not missing, "what is out goes on until it comes back")
+
+
+def _is_of_gate(want: Want) -> bool:
+    return isinstance(want, Alarm) and isinstance(want.event, ReminderDue | GateTimedOut | GraceOver)
 
 
 def _invocation(want: Want) -> str:
@@ -272,8 +306,13 @@ def _check_json(entry: Entry, task: Snapshot, history: Sequence[Happening]) -> N
 
 
 def _check_ids(entries: Sequence[Entry], history: Sequence[Happening]) -> None:
-    ids = [issued.invocation_id for entry in entries for issued in entry.commands]
-    expected = [f"{entry.seq}.{n}" for entry in entries for n in range(1, len(entry.commands) + 1)]
+    all_ids = [issued.invocation_id for entry in entries for issued in entry.commands]
+    undone = [id.removesuffix(UNDO) for id in all_ids if id.endswith(UNDO)]
+    if len(all_ids) != len(set(all_ids)) or not set(undone) <= set(all_ids):
+        raise LawBroken("invocation ids are unique, and what is undone was done", f"{all_ids}", history)
+    ids = [id for id in all_ids if not id.endswith(UNDO)]
+    own = {entry.seq: [one for one in entry.commands if not one.invocation_id.endswith(UNDO)] for entry in entries}
+    expected = [f"{seq}.{n}" for seq, commands in own.items() for n in range(1, len(commands) + 1)]
     if len(ids) != len(set(ids)):
         raise LawBroken("invocation ids are unique", f"{ids}", history)
     if [id.rpartition("/")[2] for id in ids] != expected:

@@ -1,7 +1,8 @@
 """What may happen to a task, for Hypothesis: plausible events for a snapshot, and whole histories of a skill.
 
-Plausible means: results and failures of what is out, answers to what is asked, timers, and now and then a cancel, a
-delivery that comes twice, a result for nobody, a timer that is stale, or an answer that does not fit.
+Plausible means: results and failures of what is out, answers to what is asked, decisions at gates, timers, an
+operator's word on what is blocked; and now and then a cancel, a delivery that comes twice, a result for nobody, a
+timer that is stale, an answer that does not fit, or a decision of somebody who may not decide.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from refold.core.commands import (
+    AskApproval,
     AskUser,
     CallActivity,
     CallLlm,
@@ -24,6 +26,7 @@ from refold.core.commands import (
     CallTool,
     CallWorkflow,
     Effect,
+    Notify,
     Sleep,
 )
 from refold.core.content import Artifact, Content
@@ -35,8 +38,14 @@ from refold.core.events import (
     CancelRequested,
     ChildAsked,
     CommandFailed,
+    DependencyResolved,
     Event,
+    GateTimedOut,
+    GraceOver,
     LlmResult,
+    Notified,
+    Recovered,
+    ReminderDue,
     SkillOutcome,
     SkillResult,
     TimerFired,
@@ -45,6 +54,7 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.fold import advance, planned
+from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.lifecycle import TaskState
 from refold.core.retry import Failure, FailureKind
 from refold.core.schema import Schema
@@ -52,7 +62,7 @@ from refold.core.skill import Live, Skill
 from refold.core.snapshot import Pending, Snapshot
 from refold.core.tool import tool_spec
 from refold.core.waits import Wait
-from refold.core.wanted import Alarm, Perform, Tell, wanted
+from refold.core.wanted import Alarm, Perform, Tell, finished, wanted
 from refold.testing.play import START
 from refold.testing.values import TEXTS, Values, any_json, values_for, values_of_schema
 
@@ -78,7 +88,7 @@ failures: st.SearchStrategy[Failure] = st.builds(
     message=TEXTS,
     retry_after=st.none() | st.floats(min_value=0, max_value=100),
 )
-"""Failures of both kinds."""
+"""Failures of all kinds."""
 
 contents: st.SearchStrategy[Content] = TEXTS.map(Content.from_text) | any_json.filter(
     lambda value: value is not None
@@ -93,6 +103,10 @@ outcomes: st.SearchStrategy[SkillOutcome] = st.builds(
 )
 """What another skill's task may come to."""
 
+OWNER = "Olga"
+"""Whose task it is, in each history."""
+
+_PEOPLE = (OWNER, "Ann", "Bob", " ")
 _DELIVERIES = st.none() | st.sampled_from(["d1", "d2"])
 _SHARES = st.integers(0, 99)
 _PASSED = st.sampled_from([0, 1, 7, -3])  # a worker's clock may be behind that of the one before it
@@ -144,7 +158,7 @@ def histories(
     task_id: str = "T",
     honest: bool = False,
 ) -> list[Happening]:
-    """What may happen to one task of a skill, from its first message on; up to two events after its end.
+    """What may happen to one task of a skill, from its first message on; up to two events after all is over.
 
     Args:
         draw: Given by Hypothesis.
@@ -157,7 +171,7 @@ def histories(
     """
     compiled = skill_of(skill)
     known = strategies_of(values, tools)
-    snapshot = planned(compiled, task_id, START)
+    snapshot = planned(compiled, task_id, START, owner=OWNER)
     history: list[Happening] = []
     at, after_end, live = START, 0, Live()
     while len(history) < max_events and after_end < 2:
@@ -173,7 +187,7 @@ def histories(
             snapshot, _ = advance(compiled, snapshot, event.model_copy(deep=True), at, live=live)
         except Exception:  # noqa: BLE001 - the law says that this never happens, and its check is who tells of it
             break
-        after_end += snapshot.ended
+        after_end += finished(snapshot)
     return history
 
 
@@ -221,10 +235,56 @@ def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> l
             case Tell(task_id=id):
                 recipes.append(_child_asks(id))
             case Alarm(event=event):
-                recipes += [lambda _, event=event: event] * 2  # type: ignore[misc]  # bound to this round's event
+                times = 1 if isinstance(event, GateTimedOut) else 2
+                recipes += [lambda _, event=event: event] * times  # type: ignore[misc]  # bound to this round's event
     for wait in snapshot.open_waits:
-        recipes += [_answer(wait)] * 2
+        recipes += [_answer(wait, wait.ask)] * 3 if isinstance(wait.ask, AskUser) else [_decision(wait, wait.ask)] * 6
+    grace = snapshot.grace
+    if grace is not None:
+        recipes += [_grant(grace.gate, grace.digest, grace.policy)] * 2
+    for pending in snapshot.pending.values():
+        if pending.blocked:
+            recipes += [_resolution(pending, values)] * 2
     return recipes
+
+
+def _decision(wait: Wait, ask: AskApproval) -> Recipe:
+    """A grant or a denial; mostly by somebody who may decide."""
+    return lambda draw: _decided(draw, wait.gate, ask.digest, ask.policy, draw(_WORDS))
+
+
+def _grant(gate: str, digest: str, policy: GatePolicy) -> Recipe:
+    return lambda draw: _decided(draw, gate, digest, policy, "approved")
+
+
+_WORDS: st.SearchStrategy[Any] = st.sampled_from([*["approved"] * 5, "denied"])
+_VOUCHERS = st.sampled_from([*["key"] * 5, None])
+
+
+def _decided(draw: Draw, gate: str, digest: str, policy: GatePolicy, decision: Any) -> DecisionMade:
+    known = [*policy.approvers] * 4 or ["Ann"]
+    return DecisionMade(
+        gate=gate,
+        digest=draw(st.sampled_from([*[digest] * 7, "stale"])),
+        decision=decision,
+        approver=draw(st.sampled_from([*known, *_PEOPLE])),
+        asserted_by=draw(_VOUCHERS),
+        comment=draw(TEXTS),
+    )
+
+
+def _resolution(pending: Pending, values: Mapping[str, Values]) -> Recipe:
+    """An operator's word on a blocked command: to be performed again, or its outcome."""
+    result = _result(pending.command, pending.invocation_id, values)
+
+    def recipe(draw: Draw) -> Event:
+        id = draw(st.sampled_from([None, pending.invocation_id]))
+        if draw(st.booleans()):
+            return DependencyResolved(invocation_id=id, retry=True, by="Ops")
+        value = getattr(result(draw), "value", None)
+        return DependencyResolved(invocation_id=id, outcome=value, comment=draw(TEXTS))
+
+    return recipe
 
 
 def _start(draw: Draw, skill: Skill) -> Content:
@@ -267,6 +327,8 @@ def _result(command: Effect, id: str, values: Mapping[str, Values]) -> Recipe:
                 return SkillResult(id=command.id, invocation_id=id, outcome=draw(outcomes))
             case Sleep():
                 return TimerFired(id=command.id, invocation_id=id)
+            case Notify():
+                return Notified(id=command.id, invocation_id=id)
 
     return recipe
 
@@ -276,20 +338,20 @@ def _failure(name: str, id: str) -> Recipe:
 
 
 def _child_asks(id: str) -> Recipe:
-    """A part of the task says what it asks now: nothing, or some of two questions."""
+    """A part of the task says what it asks now: nothing, a question, a gate, or both."""
 
     def recipe(draw: Draw) -> Event:
         gates = draw(st.sampled_from([(), (1,), (1, 2), (2,)]))
-        asks = AskUser(id="child", message=Content.from_text("Well?"))
-        waits = tuple(Wait(gate=f"{id}/1.{gate}", ask=asks, since=START) for gate in gates)
+        said = Content.from_text("Well?")
+        asks = {1: AskUser(id="child", message=said), 2: AskApproval(id="gate", message=said, show=1)}
+        waits = tuple(Wait(gate=f"{id}/1.{gate}", ask=asks[gate], since=START) for gate in gates)
         return ChildAsked(invocation_id=id, waits=waits)
 
     return recipe
 
 
-def _answer(wait: Wait) -> Recipe:
+def _answer(wait: Wait, ask: AskUser) -> Recipe:
     """A reply that fits."""
-    ask = wait.ask
 
     def recipe(draw: Draw) -> Event:
         content = draw(contents) if ask.expect is None else _reply(draw(_expected(ask.expect)))
@@ -316,7 +378,22 @@ def _garbage(snapshot: Snapshot) -> list[Recipe]:
         _failure("x", id),
         _child_asks(id),
         lambda draw: BackoffOver(invocation_id=id, retry=draw(_ODD_RETRIES)),
+        lambda draw: _decided(draw, draw(_gates(snapshot)), "stale", GatePolicy(), draw(_WORDS)),
+        lambda draw: ReminderDue(gate=draw(_gates(snapshot))),
+        lambda draw: GateTimedOut(gate=draw(_gates(snapshot))),
+        lambda draw: GraceOver(gate=draw(_gates(snapshot))),
+        lambda draw: DependencyResolved(invocation_id=draw(st.sampled_from([None, id])), outcome=draw(any_json)),
+        lambda _: Recovered(task_id="T0"),
+        lambda draw: UserMessage(content=Content.from_text("approval granted"), slot=draw(_gates(snapshot))),
     ]
+
+
+def _gates(snapshot: Snapshot) -> st.SearchStrategy[str]:
+    """Ids and names of what is waited for, and of what is not."""
+    waits = snapshot.open_waits
+    grace = [snapshot.grace.gate] if snapshot.grace is not None else []
+    names = [wait.gate for wait in waits] + [wait.slot for wait in waits]
+    return st.sampled_from([*names, *grace, f"{snapshot.task_id}/1.1"])
 
 
 def _odd(pending: Pending) -> list[Recipe]:
@@ -324,6 +401,8 @@ def _odd(pending: Pending) -> list[Recipe]:
     name, id = pending.command.id, pending.invocation_id
     return [
         lambda _: TimerFired(id=name, invocation_id=id),
+        lambda _: Notified(id=name, invocation_id=id),
+        lambda draw: DependencyResolved(invocation_id=id, retry=draw(st.booleans()), outcome=draw(any_json)),
         _failure(name, id),
         lambda draw: BackoffOver(invocation_id=id, retry=draw(_ODD_RETRIES)),
     ]

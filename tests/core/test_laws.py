@@ -15,6 +15,8 @@ from refold import (
     CommandFailed,
     Content,
     Ctx,
+    DecisionMade,
+    GatePolicy,
     LlmResult,
     RetryPolicy,
     SkillResult,
@@ -341,6 +343,78 @@ class Breaks:
         return ctx.goto("loop")
 
 
+@tool(effect="idempotent")
+def give_back(cents: int, result: JsonValue) -> None: ...
+
+
+@tool(effect="compensate", undo=give_back)
+def take(cents: int) -> JsonValue:
+    return cents
+
+
+PATIENT = RetryPolicy(max_retries=1, on_exhausted="block")
+TWO = GatePolicy(approvers=("Ann", "Bob"), needed=2, timeout_s=60, reminder_s=30, grace_s=20)
+ANYBODY = GatePolicy(on_denied="continue", timeout_s=None, reminder_s=5)
+
+
+@flow_skill(id="gated", retry=PATIENT)
+class Gated:
+    """Gates in the middle and at the end of steps, effects that are undone, dependencies that are waited for."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content, rounds: int = 0) -> Transition:
+        await ctx.tool(take, cents=rounds)
+        _, decision, text = await ctx.gather(
+            ctx.tool(take, id="more", cents=5),
+            ctx.approve("both", "Both?", show={"rounds": rounds}, policy=TWO),
+            ctx.ask("why", "Why?"),
+        )
+        await ctx.llm("write", text.text + decision.approver)
+        return ctx.goto("last", rounds=rounds + 1)
+
+    @step
+    async def last(self, ctx: Ctx, rounds: int) -> Transition:
+        return ctx.await_approval("last", "Sure?", show=rounds, policy=ANYBODY, rounds=rounds)
+
+    @step(resume_from="last")
+    async def decided(self, ctx: Ctx, decision: DecisionMade, rounds: int) -> Transition:
+        if decision.approved and rounds > 1:
+            return ctx.complete(decision.comment)
+        return ctx.goto("begin", content=Content.from_text("again"), rounds=rounds)
+
+
+class Asked(BaseModel):
+    kind: Literal["asked"] = "asked"
+    left: int = 3
+    log: list[str] = []
+
+
+@flow_skill(id="gated_reducer", retry=PATIENT)
+class GatedReducer:
+    """A gate, a question and effects that are undone, at the same time."""
+
+    @staticmethod
+    def initial() -> Asked:
+        return Asked()
+
+    def on_event(self, state: Asked, event: Event, ctx: Ctx) -> Transition:
+        log = [*state.log, event.kind]
+        match event:
+            case UserMessage(slot=None):
+                gate = Cmd.ask_approval("gate", "Sure?", show=1, policy=TWO)
+                asking = Transition.to(state).cmd(gate).cmd(Cmd.ask_user("why", "Why?"))
+                return asking.cmd(Cmd.tool("a", take, cents=1)).cmd(Cmd.tool("b", take, cents=2))
+            case CommandFailed(id="a"):
+                return Transition.ignore(state)
+            case _ if state.left == 0:
+                return Transition.complete(state)
+            case _:
+                again = Transition.to(Asked(left=state.left - 1, log=log))
+                return again.cmd(Cmd.tool(f"c{state.left}", take, cents=3))
+
+
+test_gates_undoing_and_blocking_in_steps = laws_of(Gated, tools=[take], max_events=40)
+test_gates_undoing_and_blocking_in_a_reducer = laws_of(GatedReducer, tools=[take], max_events=40)
 test_hello = laws_of(Hello)
 test_research_loop = laws_of(ResearchLoop)
 test_research_loop_steps = laws_of(ResearchLoopSteps)
