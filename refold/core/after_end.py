@@ -25,6 +25,9 @@ def take(turn: Turn) -> None:
         case DecisionMade() as late:
             turn.changes["late"] = late
             turn.notes.append(f"late grant by {late.approver}: `refold recover` goes on from here")
+            # What is undone must be undone before it can be done again, so nobody is kept waiting for more grants.
+            turn.changes["grace"] = None
+            undo_next(turn)
         case GraceOver():
             turn.changes["grace"] = None
             undo_next(turn)

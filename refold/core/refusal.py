@@ -95,9 +95,9 @@ def _after_end(snapshot: Snapshot, event: Event) -> str:
     match event:
         case GraceOver(gate=gate) if grace is not None and grace.gate == gate:
             return ""
+        case DecisionMade() if snapshot.late is not None and snapshot.late.gate == event.gate:
+            return f"a late grant was recorded before, by {snapshot.late.approver}"
         case DecisionMade() if grace is not None and grace.gate == event.gate and event.approved:
-            if snapshot.late is not None:
-                return f"a late grant was recorded before, by {snapshot.late.approver}"
             if event.approver in grace.granted:
                 return f"{event.approver} has decided before; {grace.policy.needed} different people must"
             return decider_refusal(snapshot, grace.policy, grace.digest, event)

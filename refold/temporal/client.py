@@ -266,6 +266,12 @@ class TemporalEngine:
         if search.as_shown(description)[0] is not TaskState.FAILED:
             view = await self.look(task_id)
             raise InputRejected(f"task {task_id!r} is {view.status}; only a task that failed or was canceled recovers")
+        if description.status is WorkflowExecutionStatus.RUNNING:
+            # What it still has to undo must be undone before it is known what is to be done again.
+            raise InputRejected(
+                f"task {task_id!r} has failed and is not over: it takes late grants for some minutes, or undoes its "
+                "effects; `refold show` says which. Recover it after that"
+            )
         history = await History(self, task_id).whole()
         start = TaskStart(recover=history, stream=history.base.stream, owner=history.base.owner)
         return await self._started(history.base.skill, start, new_id or await self._free_id(task_id), task_id)
