@@ -65,6 +65,7 @@ COMES_WITH = {
     "annotated_types": "pydantic",
     "click": "typer",
     "google": "temporalio",
+    "httpx2": "pydantic-ai-slim",
     "openai": "pydantic-ai-slim",
     "opentelemetry": "temporalio",
     "pydantic_core": "pydantic",

@@ -30,6 +30,7 @@ class ToolSpec:
         description: For models and for people.
         timeout_s: How long one try may take, in seconds.
         undo: The tool that undoes its effect, for `compensate`.
+        probe: Finds out, given the idempotency key, whether its effect took place; see `refold.effects.probing`.
         takes: The names of its parameters, in order.
         needs: Those of them that have no default.
     """
@@ -40,6 +41,7 @@ class ToolSpec:
     description: str = ""
     timeout_s: float = 600.0
     undo: ToolSpec | None = None
+    probe: Callable[[str], Any] | None = None
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
@@ -82,6 +84,7 @@ def tool(
     name: str | None = None,
     timeout_s: float = 600.0,
     undo: Callable[..., Any] | None = None,
+    probe: Callable[[str], Any] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Declare a function a tool: `@tool(effect="idempotent")`.
 
@@ -91,6 +94,9 @@ def tool(
         timeout_s: How long one try may take, in seconds.
         undo: For `compensate`: the tool that undoes the effect. It is given those of the effect's arguments that it
             takes, and the effect's result as `result` if it takes that.
+        probe: For `at_most_once` and `compensate`: a function, `async def` or not, that takes the idempotency key and
+            answers `Done(result)`, `NotDone()` or `Unknown()` of `refold.effects`. Asked where nobody knows whether
+            the effect took place; without it a person is.
 
     Returns:
         A decorator. The function may be called as before, except from a skill: there it is a command.
@@ -105,7 +111,7 @@ def tool(
     def declare(author: Callable[P, R]) -> Callable[P, R]:
         own = _name(author, name)
         parameters = list(inspect.signature(author).parameters.values())
-        found = [*_effect_problems(effect), *_undo_problems(effect, undo, parameters)]
+        found = [*_effect_problems(effect), *_undo_problems(effect, undo, parameters), *_probe_problems(effect, probe)]
         found += _parameter_problems(parameters)
         if found or effect is None:
             raise DefinitionError(own, found, what="tool")
@@ -126,6 +132,7 @@ def tool(
             description=inspect.getdoc(author) or "",
             timeout_s=timeout_s,
             undo=tool_spec(undo),
+            probe=probe,
             takes=tuple(parameter.name for parameter in parameters),
             needs=tuple(parameter.name for parameter in parameters if parameter.default is parameter.empty),
         )
@@ -157,6 +164,18 @@ def _undo_problems(
     known = {parameter.name for parameter in parameters} | {"result"}
     unmet = [name for name in spec.needs if name not in known]
     return [f"its undo, {spec.name!r}, needs {', '.join(unmet)}, which it has not"] if unmet else []
+
+
+def _probe_problems(effect: str | None, probe: Callable[[str], Any] | None) -> list[str]:
+    if probe is None:
+        return []
+    if effect not in (EffectPolicy.AT_MOST_ONCE, EffectPolicy.COMPENSATE):
+        return ["probe= goes with effect='at_most_once' or 'compensate': the others may be repeated"]
+    try:
+        inspect.signature(probe).bind("key")
+    except TypeError:
+        return ["its probe must take one argument, the idempotency key"]
+    return []
 
 
 def _parameter_problems(parameters: Iterable[inspect.Parameter]) -> list[str]:

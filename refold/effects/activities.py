@@ -3,9 +3,14 @@
 | activity           | argument                     | result       |
 | ------------------ | ---------------------------- | ------------ |
 | `refold.llm`       | `CallLlm`, whether to stream | `LlmOutcome` |
-| `tool.NAME`        | `CallTool`, whether decided  | JSON         |
+| `tool.NAME`        | `CallTool`, what was decided | JSON         |
 | `refold.notify`    | `Notify`                     | nothing      |
 | whatever else      | anything                     | fails        |
+
+What was decided is a number: the fence of the try about whose unknown outcome a person has said that it may be repeated
+(`details["fence"]` of the failure `outcome_unknown`); 0 if nobody has. It holds for that try alone: if the next one's
+outcome is unknown too, the person is asked again, even if the number still comes along. `true` stands for whichever try
+was the last, and so counts on the activity's first attempt only: a later one knows of more than the person did.
 
 The activity's id is the command's InvocationId, and its workflow's id the task's. Every failure leaves as an
 `ApplicationError` that Temporal does not retry, with the classified `Failure` as its one detail: "try later" is the
@@ -38,10 +43,12 @@ from refold.effects.failures import classify
 from refold.effects.heartbeat import Heart
 from refold.effects.http import HttpClient, open_client
 from refold.effects.invocation import Invocation
-from refold.effects.keys import wire_key
+from refold.effects.keys import key_of_call, wire_key
+from refold.effects.ledger import LEASE_S, Ledger
 from refold.effects.llm import ask
 from refold.effects.models import Models
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
+from refold.effects.receipts import ANY_TRY
 from refold.effects.tail import Tail, TokenTail
 from refold.effects.tools import Tool, tools_of
 
@@ -50,6 +57,9 @@ TOOL = "tool."
 NOTIFY = "refold.notify"
 TOOL_THREADS = 32
 """How many tools that are a plain `def` run at once in one worker; more wait their turn, heartbeating."""
+
+LEASES = 3
+"""A lease in heartbeat timeouts: after one, the server asks another worker; for two more, that one waits."""
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -63,6 +73,7 @@ class _Open:
     models: Models
     heart: Heart
     threads: ThreadPoolExecutor
+    ledger: Ledger | None
     notifier: Notifier
 
 
@@ -74,6 +85,7 @@ class Effects:
 
     Attributes:
         tools: The registered tools by name.
+        ledger: Where the receipts of effects are kept; None where no tool needs one.
         activities: What the worker registers.
     """
 
@@ -82,6 +94,7 @@ class Effects:
         tools: Iterable[Callable[..., Any]] = (),
         *,
         model: str | None = None,
+        ledger: Ledger | None = None,
         fallback: bool = True,
         notifier: Notifier | None = None,
     ) -> None:
@@ -90,14 +103,18 @@ class Effects:
         Args:
             tools: Functions declared with `@tool`.
             model: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
+            ledger: For tools that are `at_most_once` or `compensate`; None takes `REFOLD_LEDGER`, else a file.
             fallback: Answer activities that nobody registered, so that an unknown tool fails with the names of those
                 there are. A worker can have one dynamic activity only: switch it off to register another.
             notifier: Tells people that a gate waits for them; None takes `REFOLD_NOTIFY_URL`, else the log.
 
         Raises:
-            DefinitionError: A tool is not declared or not well typed, or two have one name.
+            DefinitionError: A tool is not declared or not well typed, or two have one name; or the setting for the
+                ledger names no database that is supported.
         """
         self.tools = tools_of(tools)
+        needed = any(tool.ledgered for tool in self.tools.values())
+        self.ledger = (ledger or Ledger()) if needed else None
         self._model = model
         self._notifier = notifier
         self._opened: _Open | None = None
@@ -119,11 +136,14 @@ class Effects:
             models = Models(self._model, http)
             self._closing.push_async_callback(models.close)
             heart = self._closing.enter_context(Heart())
+            if self.ledger is not None:
+                self._closing.enter_context(self.ledger)
             self._opened = _Open(
                 http=http,
                 models=models,
                 heart=heart,
                 threads=threads,
+                ledger=self.ledger,
                 notifier=self._notifier or notifier_from_env(http),
             )
         return self
@@ -176,7 +196,7 @@ def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Json
     name = tool.spec.name
 
     @activity.defn(name=TOOL + name)
-    async def call_tool(command: CallTool, decided: bool = False) -> JsonValue:
+    async def call_tool(command: CallTool, decided: int | bool = 0) -> JsonValue:
         command = CallTool.model_validate(command)  # as for `llm`
         info = activity.info()
 
@@ -185,12 +205,22 @@ def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Json
             invocation = Invocation(
                 task_id=info.workflow_id or "",
                 invocation_id=info.activity_id,
-                idempotency_key=wire_key(namespace=info.namespace, tool=name, key=command.key or info.activity_id),
+                idempotency_key=wire_key(
+                    namespace=info.namespace, tool=name, key=key_of_call(command.key, info.activity_id)
+                ),
                 attempt=info.attempt,
                 http=opened.http,
             )
             with _heartbeats(opened.heart):
-                return await tool.call(command, invocation, opened.threads)
+                return await tool.call(
+                    command,
+                    invocation,
+                    opened.threads,
+                    opened.ledger,
+                    lease_s=_lease_s(info),
+                    decided=_about_try(decided, info.attempt),
+                    lost=_given_up,
+                )
 
         return await _effect("tool", name, call)
 
@@ -261,6 +291,23 @@ async def _effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
 def _asked_to_stop() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _given_up() -> bool:
+    """Whether the server has given this try up, without anybody wishing the effect away: the worker stood still."""
+    why = activity.cancellation_details()
+    return why is not None and (why.not_found or why.timed_out) and not (why.cancel_requested or why.worker_shutdown)
+
+
+def _about_try(decided: int | bool, attempt: int) -> int:
+    if decided is True:
+        return ANY_TRY if attempt == 1 else 0
+    return int(decided)
+
+
+def _lease_s(info: activity.Info) -> float:
+    """A worker that stood still for longer than the server bears may still come back: it is believed for longer."""
+    return LEASE_S if info.heartbeat_timeout is None else LEASES * info.heartbeat_timeout.total_seconds()
 
 
 def _since(began: float) -> float:

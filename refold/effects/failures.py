@@ -33,7 +33,7 @@ import re
 import socket
 import ssl
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.message import Message
 from email.utils import parsedate_to_datetime
@@ -48,7 +48,8 @@ from pydantic_ai import exceptions as ai
 from refold.core.errors import CommandError, DefinitionError
 from refold.core.retry import Failure, FailureKind
 from refold.core.schema import problems
-from refold.effects.verdicts import TryLater, Verdict
+from refold.effects.invocation import Sent
+from refold.effects.verdicts import Never, TryLater, Verdict
 
 LONGEST_RETRY_AFTER_S = 86_400.0
 """Whoever asks for more than a day of patience gets a day: beyond it a timer is no answer, a person is."""
@@ -98,7 +99,19 @@ _UNSENT: dict[str, set[str]] = {
     "requests": {"ConnectTimeout"},
     "builtins": {"ConnectionRefusedError"},
     "socket": {"gaierror"},
+    "smtplib": {
+        "SMTPAuthenticationError",
+        "SMTPConnectError",
+        "SMTPDataError",
+        "SMTPHeloError",
+        "SMTPNotSupportedError",
+        "SMTPRecipientsRefused",
+        "SMTPSenderRefused",
+    },
 }
+_REFUSING = frozenset({*range(400, 432), 451} - {408, 409, 418, 419, 420, 430})
+"""Statuses by which the other side says that it has not done what was asked. Not among them: 408, as a proxy may have
+given up waiting for an answer; 409, which may speak of the same effect; and every 5xx, after which it may be done."""
 
 _UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT}
 
@@ -122,6 +135,43 @@ def surely_unsent(error: BaseException) -> bool:
             return True
         seen = seen.__cause__
     return False
+
+
+def surely_not_done(error: BaseException, sent: Sequence[Sent]) -> bool:
+    """Whether a tool that failed by `error` has had no effect; False where nobody can know.
+
+    Args:
+        sent: What it is known to have sent that may have changed something, oldest first.
+    """
+    match error:
+        case TryLater():
+            return error.unsent
+        case Never():
+            return True
+        case Verdict():
+            return False
+        case _:
+            pass
+    if any(one.status is not None and one.status not in _REFUSING for one in sent):
+        return False
+    unanswered = sum(one.status is None for one in sent)
+    if surely_unsent(error):
+        return unanswered <= 1
+    found = _status(error)
+    # A read that is refused says nothing about what was written before it.
+    return not unanswered and found is not None and found[0] in _REFUSING and _method(error) not in _READING
+
+
+_READING = {"GET", "HEAD", "OPTIONS"}
+
+
+def _method(error: BaseException) -> str:
+    """The method of the request behind an exception: httpx and requests, then aiohttp; empty where nobody says."""
+    try:
+        request = getattr(error, "request", None) or getattr(error, "request_info", None)
+    except RuntimeError:  # httpx: "the .request property has not been set"
+        return ""
+    return str(getattr(request, "method", "") or "").upper()
 
 
 # --- the rules, in order; each knows its own kind of exception

@@ -11,12 +11,17 @@ from __future__ import annotations
 from openai import DefaultAsyncHttpxClient as HttpClient
 from pydantic_ai.models import create_async_httpx2_client
 
+from refold.effects.sending import keyed
+
 __all__ = ["HttpClient", "open_client"]
 
 
 def open_client() -> HttpClient:
     """A new client: close it with `aclose()`. Proxies and certificates come from the environment.
 
-    A model may think for minutes before its first byte, so reading waits for 10 minutes; connecting for 5 seconds.
+    What a tool sends by it carries the tool's idempotency key. A model may think for minutes before its first byte, so
+    reading waits for 10 minutes; connecting for 5 seconds.
     """
-    return create_async_httpx2_client()
+    client = create_async_httpx2_client()
+    keyed(client)
+    return client

@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from refold.effects.http import HttpClient
 
 
+@dataclass(slots=True, kw_only=True)
+class Sent:
+    """A request that may have changed something on the other side.
+
+    Attributes:
+        method: POST, PUT, PATCH or DELETE.
+        status: What was answered; None while nothing has been.
+    """
+
+    method: str
+    status: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
     """One call of a tool.
@@ -22,7 +35,12 @@ class Invocation:
         invocation_id: The command's id; the same on every try.
         idempotency_key: What to send as `Idempotency-Key`: 64 hex digits, the same on every try.
         attempt: 1, or more if a worker was lost before this one.
-        http: The worker's pooled client, as in httpx; for tools that are `async def`.
+        http: The worker's pooled client, as in httpx; for tools that are `async def`. What it sends that may change
+            something carries the key by itself; see `refold.effects.sending`.
+        fence: How often this effect has been begun, for receivers that refuse a number below the highest they have
+            seen; 0 where the tool's policy keeps no receipts.
+        sent: The requests that `http` has sent for this call and that may have changed something, oldest first; None
+            where they are not counted, and carry no key.
     """
 
     task_id: str
@@ -30,6 +48,8 @@ class Invocation:
     idempotency_key: str
     attempt: int
     http: HttpClient
+    fence: int = 0
+    sent: list[Sent] | None = field(default_factory=list, repr=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False)
 
     @property
@@ -58,6 +78,11 @@ def current() -> Invocation:
             "refold.effects.current() knows a call only inside a tool that a worker runs; in a test, wrap the call: "
             "`with as_current(Invocation(...)):`"
         ) from None
+
+
+def serving() -> Invocation | None:
+    """The call that is being served; None where there is none."""
+    return _current.get(None)
 
 
 @contextmanager

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+
+_REPEATED = re.compile(r"(?:~\d+)+$")
 
 
 def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
@@ -18,6 +21,18 @@ def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
     # As JSON, no part can run into the next one: ("a", "bc") and ("ab", "c") differ.
     joined = json.dumps([namespace, owner, tool, key], ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(joined.encode()).hexdigest()
+
+
+def key_of_call(key: str | None, invocation_id: str) -> str:
+    """What a call is recognised by: its business key, else its invocation id.
+
+    A call that `recover` makes again because its effect was undone is a new one (`T/3.1~2`), whatever its business key:
+    to the receiver, the old one is done.
+    """
+    if key is None:
+        return invocation_id
+    again = _REPEATED.search(invocation_id)
+    return key + again.group() if again else key
 
 
 def nth(key: str, request: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_type_hints
@@ -27,11 +27,15 @@ from refold.core.errors import DefinitionError
 from refold.core.retry import Failure, FailureKind
 from refold.core.schema import first_line, problems
 from refold.core.tool import ToolSpec, tool_spec
-from refold.effects.failures import classify, surely_unsent
 from refold.effects.invocation import Invocation, as_current
+from refold.effects.ledger import LEASE_S, Ledger
+from refold.effects.once import Once, StillRunning
 from refold.effects.verdicts import Verdict
 
 T = TypeVar("T")
+
+LEDGERED = frozenset({EffectPolicy.AT_MOST_ONCE, EffectPolicy.COMPENSATE})
+"""The policies under which a receipt is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,38 +60,61 @@ class Tool:
         schema = self.arguments.model_json_schema(by_alias=True)
         return {key: value for key, value in schema.items() if key not in ("title", "description")}
 
-    async def call(self, command: CallTool, invocation: Invocation, threads: Executor) -> JsonValue:
-        """Run the tool, unless its policy forbids this try.
+    @property
+    def ledgered(self) -> bool:
+        """Whether a receipt is kept of its effects."""
+        return self.spec.effect in LEDGERED
+
+    async def call(
+        self,
+        command: CallTool,
+        invocation: Invocation,
+        threads: Executor,
+        ledger: Ledger | None = None,
+        *,
+        lease_s: float = LEASE_S,
+        decided: int = 0,
+        lost: Callable[[], bool] = lambda: False,
+    ) -> JsonValue:
+        """Run the tool; where a receipt is kept, only if its effect has not taken place yet.
 
         Args:
             command: What is asked.
             invocation: Who asks, on which try.
             threads: Where a tool that is a plain `def` runs.
+            ledger: Where receipts are kept.
+            lease_s: How long this worker is believed to be at work without saying so, in seconds.
+            decided: See `Ask.decided`.
+            lost: See `Once`.
 
         Raises:
-            Verdict: The arguments do not fit, the result is not what was declared, or it is not known whether the
-                tool's effect has taken place and it must not be repeated.
+            Verdict: The arguments do not fit, the result is not what was declared, or what `Once.result` says.
             CancelledError: Nobody wants the result any more.
             Exception: Whatever the tool raises; `classify` knows it.
         """
         given = self._given(command.args)
-        careful = self.spec.effect is EffectPolicy.AT_MOST_ONCE
-        if careful and invocation.attempt > 1:
-            raise Verdict(
-                _outcome_unknown(
-                    self.spec.name,
-                    "a worker was lost while an earlier try was under way; the tool was not called again",
-                )
-            )
-        try:
+
+        async def perform(invocation: Invocation) -> Any:
             with as_current(invocation):
-                value = await self._run(given, invocation, threads)
-        except Exception as error:
-            failure = classify(error)
-            if careful and failure.kind is FailureKind.TRANSIENT and not surely_unsent(error):
-                raise Verdict(_outcome_unknown(self.spec.name, failure.message)) from error
-            raise
-        return self._as_json(value)
+                return await self._run(given, invocation, threads)
+
+        if not self.ledgered:
+            try:
+                return self._as_json(await perform(invocation))
+            except StillRunning as error:
+                raise error.canceled or error from None
+        if ledger is None:
+            raise RuntimeError(f"tool {self.spec.name!r} needs a ledger")
+        ask = ledger.ask(
+            invocation.idempotency_key,
+            self.spec.name,
+            command.args,
+            lease_s=lease_s,
+            task_id=invocation.task_id,
+            invocation_id=invocation.invocation_id,
+            decided=decided,
+        )
+        return await Once(ledger, self.spec, invocation, ask, perform, self._as_json, lost=lost).result()
 
     def _given(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
         try:
@@ -104,8 +131,8 @@ class Tool:
             async with asyncio.timeout(self.spec.timeout_s):
                 return await self.spec.function(**given)
         context = copy_context()
-        running = asyncio.get_running_loop().run_in_executor(threads, lambda: context.run(self.spec.function, **given))
-        return await _patiently(running, invocation, self.spec.timeout_s)
+        thread = threads.submit(lambda: context.run(self.spec.function, **given))
+        return await _patiently(thread, invocation, self.spec.timeout_s)
 
     def _as_json(self, value: Any) -> JsonValue:
         try:
@@ -123,20 +150,21 @@ class Tool:
         return written
 
 
-async def _patiently(running: asyncio.Future[T], invocation: Invocation, timeout_s: float) -> T:
+async def _patiently(thread: Future[T], invocation: Invocation, timeout_s: float) -> T:
     """Wait for a thread. It cannot be stopped, so it is told, and waited for: what it did is the truth.
 
     Raises:
-        TimeoutError: It takes too long. It is told to stop, and left to itself.
+        StillRunning: It takes too long. It is told to stop, and left to itself.
         CancelledError: Nobody waits any more, and it came to nothing.
     """
     loop = asyncio.get_running_loop()
+    running = asyncio.wrap_future(thread)
     deadline = loop.time() + timeout_s
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         if loop.time() >= deadline:
             invocation.stop.set()
-            raise cancelled or TimeoutError()
+            raise StillRunning(thread, cancelled)
         try:
             await asyncio.wait([running], timeout=deadline - loop.time())
         except asyncio.CancelledError as error:
@@ -198,14 +226,6 @@ def _tool(spec: ToolSpec) -> Tool:
     except PydanticUserError as error:
         found = f"a type in its signature is none that JSON can bring: {first_line(error)}"
     raise DefinitionError(spec.name, [found], what="tool")
-
-
-def _outcome_unknown(name: str, why: str) -> Failure:
-    return _permanent(
-        "outcome_unknown",
-        f"it is not known whether the tool {name!r} has had its effect, and it may happen once at most: {why}; "
-        "look at the other side, then decide",
-    )
 
 
 def _permanent(type: str, message: str) -> Failure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,14 @@ def name_of(activity: Callable[..., Any]) -> str | None:
     """An activity's name; None for the dynamic one."""
     name: str | None = activity.__temporal_activity_definition.name  # type: ignore[attr-defined]
     return name
+
+
+@pytest.fixture(autouse=True)
+def ledger_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test has a ledger of its own: all of them use one key."""
+    file = tmp_path / "ledger.db"
+    monkeypatch.setenv("REFOLD_LEDGER", str(file))
+    return file
 
 
 class Bench:
@@ -54,9 +63,9 @@ class Bench:
         """What the model answers."""
         return await self.run("refold.llm", command, *args)
 
-    async def tool(self, command: CallTool, *, attempt: int = 1) -> Any:
+    async def tool(self, command: CallTool, *, attempt: int = 1, decided: int | bool = 0) -> Any:
         """What the tool answers."""
-        return await self.run(f"tool.{command.name}", command, attempt=attempt)
+        return await self.run(f"tool.{command.name}", command, decided, attempt=attempt)
 
 
 def failure_in(error: ApplicationError) -> Failure:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = {"httpx", "httpx2", "openai", "pydantic_ai", "structlog", "temporalio"}
+HEAVY = {"httpx", "httpx2", "openai", "pydantic_ai", "sqlalchemy", "structlog", "temporalio"}
 
 
 def test_a_tools_module_stays_light() -> None:

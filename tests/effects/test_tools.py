@@ -9,7 +9,6 @@ from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any
 
-import httpx
 import pytest
 from pydantic import BaseModel, Field
 from temporalio.exceptions import ApplicationError
@@ -17,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from refold import DefinitionError, tool
 from refold.core.commands import CallTool
 from refold.core.retry import FailureKind
-from refold.effects import Invocation, Never, TryLater, as_current, current
+from refold.effects import Invocation, as_current, current
 from refold.effects.activities import Effects
 from refold.effects.keys import wire_key
 from refold.effects.tools import tools_of
@@ -178,64 +177,6 @@ async def test_a_tool_has_its_own_time_limit() -> None:
         await call(slow)
 
     assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "timeout")
-
-
-# --- at most once
-
-
-def failing(error: Exception, effect: str) -> tuple[Callable[..., Any], list[int]]:
-    calls: list[int] = []
-
-    @tool(effect=effect)
-    async def charge() -> None:
-        calls.append(1)
-        raise error
-
-    return charge, calls
-
-
-@pytest.mark.parametrize("effect", ["read_only", "idempotent", "at_least_once", "at_most_once"])
-async def test_only_at_most_once_is_not_called_again_after_a_lost_worker(effect: str) -> None:
-    """
-    On a later attempt nobody knows what the first one did: such a tool is not called, and the failure says so.
-    """
-    function, calls = failing(Never("no"), effect)
-
-    with pytest.raises(ApplicationError) as caught:
-        await call(function, attempt=2)
-
-    failure = failure_in(caught.value)
-    if effect == "at_most_once":
-        assert (failure.type, calls) == ("outcome_unknown", [])
-        assert "was not called again" in failure.message
-    else:
-        assert (failure.type, calls) == ("never", [1])
-
-
-@pytest.mark.parametrize(
-    ("error", "type", "kind"),
-    [
-        (httpx.ReadTimeout("x"), "outcome_unknown", FailureKind.PERMANENT),
-        (ConnectionResetError(), "outcome_unknown", FailureKind.PERMANENT),
-        (TryLater("x"), "outcome_unknown", FailureKind.PERMANENT),
-        (httpx.ConnectError("x"), "connection", FailureKind.TRANSIENT),
-        (TryLater("x", unsent=True), "try_later", FailureKind.TRANSIENT),
-        (Never("x"), "never", FailureKind.PERMANENT),
-    ],
-)
-async def test_at_most_once_is_tried_again_only_if_nothing_was_sent(
-    error: Exception, type: str, kind: FailureKind
-) -> None:
-    """
-    A transient failure after the request may have left is final for such a tool.
-    """
-    function, calls = failing(error, "at_most_once")
-
-    with pytest.raises(ApplicationError) as caught:
-        await call(function)
-
-    assert (failure_in(caught.value).type, failure_in(caught.value).kind) == (type, kind)
-    assert calls == [1]
 
 
 # --- cancellation

@@ -1,0 +1,237 @@
+"""What a receipt says about an effect, and what may follow: the rules of the ledger, without clock or database.
+
+| found                                | who asks is told                         | and the receipt becomes |
+| ------------------------------------ | ---------------------------------------- | ----------------------- |
+| nothing, or *released*               | `Perform`                                | executing, next fence   |
+| *done*                               | `Finished`: the stored result, no call   |                         |
+| *executing*, its lease runs          | `InProgress`: wait                       |                         |
+| *executing*, the lease is over       | `Doubtful`: ask the probe, then a person | unknown                 |
+| *unknown*                            | `Doubtful`                               |                         |
+| in doubt, and a person said "retry"  | `Perform`                                | executing, next fence   |
+| other arguments, unless *released*   | `KeyReused`                              |                         |
+
+| told by whoever performs it          | if its fence is the newest               | else: taken over        |
+| ------------------------------------ | ---------------------------------------- | ----------------------- |
+| finished, however late               | done, with the result                    | nothing                 |
+| surely not done                      | released                                 | nothing                 |
+| cannot tell                          | unknown                                  | nothing                 |
+| still at it                          | executing, its lease extended            | nothing                 |
+
+The fence counts the performers of one key. Whoever has a lower one than the receipt was taken over, and what it says
+counts no more. *done* is final: whatever comes later, the first result stays.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from pydantic import JsonValue
+
+ANY_TRY = -1
+
+
+class ReceiptState(StrEnum):
+    """How far an effect has come, as far as is known."""
+
+    EXECUTING = "executing"
+    DONE = "done"
+    UNKNOWN = "unknown"
+    """It began, and nobody knows whether it took place."""
+    RELEASED = "released"
+    """It surely did not take place; it may be performed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """Somebody wants an effect performed once.
+
+    Attributes:
+        key: What makes it the same effect: the key as the receiver sees it.
+        tool: The tool's name.
+        fingerprint: Of the arguments.
+        holder: Who would perform it: one worker process.
+        lease_s: How long it is believed to be at it without saying so, in seconds.
+        task_id: The task that asks, for people.
+        invocation_id: The command, for people.
+        decided: The fence of the try about which a person has said that it may be repeated; `ANY_TRY` if they meant
+            the last one, whichever it was; 0 if nobody has.
+    """
+
+    key: str
+    tool: str
+    fingerprint: str
+    holder: str
+    lease_s: float
+    task_id: str = ""
+    invocation_id: str = ""
+    decided: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What is known about one effect.
+
+    Attributes:
+        fence: How often it has been begun.
+        lease_until: Until when its performer is believed, in seconds since 1970.
+        result: JSON, once it is done.
+        why: How it came to be unknown or released, for people.
+        began_at: When it was begun last, in seconds since 1970.
+        changed_at: When the receipt last changed, in seconds since 1970.
+    """
+
+    key: str
+    tool: str
+    fingerprint: str
+    state: ReceiptState
+    fence: int
+    lease_until: float
+    holder: str
+    result: str | None
+    why: str
+    task_id: str
+    invocation_id: str
+    began_at: float
+    changed_at: float
+
+
+# --- what is answered to whoever asks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perform:
+    """It is theirs to perform."""
+
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """It is done; the result as it was written, in JSON."""
+
+    result: str
+
+    @property
+    def value(self) -> JsonValue:
+        """The result."""
+        value: JsonValue = json.loads(self.result)
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InProgress:
+    """Somebody is at it."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubtful:
+    """It began, and nobody knows whether it took place."""
+
+    receipt: Receipt
+
+    @property
+    def fence(self) -> int:
+        """Which try is in doubt."""
+        return self.receipt.fence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyReused:
+    """The key stands for an effect with other arguments."""
+
+    known: str
+    given: str
+
+
+Told = Perform | Finished | InProgress | Doubtful | KeyReused
+
+
+# --- the rules
+
+
+def begin(receipt: Receipt | None, ask: Ask, now: float, *, abandoned: bool = False) -> tuple[Receipt | None, Told]:
+    """What whoever asks is told, and the receipt from then on.
+
+    Args:
+        receipt: What is known; None if nothing is.
+        now: In seconds since 1970.
+        abandoned: The receipt's performer is this very process, which knows that it never came to begin.
+    """
+    if receipt is None or receipt.state is ReceiptState.RELEASED:
+        return _taken(receipt, ask, now)
+    if abandoned and receipt.state is ReceiptState.EXECUTING:
+        return _taken(receipt, ask, now)
+    if receipt.fingerprint != ask.fingerprint:
+        return receipt, KeyReused(known=receipt.fingerprint, given=ask.fingerprint)
+    if receipt.state is ReceiptState.DONE:
+        return receipt, Finished(result=receipt.result or "null")
+    if receipt.state is ReceiptState.EXECUTING and now < receipt.lease_until:
+        return receipt, InProgress(until=receipt.lease_until)
+    if ask.decided in (receipt.fence, ANY_TRY):
+        return _taken(receipt, ask, now)
+    if receipt.state is ReceiptState.EXECUTING:
+        receipt = _changed(receipt, ReceiptState.UNKNOWN, now, "the worker that performed it fell silent")
+    return receipt, Doubtful(receipt=receipt)
+
+
+def take_over(receipt: Receipt | None, ask: Ask, fence: int, now: float) -> tuple[Receipt | None, Told]:
+    """As `begin`, when a probe has said that try number `fence` surely did not take place."""
+    doubtful = receipt is not None and receipt.state is ReceiptState.UNKNOWN and receipt.fence == fence
+    return _taken(receipt, ask, now) if doubtful else begin(receipt, ask, now)
+
+
+def finish(receipt: Receipt | None, fence: int, result: str, now: float) -> Receipt | None:
+    """The receipt when try number `fence` has taken place; late or not."""
+    if receipt is None or receipt.fence != fence or receipt.state is ReceiptState.DONE:
+        return receipt
+    return replace(_changed(receipt, ReceiptState.DONE, now, ""), result=result)
+
+
+def release(receipt: Receipt | None, fence: int, why: str, now: float) -> Receipt | None:
+    """The receipt when try number `fence` has surely not taken place."""
+    if receipt is None or receipt.fence != fence or receipt.state is ReceiptState.DONE:
+        return receipt
+    return _changed(receipt, ReceiptState.RELEASED, now, why)
+
+
+def doubt(receipt: Receipt | None, fence: int, why: str, now: float) -> Receipt | None:
+    """The receipt when whoever performed try number `fence` cannot tell whether it took place."""
+    if receipt is None or receipt.fence != fence or receipt.state is not ReceiptState.EXECUTING:
+        return receipt
+    return _changed(receipt, ReceiptState.UNKNOWN, now, why)
+
+
+def renew(receipt: Receipt | None, fence: int, lease_s: float, now: float) -> Receipt | None:
+    """The receipt when whoever performs try number `fence` is alive: if nobody took over, it is theirs again."""
+    mine = receipt is not None and receipt.fence == fence
+    if receipt is None or not mine or receipt.state not in (ReceiptState.EXECUTING, ReceiptState.UNKNOWN):
+        return receipt
+    return replace(receipt, state=ReceiptState.EXECUTING, lease_until=now + lease_s, why="", changed_at=now)
+
+
+def _taken(receipt: Receipt | None, ask: Ask, now: float) -> tuple[Receipt, Perform]:
+    fence = 1 if receipt is None else receipt.fence + 1
+    taken = Receipt(
+        key=ask.key,
+        tool=ask.tool,
+        fingerprint=ask.fingerprint,
+        state=ReceiptState.EXECUTING,
+        fence=fence,
+        lease_until=now + ask.lease_s,
+        holder=ask.holder,
+        result=None,
+        why="",
+        task_id=ask.task_id,
+        invocation_id=ask.invocation_id,
+        began_at=now,
+        changed_at=now,
+    )
+    return taken, Perform(fence=fence)
+
+
+def _changed(receipt: Receipt, state: ReceiptState, now: float, why: str) -> Receipt:
+    return replace(receipt, state=state, why=why, changed_at=now)
