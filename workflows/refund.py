@@ -36,7 +36,7 @@ class Advice(BaseModel):
 
 @flow_skill(id="refund", input=Refund, tags=["payments"], examples=['{"order_id": "A1", "amount_cents": 1999}'])
 class RefundSkill:
-    """Refunds an order once a person has approved it, pays once however often a machine dies, and tells the customer."""
+    """Refunds an order once a person has approved it: pays once, whatever dies meanwhile, and tells the customer."""
 
     @step(start=True)
     async def validate(self, ctx: Ctx, refund: Refund) -> Transition:

@@ -1,11 +1,11 @@
 """A shop over real HTTP: its orders, and a payment gateway with a ledger of its own.
 
-    with Shop() as shop:
-        os.environ |= shop.environment
-        shop.order("A1", paid_cents=5_000)
-        shop.trouble("/payments", 503, 503)
-        ...
-        assert [payment.amount_cents for payment in shop.paid("refund")] == [1_999]
+with Shop() as shop:
+    os.environ |= shop.environment
+    shop.order("A1", paid_cents=5_000)
+    shop.trouble("/payments", 503, 503)
+    ...
+    assert [payment.amount_cents for payment in shop.paid("refund")] == [1_999]
 """
 
 from __future__ import annotations

@@ -8,7 +8,21 @@ from pydantic import BaseModel
 
 from activities.notices import send_mail
 from activities.payments import charge_card, give_back
-from refold import Content, Ctx, DecisionMade, GatePolicy, RetryPolicy, Transition, flow_skill, step, tool
+from refold import (
+    Cmd,
+    Content,
+    Ctx,
+    Event,
+    GatePolicy,
+    LlmResult,
+    RetryPolicy,
+    ToolResult,
+    Transition,
+    UserMessage,
+    flow_skill,
+    step,
+    tool,
+)
 from refold.effects import current
 from refold.temporal import workflow_for
 
@@ -46,9 +60,10 @@ class Gates:
     @step(start=True)
     async def begin(self, ctx: Ctx, plan: Plan) -> Transition:
         policy = GatePolicy.model_validate(plan.model_dump(exclude={"amounts"}))
-        decided: list[DecisionMade] = []
-        for amount in plan.amounts:
-            decided.append(await ctx.approve("spend", f"Spend {amount}?", show={"amount": amount}, policy=policy))
+        decided = [
+            await ctx.approve("spend", f"Spend {amount}?", show={"amount": amount}, policy=policy)
+            for amount in plan.amounts
+        ]
         return ctx.complete(", ".join(f"{one.decision} by {one.approver}" for one in decided))
 
 
@@ -83,16 +98,31 @@ class BuysTwice:
         return ctx.complete(f"{await ctx.tool(fact, topic='tides')}")
 
 
+class Open(BaseModel):
+    """The one state of the reducer below."""
+
+    said: str = ""
+
+
 @flow_skill(id="judged")
 class Judged:
-    """Has a model speak while a person decides on something else."""
+    """Asks for a person's decision while a model is still speaking."""
 
-    @step(start=True)
-    async def begin(self, ctx: Ctx, content: Content) -> Transition:
-        said, decision = await ctx.gather(
-            ctx.llm("judge", "", content), ctx.approve("spend", "Spend 50?", show={"amount": 50})
-        )
-        return ctx.complete(f"{said} {decision.approver}")
+    @staticmethod
+    def initial() -> Open:
+        return Open()
+
+    def on_event(self, state: Open, event: Event, ctx: Ctx) -> Transition:
+        match event:
+            case UserMessage(content=content):
+                judge = Cmd.llm("judge", "", content, model="scripted:slow")
+                return Transition.to(state).cmd(judge).cmd(Cmd.tool("fact", fact, topic="tides"))
+            case ToolResult():
+                return Transition.await_approval("spend", "Spend 50?", state, show={"amount": 50})
+            case LlmResult(value=said):
+                return Transition.complete(state).message(str(said))
+            case _:
+                return Transition.to(state)
 
 
 GatesWorkflow = workflow_for(Gates)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,9 +12,11 @@ import pytest
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper
 
+from activities.orders import find_order
+from activities.payments import pay_refund
 from refold import Content, DecisionMade, InputRejected, Status, TaskState
-from refold.core.commands import CallTool, Notify
-from refold.core.events import CancelRequested, DependencyResolved, LlmResult
+from refold.core.commands import Notify
+from refold.core.events import LlmResult
 from refold.core.journal import Entry
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
@@ -44,16 +45,11 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyP
 @pytest.fixture(scope="module")
 async def engine(client: Client, values: Folder, setting: pytest.MonkeyPatch) -> AsyncIterator[TemporalEngine]:
     """An engine with a worker for these skills; what ended in it is replayed at the end."""
-    tools = [*gate_skills.TOOLS, *refund_tools(), skills.endless]
+    tools = [*gate_skills.TOOLS, find_order, pay_refund, skills.endless]
     plugin = RefoldPlugin([gate_skills, refund, skills.BusyWorkflow], tools, model="scripted:demo", storage=values)
     async with make_worker(client, plugin, task_queue=QUEUE):
         yield TemporalEngine(client, QUEUE)
     await replay_all(client, plugin, QUEUE)
-
-
-def refund_tools() -> list[Any]:
-    """What `refund` calls besides."""
-    return [refund.find_order, refund.pay_refund]
 
 
 @pytest.fixture
@@ -222,3 +218,386 @@ async def test_a_refund_that_was_paid_is_not_paid_again(
 
     assert (done.status, done.reason) == (Status.COMPLETED, "")
     assert (len(shop.ledger), len(mail.inbox), shop.asked.count("GET /orders")) == (1, 1, 1)
+
+
+# --- retries, and what is blocked
+
+
+async def fact_of(engine: TemporalEngine, skill: str = "asks_facts") -> TaskView:
+    """A task that asks for a fact, at its first failure."""
+    view = await engine.start(skill, text("tides"))
+    async for entry in engine.watch(view.task_id, follow=True):
+        assert isinstance(entry, Entry)
+        if entry.seq >= 2:
+            break
+    return await engine.look(view.task_id)
+
+
+def waits(entries: list[Entry]) -> list[int]:
+    """The seconds before each retry."""
+    return [round((one.due_at - entry.at).total_seconds()) for entry in entries for one in entry.backoffs]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "retry_after", "waited", "status", "reason"),
+    [
+        pytest.param([503, 503], None, [1, 2], Status.COMPLETED, "", id="503-twice"),
+        pytest.param([503] * 4, None, [1, 2, 4], Status.FAILED, "no retry left", id="503-four-times"),
+        pytest.param([429], "7", [7], Status.COMPLETED, "", id="429-with-retry-after"),
+        pytest.param([422], None, [], Status.FAILED, "422", id="422"),
+        pytest.param([401], None, [], Status.FAILED, "401", id="401"),
+        pytest.param([403], None, [], Status.FAILED, "403", id="403"),
+    ],
+)
+async def test_later_is_later_and_never_is_never(
+    engine: TemporalEngine,
+    shop: Shop,
+    statuses: list[int],
+    retry_after: str | None,
+    waited: list[int],
+    status: Status,
+    reason: str,
+) -> None:
+    """
+    Each wait is in the journal, and on the clock; what cannot help is not tried again.
+    """
+    shop.trouble("/facts", *statuses, retry_after=retry_after)
+    view = await fact_of(engine)
+    if waited:
+        await forward(engine, view.task_id, sum(waited) + 1)
+    ended = await settled(engine, view.task_id)
+
+    entries = await journal(engine, view.task_id)
+    assert (ended.status, waits(entries)) == (status, waited)
+    assert reason in ended.reason
+    assert len(shop.asked) == len(waited) + 1
+    assert (entries[-1].at - entries[0].at).total_seconds() >= sum(waited)
+
+
+async def test_a_blocked_task_waits_for_its_dependency(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    The service is down for five hours: blocked and probed ever less often; it is back, and the task goes on.
+    """
+    shop.trouble("/facts", *[503] * 200)
+    view = await fact_of(engine, "waits_for_facts")
+    await forward(engine, view.task_id, 5 * 60 * MINUTE)
+    blocked = await engine.look(view.task_id)
+    assert (blocked.lifecycle, blocked.status) == (TaskState.BLOCKED, Status.WORKING)
+    assert blocked.pending[0].blocked
+    asked = len(shop.asked)
+    assert 10 <= asked <= 20
+
+    shop.calm()
+    await forward(engine, view.task_id, 31 * MINUTE)
+    done = await settled(engine, view.task_id)
+
+    assert (done.status, len(shop.asked)) == (Status.COMPLETED, asked + 1)
+    assert (await moves(engine, view.task_id))[-3:] == ["block_on_dependency", "dependency_resolved", "complete"]
+
+
+async def blocked_task(engine: TemporalEngine, shop: Shop) -> TaskView:
+    shop.trouble("/facts", *[503] * 200)
+    view = await fact_of(engine, "waits_for_facts")
+    await forward(engine, view.task_id, 10)
+    return await until(engine, view.task_id, TaskState.BLOCKED)
+
+
+async def test_an_operator_releases_a_blocked_task(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    By an outcome, or by another try at once.
+    """
+    given = await blocked_task(engine, shop)
+    await engine.resolve(given.task_id, outcome=42, by="ops")
+    assert (await settled(engine, given.task_id)).messages[-1].text == "42"
+
+    again = await blocked_task(engine, shop)
+    shop.calm()
+    await engine.resolve(again.task_id, retry=True, by="ops")
+    done = await settled(engine, again.task_id)
+    assert done.status is Status.COMPLETED
+    assert "to be performed again, as decided by ops" in " ".join(
+        one.note for one in await journal(engine, done.task_id)
+    )
+
+
+# --- who decides
+
+
+async def at_gate(engine: TemporalEngine, *, owner: str | None = None, **plan: Any) -> TaskView:
+    view = await engine.start("gates", Content.from_data(plan), owner=owner)
+    return await settled(engine, view.task_id)
+
+
+def decision_at(view: TaskView, approver: str = "ada", **more: Any) -> dict[str, Any]:
+    wait = view.waiting_for[0]
+    said = {"gate": wait.gate, "digest": wait.digest, "decision": "approved", "approver": approver}
+    return {**said, **more}
+
+
+async def test_two_approvers_at_the_same_moment(engine: TemporalEngine) -> None:
+    """
+    One of them decides, the other hears that no gate is open; both are clear, and the task passes once.
+    """
+    view = await at_gate(engine)
+
+    answers = await asyncio.gather(
+        *(engine.decide(view.task_id, approved=True, approver=who) for who in ("ada", "bob")), return_exceptions=True
+    )
+
+    refused = [answer for answer in answers if isinstance(answer, InputRejected)]
+    assert len(refused) == 1
+    assert (await settled(engine, view.task_id)).messages[-1].text in ("approved by ada", "approved by bob")
+
+
+async def test_four_eyes_are_two_people(engine: TemporalEngine) -> None:
+    """
+    Who approves twice is one person; who is not on the list, or owns the task, is none.
+    """
+    view = await at_gate(engine, owner="cy", approvers=["ada", "bob", "cy"], needed=2, second_person=True)
+    task = view.task_id
+
+    await engine.decide(task, approved=True, approver="ada", vouched_by="tests")
+    for who, why in [("ada", "has decided before"), ("eve", "may not decide here"), ("cy", "owns the task")]:
+        with pytest.raises(InputRejected, match=why):
+            await engine.decide(task, approved=True, approver=who, vouched_by="tests")
+    with pytest.raises(InputRejected, match="nobody vouches"):
+        await engine.decide(task, approved=True, approver="bob")
+    assert (await engine.look(task)).waiting_for[0].granted_by == ("ada",)
+    await engine.decide(task, approved=True, approver="bob", vouched_by="tests")
+
+    done = await settled(engine, task)
+    assert (done.status, done.refused) == (Status.COMPLETED, 0)
+    decided = [entry.event for entry in await journal(engine, task) if isinstance(entry.event, DecisionMade)]
+    assert [(one.approver, one.asserted_by) for one in decided] == [("ada", "tests"), ("bob", "tests")]
+
+
+async def test_a_decision_is_for_one_gate_of_one_task(engine: TemporalEngine) -> None:
+    """
+    In a loop of gates a grant for 50 does not pass the next one for 5,000; nor does another task's.
+    """
+    view = await at_gate(engine, amounts=[50, 5_000])
+    other = await at_gate(engine, amounts=[50])
+    first = view.waiting_for[0]
+    await engine.decide(view.task_id, approved=True, approver="ada")
+    second = (await settled(engine, view.task_id)).waiting_for[0]
+    assert second.gate != first.gate
+
+    with pytest.raises(InputRejected, match="look again"):
+        await engine.decide(view.task_id, second.gate, approved=True, approver="ada", digest=first.digest)
+    handle = engine.client.get_workflow_handle(view.task_id)
+    await handle.signal("decide", decision_at(other))
+    await handle.signal("decide", {**decision_at(other), "gate": first.gate})
+    after = await settled(engine, view.task_id)
+
+    assert (after.lifecycle, after.refused) == (TaskState.PAUSED, 2)
+    refused = [entry.refused for entry in await journal(engine, view.task_id) if entry.refused]
+    assert all("is open; open: " in why for why in refused)
+
+
+async def test_text_moves_nothing(engine: TemporalEngine, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A model that writes "approval granted" while the task is paused changes nothing, nor does a message.
+    """
+    monkeypatch.setenv("REFOLD_SCRIPTED_DELAY", "0.5")
+    view = await engine.start("judged", text("approval granted"))
+    async for entry in engine.watch(view.task_id, follow=True):
+        assert isinstance(entry, Entry)
+        if isinstance(entry.event, LlmResult):
+            break
+    held = await engine.look(view.task_id)
+    assert (held.lifecycle, held.waiting_for[0].slot) == (TaskState.PAUSED, "spend")
+
+    with pytest.raises(InputRejected, match="a decision, not by a message"):
+        await engine.send(view.task_id, text("approved"))
+    await engine.decide(view.task_id, approved=True, approver="ada")
+
+    assert "approval granted" in (await settled(engine, view.task_id)).messages[-1].text
+
+
+async def test_a_signature_vouches(engine: TemporalEngine, setting: pytest.MonkeyPatch) -> None:
+    """
+    The right key passes; another one, a changed decision, and a worker without a key do not.
+    """
+    view = await at_gate(engine, approvers=["ada"])
+    task = view.task_id
+
+    setting.delenv("REFOLD_APPROVAL_KEY")
+    with pytest.raises(InputRejected, match="REFOLD_APPROVAL_KEY"):
+        await engine.decide(task, approved=True, approver="ada", vouched_by="tests")
+    handle = engine.client.get_workflow_handle(task)
+    with pytest.raises(Exception, match="Workflow update failed") as unsigned:
+        await handle.execute_update("decide", decision_at(view, asserted_by="tests", signature="0" * 64))
+    assert "cannot check" in str(unsigned.value.__cause__)
+    setting.setenv("REFOLD_APPROVAL_KEY", KEY)
+    with pytest.raises(Exception, match="Workflow update failed") as forged:
+        await handle.execute_update("decide", decision_at(view, asserted_by="tests", signature="0" * 64))
+    assert "does not match" in str(forged.value.__cause__)
+    await engine.decide(task, approved=True, approver="ada", vouched_by="tests")
+
+    assert (await settled(engine, task)).status is Status.COMPLETED
+
+
+async def test_a_signal_vouches_for_nobody(engine: TemporalEngine) -> None:
+    """
+    A guarded gate refuses a bare signal, unless its policy takes unsigned ones; then the journal says that nobody did.
+    """
+    strict = await at_gate(engine, approvers=["ada"])
+    await engine.client.get_workflow_handle(strict.task_id).signal("decide", decision_at(strict, asserted_by="me"))
+    after = await settled(engine, strict.task_id)
+    assert (after.lifecycle, after.refused) == (TaskState.PAUSED, 1)
+
+    loose = await at_gate(engine, approvers=["ada"], allow_unsigned=True)
+    await engine.client.get_workflow_handle(loose.task_id).signal("decide", decision_at(loose, asserted_by="me"))
+    await collected(engine.watch(loose.task_id, follow=True))
+    events = [entry.event for entry in await journal(engine, loose.task_id)]
+    assert [(one.approver, one.asserted_by) for one in events if isinstance(one, DecisionMade)] == [("ada", None)]
+
+
+# --- the verbs in every state
+
+
+async def in_state(engine: TemporalEngine, shop: Shop, state: TaskState) -> TaskView:
+    """A task that stays in this state."""
+    match state:
+        case TaskState.RUNNING:
+            view = await engine.start("busy", text(uuid4().hex))
+            return await engine.look(view.task_id)
+        case TaskState.PAUSED:
+            return await at_gate(engine)
+        case TaskState.RETRYING:
+            shop.trouble("/facts", 503, retry_after="3600")
+            view = await fact_of(engine)
+            return await until(engine, view.task_id, state)
+        case TaskState.BLOCKED:
+            return await blocked_task(engine, shop)
+        case TaskState.FAILED:  # in the time for late grants: the execution is open
+            view = await at_gate(engine)
+            await forward(engine, view.task_id, 31 * MINUTE)
+            return await until(engine, view.task_id, state)
+        case TaskState.DONE:
+            view = await at_gate(engine)
+            await engine.decide(view.task_id, approved=True, approver="ada")
+            return await settled(engine, view.task_id)
+        case TaskState.PLANNED:
+            raise AssertionError("a task is planned only until its first event, which comes with it")
+
+
+LEGAL = {TaskState.PAUSED: {"decide"}, TaskState.BLOCKED: {"resolve"}}
+VERBS = {"message": "message", "decide": "decide", "resolve": "dependency_resolved"}
+STATES = [state for state in TaskState if state is not TaskState.PLANNED]
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_each_verb_has_an_answer_in_each_state(engine: TemporalEngine, shop: Shop, state: TaskState) -> None:
+    """
+    What a state does not take is an error to an update's caller, and a counted, journaled refusal to a signal's; the
+    task is as it was, and answers queries.
+    """
+    view = await in_state(engine, shop, state)
+    handle = engine.client.get_workflow_handle(view.task_id)
+    gate = {"gate": f"{view.task_id}/9.9", "digest": "0", "decision": "approved", "approver": "ada"}
+    said: dict[str, Any] = {"message": "hello", "decide": gate, "resolve": {"invocation_id": "nobody", "retry": True}}
+    for verb, argument in said.items():
+        with pytest.raises(Exception, match=r"update failed|already completed|not found"):
+            await handle.execute_update(verb, argument)
+    if state is TaskState.DONE:
+        for verb in VERBS.values():
+            with pytest.raises(Exception, match=r"already completed|not found"):
+                await handle.signal(verb, said.get(verb, said["resolve"]))
+        with pytest.raises(InputRejected, match="has ended"):
+            await engine.cancel(view.task_id)
+        return
+    for verb, signal in VERBS.items():
+        await handle.signal(signal, said[verb])
+
+    after = await refused_so_often(engine, view.task_id, 3)
+    assert (after.lifecycle, after.status) == (state, view.status)
+    assert len([entry for entry in await journal(engine, view.task_id) if entry.refused]) == 3
+    assert (await engine.at(view.task_id, after.seq)).lifecycle is state
+    if state is TaskState.FAILED:
+        return
+    canceled = await engine.cancel(view.task_id, reason="enough")
+    assert (canceled.status, canceled.reason) == (Status.CANCELED, "enough")
+
+
+async def refused_so_often(engine: TemporalEngine, task_id: str, times: int) -> TaskView:
+    async for _ in engine.watch(task_id, follow=True):
+        view = await engine.look(task_id)
+        if view.refused == times:
+            return view
+    raise AssertionError("the task ended")
+
+
+# --- compensation
+
+
+@pytest.fixture
+def purchase(shop: Shop) -> str:
+    """An order id of this test's own."""
+    return f"B{uuid4().hex[:6]}"
+
+
+async def test_what_was_charged_is_given_back_on_cancel(engine: TemporalEngine, shop: Shop, purchase: str) -> None:
+    """
+    Newest first, though the gateway is down at first; the task ends as canceled.
+    """
+    view = await engine.start("buys_twice", text(purchase))
+    await settled(engine, view.task_id)
+    shop.trouble("/void", 503, 503)
+
+    await asyncio.gather(engine.cancel(view.task_id), return_exceptions=True)
+    await forward(engine, view.task_id, 60)
+    await collected(engine.watch(view.task_id, follow=True))
+
+    undone = [one.note for one in await journal(engine, view.task_id) if one.note.startswith("undone")]
+    assert undone == ["undone: second", "undone: first"]
+    assert shop.paid("charge") == []
+    assert await closed_as(engine, view.task_id) == "CANCELED"
+
+
+async def closed_as(engine: TemporalEngine, task_id: str) -> str:
+    handle = engine.client.get_workflow_handle(task_id)
+    await asyncio.gather(handle.result(), return_exceptions=True)
+    description = await handle.describe()
+    assert description.status is not None
+    return str(description.status.name)
+
+
+async def test_what_was_given_back_is_charged_again_by_recovery(
+    engine: TemporalEngine, shop: Shop, purchase: str
+) -> None:
+    """
+    The task fails and its charges are undone; recovered, each is made again, once, and stands.
+    """
+    shop.trouble("/facts", 404)
+    view = await engine.start("buys_twice", text(purchase))
+    await settled(engine, view.task_id)
+    await engine.send(view.task_id, text("yes"))
+    assert await closed_as(engine, view.task_id) == "FAILED"
+    assert (len(shop.ledger), shop.paid("charge")) == (2, [])
+
+    done = await recovered(engine, view.task_id)
+
+    assert (done.status, done.reason) == (Status.COMPLETED, "")
+    assert [paid.amount_cents for paid in shop.paid("charge")] == [100, 200]
+    assert len(shop.ledger) == 4
+
+
+async def test_a_second_recovery_charges_a_third_time(engine: TemporalEngine, shop: Shop, purchase: str) -> None:
+    """
+    What was charged again is what is given back, and charged again after that.
+    """
+    shop.trouble("/facts", 404, 404)
+    view = await engine.start("buys_twice", text(purchase))
+    await settled(engine, view.task_id)
+    await engine.send(view.task_id, text("yes"))
+    assert await closed_as(engine, view.task_id) == "FAILED"
+    second = await recovered(engine, view.task_id)
+    assert await closed_as(engine, second.task_id) == "FAILED"
+    assert (len(shop.ledger), shop.paid("charge")) == (4, [])
+
+    third = await recovered(engine, second.task_id)
+
+    assert (third.status, third.reason) == (Status.COMPLETED, "")
+    assert sorted(paid.amount_cents for paid in shop.paid("charge")) == [100, 200]
+    assert len(shop.ledger) == 6
