@@ -45,7 +45,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyP
 @pytest.fixture(scope="module")
 async def engine(client: Client, values: Folder, setting: pytest.MonkeyPatch) -> AsyncIterator[TemporalEngine]:
     """An engine with a worker for these skills; what ended in it is replayed at the end."""
-    tools = [*gate_skills.TOOLS, find_order, pay_refund, skills.endless]
+    tools: list[Any] = [*gate_skills.TOOLS, find_order, pay_refund, skills.endless]
     plugin = RefoldPlugin([gate_skills, refund, skills.BusyWorkflow], tools, model="scripted:demo", storage=values)
     async with make_worker(client, plugin, task_queue=QUEUE):
         yield TemporalEngine(client, QUEUE)
