@@ -33,6 +33,16 @@ class StepMachine:
         """The step's name."""
         return str(state["step"]) if isinstance(state, dict) else self.start.name
 
+    def awaiting(self, state: JsonValue) -> tuple[str, ...]:
+        """The ids that the step's last await, or the step's parameters, wait for."""
+        if state is None:
+            return ()
+        record = cast("Record", state)
+        if "enters" in record:
+            return tuple(record["enters"].values())
+        awaits = record.get("awaits")
+        return tuple(awaits[-1]["ids"]) if awaits else ()
+
     def edges(self) -> list[tuple[str, str]]:
         """Literal gotos and resumes."""
         gotos = [(step.name, target) for step in self.steps.values() for target in step.goes_to]

@@ -6,31 +6,31 @@ no finished effect is asked for again and an open one is recognised by who recei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime
 
 from refold.core.after_end import UNDO
-from refold.core.commands import CallTool
+from refold.core.commands import CallTool, Notify
 from refold.core.errors import InputRejected
 from refold.core.events import (
+    EVENT,
     RESULT_TYPES,
-    BackoffOver,
-    CancelRequested,
     CommandFailed,
+    DependencyResolved,
     Event,
     GateTimedOut,
     GraceOver,
     Recovered,
     ToolResult,
+    UserMessage,
 )
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
-from refold.core.lifecycle import TaskState
+from refold.core.lifecycle import TaskEvent, TaskState
 from refold.core.skill import Live, Skill
 from refold.core.snapshot import Pending, Snapshot
 from refold.core.turn import Turn
-
-REDO = "~2"
+from refold.core.when_blocked import blocked_one, given_outcome
 
 
 def recover(
@@ -49,54 +49,99 @@ def recover(
         InputRejected: The task has not failed, or folded again it ends all the same.
     """
     last = next((entry for entry in entries if entry.ends), None)
-    if last is None or (last.moves and last.moves[-1].to_state is TaskState.DONE):
-        how = "is open" if last is None else "is done"
+    how = "is open" if last is None else _unrecoverable(last)
+    if last is None or how:
         raise InputRejected(f"task {base.task_id!r} {how}; only a task that failed or was canceled recovers")
     kept = [entry for entry in entries if entry.seq <= last.seq and not entry.refused]
     again: Event | None = None
-    if _is_cause(last.event, last.cause):
-        kept = [entry for entry in kept if not _is_cause(entry.event, last.cause)]
+    failed = {entry.event.invocation_id for entry in kept if isinstance(entry.event, CommandFailed)}
+    if last.cause in failed:
+        snapshot = _folded(skill, base, kept, {last.cause})
+        # What a `gather` raises is its first failure; the next task would meet the second one.
+        beside = {id for id in skill.awaiting(snapshot.state) if id in failed and id not in snapshot.pending}
+        if beside:
+            snapshot = _folded(skill, base, kept, {last.cause, *beside})
     else:
-        kept, again = kept[:-1], last.event
-    snapshot = _folded(skill, base, kept)
+        kept, again = kept[:-1], _again(kept[-1], entries)
+        snapshot = _folded(skill, base, kept, set())
+    if isinstance(again, DependencyResolved):
+        blocked = blocked_one(snapshot.pending, again)
+        again = None if blocked is None else given_outcome(blocked, again)
     if snapshot.ended:
         raise InputRejected(
             f"task {base.task_id!r} ends without what killed it, too: {snapshot.reason}; change the skill, then recover"
         )
+    if snapshot.done and (open_still := _not_over(last, entries)):
+        raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
     data = None if again is None else again.model_dump(mode="json")
     return _planned(snapshot, entries, task_id, at), Recovered(task_id=base.task_id, again=data)
 
 
-def _is_cause(event: Event, cause: str | None) -> bool:
-    """Whether the event is of what killed the task, and not the event that a bug met."""
-    match event:
-        case CancelRequested() | GateTimedOut() | GraceOver():
-            return True
-        case DecisionMade():
-            return not event.approved
-        case CommandFailed(invocation_id=id) | BackoffOver(invocation_id=id):
-            return id == cause
+def _unrecoverable(last: Entry) -> str:
+    return "is done" if last.moves and last.moves[-1].to_state is TaskState.DONE else ""
+
+
+def _not_over(last: Entry, entries: Sequence[Entry]) -> str:
+    """What an ended task has still to do, that a new one must not be in the way of."""
+    after = [entry for entry in entries if entry.seq > last.seq and not entry.refused]
+    if isinstance(last.event, GateTimedOut) and not any(isinstance(entry.event, GraceOver) for entry in after):
+        return "waits for a late grant, before its effects are undone"
+    undos = {issued.invocation_id for entry in [last, *after] for issued in entry.commands}
+    for entry in after:
+        if isinstance(entry.event, ToolResult) or (isinstance(entry.event, CommandFailed) and not entry.backoffs):
+            undos.discard(entry.event.invocation_id)
+    return f"is still undoing {', '.join(sorted(undos))}" if any(id.endswith(UNDO) for id in undos) else ""
+
+
+def _again(last: Entry, entries: Sequence[Entry]) -> Event | None:
+    """What the new task is given first: the event that met a bug, or the grant that came too late."""
+    match last.event:
+        case GateTimedOut(gate=gate):
+            late = (one.event for one in entries if one.seq > last.seq and not one.refused)
+            return next((event for event in late if isinstance(event, DecisionMade) and event.gate == gate), None)
+        case DecisionMade() if last.moves[-1].event is TaskEvent.APPROVAL_DENIED:
+            return None
+        case DecisionMade() | UserMessage() | DependencyResolved(retry=False):
+            return last.event
+        case event if isinstance(event, RESULT_TYPES):
+            return event
+        case Recovered(again=again):
+            return None if again is None else EVENT.validate_python(again)
         case _:
-            return False
+            # A cancel; a failure, whose command is asked for again; an alarm, after which held events met the bug:
+            # those are held still.
+            return None
 
 
-def _folded(skill: Skill, base: Snapshot, entries: Sequence[Entry]) -> Snapshot:
-    # Numbers are kept where entries are left out: ids are made of them.
+def _folded(skill: Skill, base: Snapshot, entries: Sequence[Entry], without: Set[str]) -> Snapshot:
+    # Numbers are kept where entries are left out: ids are made of them. The failures that are not to count are taken
+    # all the same, and only not heard of at the end: else what came while the command was tried again would have been
+    # delivered at other numbers.
     snapshot, live = base, Live()
     for entry in entries:
         snapshot = snapshot.changed({"seq": entry.seq - 1})
-        turn = Turn(skill, snapshot, entry.event, entry.at, live, None, recorded=entry.patches)
+        turn = Turn(skill, snapshot, entry.event, entry.at, live, None, recorded=entry.patches, without=without)
         turn.take()
         snapshot = turn.snapshot()
     return snapshot
 
 
 def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime) -> Snapshot:
-    results = {entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult)}
-    undone = {done.invocation_id: done for done in snapshot.done if done.invocation_id + UNDO in results}
-    pending = {id: _anew(one) for id, one in snapshot.pending.items()}
-    for id, done in undone.items():
-        pending[id + REDO] = Pending(invocation_id=id + REDO, command=_again(done.command), aside=True)
+    results = {
+        entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult) and not entry.refused
+    }
+    effects = {done.invocation_id: done.command for done in snapshot.done}
+    effects |= {
+        id: one.command for id, one in snapshot.pending.items() if isinstance(one.command, CallTool)
+    }  # one of them may be whose result is to be delivered again
+    undone = {id: command for id, command in effects.items() if id + UNDO in results}
+    pending = {
+        id: _anew(one) for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)
+    }  # the new task reminds people anew
+    for id, effect in undone.items():
+        again = f"{id.partition('~')[0]}~{_times(id) + 1}"
+        command = _keyed_anew(effect, _times(id) + 1)
+        pending[again] = Pending(invocation_id=again, command=command, aside=True)
     return snapshot.changed(
         {
             "task_id": task_id,
@@ -106,18 +151,39 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
             "pending": pending,
             "waits": tuple(wait.model_copy(update={"since": at, "reminded": False}) for wait in snapshot.waits),
             "done": tuple(done for done in snapshot.done if done.invocation_id not in undone),
-            "held": tuple(event for event in snapshot.held if isinstance(event, RESULT_TYPES)),
+            "held": tuple(event for event in snapshot.held if not isinstance(event, CommandFailed)),
+            "undone": (),
+            "parent": None,
         }
     )
 
 
-def _again(command: CallTool) -> CallTool:
+def _times(id: str) -> int:
+    """How often the effect was asked for under this id: `T/1.1` is the first time, `T/1.1~2` the second."""
+    return int(id.partition("~")[2] or 1)
+
+
+def _keyed_anew(command: CallTool, times: int) -> CallTool:
     """A command that was undone, to be done again: whoever received it must not take it for the one it knows."""
-    return command if command.key is None else command.model_copy(update={"key": command.key + REDO})
+    if command.key is None:
+        return command
+    before = f"~{times - 1}"
+    key = command.key.removesuffix(before) if times > 2 else command.key
+    return command.model_copy(update={"key": f"{key}~{times}"})
 
 
 def _anew(pending: Pending) -> Pending:
     """A command as it is sent out by the new task: under its own id, its tries counted from the start."""
     return pending.model_copy(
-        update={"started": False, "due_at": None, "retries": 0, "forgiven": 0, "blocked": False, "failure": ""}
+        update={
+            "started": False,
+            "due_at": None,
+            "retries": 0,
+            "forgiven": 0,
+            "blocked": False,
+            "failure": "",
+            "decided": False,
+            "asks": (),
+            "answers": (),
+        }
     )

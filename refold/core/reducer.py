@@ -42,6 +42,10 @@ class ReducerSkill:
         except SkillError:
             return "unknown"
 
+    def awaiting(self, state: JsonValue) -> tuple[str, ...]:
+        """A reducer is called with each outcome; what it waits for is in its state, as it likes."""
+        return ()
+
     def edges(self) -> list[tuple[str, str]]:
         """A reducer's moves are not literal; `refold graph` reads them from its source."""
         return []

@@ -146,6 +146,10 @@ class Skill(Protocol):
         """The name of the step or state that the task is in, for people."""
         ...
 
+    def awaiting(self, state: JsonValue) -> tuple[str, ...]:
+        """The ids of the commands whose outcomes are all needed before the skill goes on; empty where it says not."""
+        ...
+
     def edges(self) -> list[tuple[str, str]]:
         """Which step may lead to which, as far as the code says so literally."""
         ...

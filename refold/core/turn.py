@@ -10,7 +10,7 @@ import re
 import sysconfig
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 
 from refold.core import after_end, at_gates, when_blocked
@@ -26,7 +26,7 @@ from refold.core.commands import (
     retry_of,
 )
 from refold.core.content import Artifact, Message
-from refold.core.errors import CommandError, SkillError
+from refold.core.errors import CommandError, DecodeError, SkillError
 from refold.core.events import (
     EVENT,
     RESULT_TYPES,
@@ -72,6 +72,7 @@ class Turn:
         live: The cache of this task, if there is one.
         ask_patched: Answers a patch id that was never asked before; not asked where `recorded` is given.
         recorded: What was answered in this turn when it was first taken; None where it is taken for the first time.
+        without: Commands whose final failure nobody hears of: they are to be asked for again.
     """
 
     def __init__(
@@ -84,10 +85,11 @@ class Turn:
         ask_patched: Callable[[str], bool] | None,
         *,
         recorded: Mapping[str, bool] | None = None,
+        without: Set[str] = frozenset(),
     ) -> None:
         self.skill, self.base, self.event, self.at, self.live = skill, base, event, at, live
         self.seq = base.seq + 1
-        self.ask_patched, self.recorded = ask_patched, recorded
+        self.ask_patched, self.recorded, self.without = ask_patched, recorded, without
         self.changes: dict[str, object] = {}
         self.lifecycle = base.lifecycle
         self.state = base.state
@@ -173,22 +175,25 @@ class Turn:
         """Begin where another task failed."""
         self.changes["recovered_from"] = recovered.task_id
         self.move(TaskEvent.START)
-        again = [] if recovered.again is None else [EVENT.validate_python(recovered.again)]
         if self.waits:
-            self.hold(*again)
             self.move(TaskEvent.PAUSE_FOR_APPROVAL)
-            return
-        for event in again:
-            if isinstance(event, RESULT_TYPES):
-                self._came_back(event)
-                return
-        self.run(again)
+        match None if recovered.again is None else EVENT.validate_python(recovered.again):
+            case None:
+                self.run([])
+            case UserMessage() as message if self.waits:
+                self._heard(message)
+            case UserMessage() as first:
+                self._note_message(first)
+                self.run([first])
+            case DecisionMade() as decision:
+                at_gates.decided(self, decision)
+            case result if isinstance(result, RESULT_TYPES):
+                self._came_back(result)
+            case other:
+                raise AssertionError(f"{other.kind} is never delivered again")
 
     def _heard(self, message: UserMessage) -> None:
-        self.messages = (*self.messages, Message(role="user", content=message.content, seq=self.seq))
-        if message.delivery_id is not None:
-            seen = {**self.base.seen, message.delivery_id: self.seq}
-            self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
+        self._note_message(message)
         if self.lifecycle is TaskState.PLANNED:
             self.move(TaskEvent.START)
             self.run([message])
@@ -206,6 +211,12 @@ class Turn:
             self.hold(reply)
             return
         self.answered(reply)
+
+    def _note_message(self, message: UserMessage) -> None:
+        self.messages = (*self.messages, Message(role="user", content=message.content, seq=self.seq))
+        if message.delivery_id is not None:
+            seen = {**self.base.seen, message.delivery_id: self.seq}
+            self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
 
     def answered(self, reply: UserMessage | DecisionMade) -> None:
         """Go on with the last answer: earlier ones first, then what was held."""
@@ -288,6 +299,9 @@ class Turn:
         if self._should_block(event):
             when_blocked.block(self, event)
             return
+        if event.invocation_id in self.without:
+            self.change_pending(event.invocation_id, started=False)
+            return
         if self.pending.pop(event.invocation_id).aside:
             self._end_by(CommandError(event.id, event.invocation_id, event.failure))
             return
@@ -317,7 +331,7 @@ class Turn:
         retry = pending.retries + 1
         wait = policy.delay(retry, pending.invocation_id, failure.retry_after)
         due_at = self.at + timedelta(seconds=wait)
-        self.change_pending(pending.invocation_id, started=False, due_at=due_at, failure=failure.message)
+        self.change_pending(pending.invocation_id, started=False, due_at=due_at, failure=failure.message, decided=False)
         self.backoffs.append(Backoff(invocation_id=pending.invocation_id, retry=retry, due_at=due_at))
         self.notes.append(f"{event.id}: {failure.message}; retry {retry} of {policy.max_retries} in {wait:g} s")
 
@@ -418,10 +432,13 @@ class Turn:
         command = pending.command
         if not isinstance(command, CallTool) or command.undo is None:
             return
+        id = pending.invocation_id
+        if any(one.aside and again.startswith(f"{id}~") for again, one in self.pending.items()):
+            return  # it was undone, and is done again under another id
         known = {**command.args, "result": result.value}
         args = {name: known[name] for name in command.undo.takes if name in known}
         undo = CallTool(id=f"undo {command.id}", name=command.undo.name, args=args, queue=command.queue)
-        done = Done(invocation_id=pending.invocation_id, command=command, undo=undo)
+        done = Done(invocation_id=id, command=command, undo=undo)
         self.done = (*self.done, done)
 
     def hold(self, *events: Event) -> None:
@@ -437,7 +454,8 @@ class Turn:
         self.lifecycle = target
 
     def _end_by(self, error: CommandError) -> None:
-        self.cause = error.invocation_id
+        if not isinstance(error, DecodeError):  # no failure of the command: better code reads the same value
+            self.cause = error.invocation_id
         if error.failure.kind is FailureKind.TRANSIENT:
             self.move(TaskEvent.TRANSIENT_ERROR)
             self.end(Ending.FAILED, f"{error} (no retry left)", TaskEvent.MAX_RETRIES_EXCEEDED)

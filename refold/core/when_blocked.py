@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def resolved(turn: Turn, event: DependencyResolved) -> None:
         turn.run([])
         return
     turn.notes.append(f"{pending.command.id}: outcome given{by}{said}")
-    result = _result(pending, event)
+    result = given_outcome(pending, event)
     del turn.pending[id]
     turn.keep_undo(pending, result)
     if not pending.aside:
@@ -75,7 +76,7 @@ def release(turn: Turn) -> None:
         turn.move(TaskEvent.DEPENDENCY_RESOLVED)
 
 
-def blocked_one(pending: dict[str, Pending], event: DependencyResolved) -> Pending | None:
+def blocked_one(pending: Mapping[str, Pending], event: DependencyResolved) -> Pending | None:
     """The blocked command that is meant; None where it is not blocked, or not clear."""
     blocked = [one for one in pending.values() if one.blocked]
     if event.invocation_id is None:
@@ -86,6 +87,7 @@ def blocked_one(pending: dict[str, Pending], event: DependencyResolved) -> Pendi
 def _wait(turn: Turn, event: CommandFailed) -> None:
     pending, policy = turn.pending[event.invocation_id], turn.policy(event.invocation_id)
     failure = event.failure
+    turn.change_pending(pending.invocation_id, decided=False)  # that try is over; another one needs another word
     if failure.kind is FailureKind.UNKNOWN:
         turn.change_pending(pending.invocation_id, started=False, due_at=None, failure=failure.message)
         turn.notes.append(f"{event.id}: {failure.message}; a person must decide: `refold resolve`")
@@ -97,7 +99,8 @@ def _wait(turn: Turn, event: CommandFailed) -> None:
     turn.notes.append(f"{event.id}: {failure.message}; probe {probe} at {due_at:%H:%M:%S}")
 
 
-def _result(pending: Pending, event: DependencyResolved) -> Result:
+def given_outcome(pending: Pending, event: DependencyResolved) -> Result:
+    """The outcome that an operator gives a command, as if it had come back with it."""
     id, invocation_id = pending.command.id, pending.invocation_id
     match pending.command:
         case CallLlm():
