@@ -9,7 +9,7 @@ from refold.effects import Never, TryLater, current
 
 
 @tool(effect="idempotent", timeout_s=30)
-def send_mail(to: str, subject: str, text: str) -> str:
+def send_mail(to: str, subject: str, text: str) -> None:
     """Hand a mail to the SMTP server.
 
     The Message-ID is made of the idempotency key. A server that knows duplicates by it delivers a repetition once; if
@@ -37,7 +37,6 @@ def send_mail(to: str, subject: str, text: str) -> str:
         raise _verdict(error.smtp_code) from None
     except smtplib.SMTPServerDisconnected:
         raise TryLater("the mail server broke the connection off", type="smtp") from None
-    return str(message["Message-ID"])
 
 
 def _verdict(code: int) -> TryLater | Never:

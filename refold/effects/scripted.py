@@ -86,13 +86,19 @@ def answer(prompt: str, said: str, schema: dict[str, Any] | None = None) -> str:
         schema: The JSON schema that the answer must fit.
     """
     if schema is not None:
-        value = _verdict(said) if _asks_for_verdict(schema) else smallest(schema)
+        value = _answered(said, schema)
         return json.dumps(value, ensure_ascii=False)
     if re.search(r"\bresearch|\bdraft", prompt, re.IGNORECASE):
         return _draft(said)
     if re.search(r"\bgreet", prompt, re.IGNORECASE):
         return _greeting(said)
     return f"You said: {said}" if said else "You said nothing."
+
+
+def _answered(said: str, schema: dict[str, Any]) -> Any:
+    if _asks_for_verdict(schema):
+        return _verdict(said)
+    return _proposal(said, schema) if _asks_for_proposal(schema) else smallest(schema)
 
 
 # --- the research loop: a draft a round; revise, ask, approve
@@ -124,6 +130,27 @@ def _verdict(draft: str) -> dict[str, str]:
             return {"decision": "NeedsHumanInput", "text": "Which readers is this for, and what matters most to them?"}
         case _:
             return {"decision": "Approved", "text": "Clear, and fit for its readers."}
+
+
+# --- the forty steps: a thought and a tool a step, money and mail once each, and an end
+
+_STEP = re.compile(r"^Step (\d+) of (\d+)", re.MULTILINE)
+_ONCE = ("charge_card", "send_mail")
+
+
+def _asks_for_proposal(schema: dict[str, Any]) -> bool:
+    return bool({"thought", "tool", "result"} <= schema.get("properties", {}).keys())
+
+
+def _proposal(said: str, schema: dict[str, Any]) -> dict[str, str | None]:
+    found = _STEP.search(said)
+    step, last = (int(found.group(1)), int(found.group(2))) if found else (1, 1)
+    if step >= last:
+        return {"thought": "All is done.", "tool": None, "result": f"Done in {last} steps."}
+    choices = next(one["enum"] for one in schema["properties"]["tool"]["anyOf"] if "enum" in one)
+    lookups = [tool for tool in choices if tool not in _ONCE]
+    tool = {last // 2: "charge_card", last - 1: "send_mail"}.get(step, lookups[step % len(lookups)])
+    return {"thought": f"Step {step} needs {tool}.", "tool": tool, "result": None}
 
 
 def _greeting(said: str) -> str:
