@@ -1,0 +1,309 @@
+"""Kill the worker at every point of a task's way, and see that nothing is lost and nothing happens twice.
+
+    async with dev_server() as server:                                   # refold.temporal.dev
+        engine = TemporalEngine(await connected(address=server.address), "sweep")
+        sweep = CrashSweep(
+            engine,
+            worker=crash_worker("workflows", "activities", address=server.address, task_queue="sweep"),
+            before_each=gateway.forget,
+            told=lambda: {"charges": len(gateway.charges), "mails": len(mail.inbox)},
+        )
+        report = await sweep.run("refund", Content.from_data({"order_id": "A1", "amount_cents": 100}), script=approve)
+
+A run without any kill says what must come out. Then the task is run again for each point, its worker is killed there
+with SIGKILL, another one goes on, and the outcome, the journal (times and the task's id aside) and what the services
+say of themselves must be the same. The points:
+
+| point       | where the worker dies                                                                    |
+| ----------- | ---------------------------------------------------------------------------------------- |
+| `before`    | a command is in the journal, and nothing of it has been done                             |
+| `performed` | a tool has done its work, and nobody knows: no receipt is written                         |
+| `after`     | the effect's outcome is known to the worker, receipt and all, and is not in the journal   |
+| `entry`     | an entry has just been written                                                           |
+
+It needs a server and starts real processes, so it takes seconds a point; `points` takes a part of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count
+from uuid import uuid4
+
+from pydantic import JsonValue
+
+from refold.core.commands import AskApproval, AskUser, CallLlm, CallTool, Sleep
+from refold.core.content import Content
+from refold.core.journal import Entry
+from refold.engine import Engine, TaskView
+
+CRASH_AT = "REFOLD_CRASH_AT"
+"""Where a worker of `refold.testing.crash_worker` kills itself: `POINT INVOCATION_ID`."""
+
+PATIENCE_S = 120.0
+"""How long one run may take, in seconds; only a bug reaches it."""
+
+Script = Callable[[Engine, TaskView], Awaitable[None]]
+"""What people do: called whenever the task waits, and answers it."""
+
+
+class Kind(StrEnum):
+    """Where a worker dies, seen from an effect or an entry."""
+
+    BEFORE = "before"
+    PERFORMED = "performed"
+    AFTER = "after"
+    ENTRY = "entry"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a worker dies.
+
+    Attributes:
+        kind: See the table above.
+        seq: The entry that asked for the effect; for `entry`, the entry itself.
+        number: Which of that entry's commands it is; 0 for `entry`.
+    """
+
+    kind: Kind
+    seq: int
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.seq}" + (f".{self.number}" if self.number else "")
+
+
+class SweepFailed(AssertionError):
+    """A run with a kill came to something else than the one without.
+
+    Attributes:
+        point: Where the worker was killed.
+    """
+
+    def __init__(self, point: Point, what: str, expected: object, found: object) -> None:
+        self.point = point
+        super().__init__(f"killed at {point}: {what} differs\nundisturbed: {expected}\nthis run:    {found}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        view: The status and what was said, without ids and times.
+        journal: The entries, without ids and times.
+        told: What the services say.
+    """
+
+    view: JsonValue
+    journal: list[JsonValue]
+    told: JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a sweep saw.
+
+    Attributes:
+        outcome: Of every run.
+        points: Where a worker was killed, in order; each in a run of its own.
+    """
+
+    outcome: Outcome
+    points: tuple[Point, ...]
+
+
+async def _nobody(engine: Engine, view: TaskView) -> None:
+    raise AssertionError(f"task {view.task_id!r} waits for {[wait.slot for wait in view.waiting_for]}: give a script")
+
+
+class CrashSweep:
+    """Sweeps one skill. The engine's tasks must be served by nobody else."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        worker: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        before_each: Callable[[], None] = lambda: None,
+        told: Callable[[], JsonValue] = lambda: None,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            engine: Where tasks are started.
+            worker: The command of a worker that serves the engine's task queue, prints a line once it polls, and
+                obeys `REFOLD_CRASH_AT`; see `refold.testing.crash_worker`.
+            env: Environment of the workers, besides this process's own.
+            before_each: Called before each run; make the services forget.
+            told: What the services say at a run's end: counts and amounts, without ids of tasks.
+        """
+        self.engine = engine
+        self._command = list(worker)
+        self._env = {**os.environ, **(env or {})}
+        self._before_each, self._told = before_each, told
+
+    async def run(
+        self,
+        skill: str,
+        content: Content,
+        *,
+        script: Script = _nobody,
+        points: Callable[[list[Point]], Sequence[Point]] = lambda all: all,
+        owner: str | None = None,
+    ) -> Report:
+        """Sweep.
+
+        Args:
+            skill: The skill's id.
+            content: The first message of every run.
+            script: Answers the task whenever it waits.
+            points: Takes a part of all points, for a shorter sweep.
+            owner: See `Engine.start`.
+
+        Raises:
+            SweepFailed: A run came to something else.
+        """
+        expected, entries = await self._once(None, skill, content, script, owner)
+        chosen = list(points(list(_points(entries))))
+        for point in chosen:
+            found, _ = await self._once(point, skill, content, script, owner)
+            for what in ("view", "journal", "told"):
+                if getattr(found, what) != getattr(expected, what):
+                    raise SweepFailed(point, what, *_difference(getattr(expected, what), getattr(found, what)))
+        return Report(outcome=expected, points=tuple(chosen))
+
+    async def _once(
+        self, point: Point | None, skill: str, content: Content, script: Script, owner: str | None
+    ) -> tuple[Outcome, list[Entry]]:
+        self._before_each()
+        task_id = f"sweep-{uuid4().hex[:12]}"
+        crash = (
+            "" if point is None or point.kind is Kind.ENTRY else f"{point.kind} {task_id}/{point.seq}.{point.number}"
+        )
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                async with _Crew(self._command, self._env) as crew:
+                    await crew.hire(crash)
+                    await self.engine.start(skill, content, task_id=task_id, owner=owner)
+                    killing = asyncio.create_task(self._kill(crew, task_id, point))
+                    await self._play(task_id, script)
+                    await killing
+                    view = await self.engine.look(task_id)
+        except TimeoutError:
+            said = await self.engine.look(task_id)
+            raise AssertionError(f"killed at {point}: not over within {PATIENCE_S:g} s; it is {said}") from None
+        entries = [entry async for entry in self.engine.journal(task_id)]
+        return Outcome(view=_seen(view), journal=_without_ids(entries, task_id), told=self._told()), entries
+
+    async def _kill(self, crew: _Crew, task_id: str, point: Point | None) -> None:
+        if point is None:
+            return
+        if point.kind is Kind.ENTRY:
+            async for item in self.engine.watch(task_id, follow=True):
+                if isinstance(item, Entry) and item.seq >= point.seq:
+                    break
+            crew.kill()
+        await crew.gone()
+        await crew.hire("")
+
+    async def _play(self, task_id: str, script: Script) -> None:
+        while True:
+            # A watch that stays over pauses ends with the task; else it ends where the task waits.
+            async for _ in self.engine.watch(task_id):
+                pass
+            view = await self.engine.look(task_id)
+            if view.lifecycle in ("done", "failed"):
+                return
+            if view.waiting_for:
+                await script(self.engine, view)
+
+
+class _Crew:
+    """One worker at a time."""
+
+    def __init__(self, command: list[str], env: Mapping[str, str]) -> None:
+        self._command, self._env = command, env
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[bytes] | None = None
+
+    async def __aenter__(self) -> _Crew:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.kill()
+        if self._process is not None:
+            await self._process.wait()
+        if self._reading is not None:
+            await self._reading
+
+    async def hire(self, crash_at: str) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            env={**self._env, CRASH_AT: crash_at},
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._process = process
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        assert line, f"the worker ended with {await process.wait()} before it polled"
+        self._reading = asyncio.create_task(process.stdout.read())  # or its pipe fills, and it stands still
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+
+    async def gone(self) -> None:
+        assert self._process is not None
+        code = await self._process.wait()
+        assert code == -signal.SIGKILL, f"the worker ended with {code}, and not by SIGKILL"
+
+
+def _points(entries: Sequence[Entry]) -> Iterator[Point]:
+    for entry in entries:
+        for number, issued in zip(count(1), entry.commands, strict=False):
+            match issued.command:
+                case AskUser() | AskApproval() | Sleep():
+                    continue
+                case CallTool():
+                    yield from (Point(kind, entry.seq, number) for kind in (Kind.BEFORE, Kind.PERFORMED, Kind.AFTER))
+                case CallLlm():
+                    yield from (Point(kind, entry.seq, number) for kind in (Kind.BEFORE, Kind.AFTER))
+                case _:
+                    continue
+        if not entry.ends:  # a worker that dies after the end is of no interest to the task
+            yield Point(Kind.ENTRY, entry.seq)
+
+
+def _seen(view: TaskView) -> JsonValue:
+    told: JsonValue = json.loads(
+        view.model_dump_json(include={"skill", "status", "lifecycle", "reason", "messages", "artifacts"}).replace(
+            view.task_id, "TASK"
+        )
+    )
+    return told
+
+
+def _without_ids(entries: Sequence[Entry], task_id: str) -> list[JsonValue]:
+    return [json.loads(entry.model_dump_json(exclude={"at"}).replace(task_id, "TASK")) for entry in entries]
+
+
+def _difference(expected: object, found: object) -> tuple[object, object]:
+    """The first pair that differs, of two journals; all of it otherwise."""
+    if isinstance(expected, list) and isinstance(found, list):
+        for one, other in zip(expected, found, strict=False):
+            if one != other:
+                return one, other
+        return f"{len(expected)} entries", f"{len(found)} entries"
+    return expected, found

@@ -1,0 +1,89 @@
+"""Skills of the sweeps: a charge under each policy, and effects that lose their worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+from pydantic import BaseModel
+
+from activities.payments import Payment, moved
+from refold import Content, Ctx, Transition, flow_skill, step, tool
+from refold.effects import current
+from refold.temporal import workflow_for
+from tests.faults.skills import note
+
+
+async def _charge(order_id: str) -> Payment:
+    asked = {"kind": "charge", "order_id": order_id, "amount_cents": 100}
+    response = await current().http.post(f"{os.environ['PAYMENTS_URL']}/payments", json=asked)
+    response.raise_for_status()
+    return Payment.model_validate_json(response.content)
+
+
+@tool(effect="idempotent")
+async def charge_idempotent(order_id: str) -> Payment:
+    """As if the gateway knew keys."""
+    return await _charge(order_id)
+
+
+@tool(effect="at_most_once", probe=moved)
+async def charge_probed(order_id: str) -> Payment:
+    """Asks the gateway where it is not known."""
+    return await _charge(order_id)
+
+
+@tool(effect="at_most_once")
+async def charge_once(order_id: str) -> Payment:
+    """Asks a person where it is not known."""
+    return await _charge(order_id)
+
+
+@tool(effect="at_most_once")
+async def charge_slowly(order_id: str, gate: str) -> Payment:
+    """Charges, then waits until the file `gate` exists."""
+    note("begun")
+    paid = await _charge(order_id)
+    while not os.path.exists(gate):  # noqa: ASYNC110, ASYNC240, PTH110 - another process opens it
+        await asyncio.sleep(0.02)
+    note("done")
+    return paid
+
+
+@tool(effect="idempotent")
+async def deadly() -> None:
+    """Kills its worker, every time."""
+    note("begun")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Order(BaseModel):
+    order_id: str
+    how: str
+    gate: str = ""
+
+
+@flow_skill(id="charges", input=Order)
+class Charges:
+    """Charges once, by the tool that is named."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, order: Order) -> Transition:
+        more = {"gate": order.gate} if order.gate else {}
+        await ctx.tool(order.how, {"order_id": order.order_id, **more})
+        return ctx.complete("charged")
+
+
+@flow_skill(id="deadly_step")
+class DeadlyStep:
+    """Asks for what kills its worker."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool(deadly)
+        return ctx.complete()
+
+
+ChargesWorkflow = workflow_for(Charges)
+DeadlyStepWorkflow = workflow_for(DeadlyStep)
