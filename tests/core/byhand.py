@@ -7,14 +7,26 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.core import Content, Failure, FailureKind, Status, TaskState, UserMessage, skill_of
-from refold.core.commands import CallActivity, CallLlm, CallSkill, CallTool, CallWorkflow, Effect, Sleep
+from refold.core.commands import (
+    AskApproval,
+    CallActivity,
+    CallLlm,
+    CallSkill,
+    CallTool,
+    CallWorkflow,
+    Effect,
+    Notify,
+    Sleep,
+)
 from refold.core.events import (
     ActivityResult,
     BackoffOver,
     CancelRequested,
     CommandFailed,
+    DependencyResolved,
     Event,
     LlmResult,
+    Notified,
     SkillOutcome,
     SkillResult,
     TimerFired,
@@ -22,7 +34,9 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.fold import advance, fold, planned
+from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
+from refold.core.recover import recover
 from refold.core.skill import Live
 from refold.core.snapshot import Pending, Snapshot
 from refold.core.wanted import Alarm, Perform, wanted
@@ -44,6 +58,11 @@ def busy(retry_after: float | None = None) -> Failure:
     return Failure(kind=FailureKind.TRANSIENT, type="http_503", message="busy", retry_after=retry_after)
 
 
+def unknown() -> Failure:
+    """A failure after which nobody knows whether the effect took place."""
+    return Failure(kind=FailureKind.UNKNOWN, type="outcome_unknown", message="the response was lost")
+
+
 def refused() -> Failure:
     """A failure that will not go away."""
     return Failure(kind=FailureKind.PERMANENT, type="http_403", message="forbidden")
@@ -56,11 +75,19 @@ class ByHand:
         author: The skill.
         cut: Take the snapshot through JSON and forget the live step before every event.
         patched: Answers `ctx.patched`.
+        owner: Whose task it is.
     """
 
-    def __init__(self, author: Any, *, cut: bool = False, patched: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self,
+        author: Any,
+        *,
+        cut: bool = False,
+        patched: Callable[[str], bool] | None = None,
+        owner: str | None = None,
+    ) -> None:
         self.skill = skill_of(author)
-        self.task = self.base = planned(self.skill, "T", START)
+        self.task = self.base = planned(self.skill, "T", START, owner=owner)
         self.journal: list[Entry] = []
         self.cut, self.patched = cut, patched
         self.live = Live()
@@ -94,6 +121,54 @@ class ByHand:
         """The alarm that is set for the command of this id rings, when it is due."""
         alarm = self.alarm(id)
         return self.feed(alarm.event, second=(alarm.due_at - START).total_seconds())
+
+    def decide(
+        self,
+        slot: str,
+        approved: bool = True,
+        *,
+        by: str = "Ann",
+        vouched: str | None = "key",
+        digest: str | None = None,
+        gate: str | None = None,
+        comment: str = "",
+        second: float | None = None,
+    ) -> Entry:
+        """Somebody decides at the gate of this name, on what it shows unless another digest is given."""
+        wait = next((one for one in self.task.waits if one.slot == slot), None)
+        shown = "" if wait is None or not isinstance(wait.ask, AskApproval) else wait.ask.digest
+        decision = DecisionMade(
+            gate=gate or (wait.gate if wait is not None else slot),
+            digest=shown if digest is None else digest,
+            decision="approved" if approved else "denied",
+            approver=by,
+            asserted_by=vouched,
+            comment=comment,
+        )
+        return self.feed(decision, second=second)
+
+    def resolve(self, **fields: Any) -> Entry:
+        """An operator says how it goes on with what is blocked."""
+        return self.feed(DependencyResolved(**fields))
+
+    def clock(self, key: str) -> Entry:
+        """The alarm whose key ends so rings, when it is due."""
+        alarm = next(one for name, one in wanted(self.task).items() if name.endswith(key))
+        assert isinstance(alarm, Alarm)
+        return self.feed(alarm.event, second=(alarm.due_at - START).total_seconds())
+
+    def gate(self, slot: str) -> str:
+        """The id of the gate of this name."""
+        return next(one.gate for one in self.task.waits if one.slot == slot)
+
+    def recovered(self, task_id: str = "T2", author: Any = None) -> "ByHand":
+        """A new task that goes on from where this one failed, with today's code if another one is given."""
+        skill = self.skill if author is None else skill_of(author)
+        snapshot, first = recover(skill, self.base, self.journal, task_id, self.task.at)
+        new = ByHand(skill, cut=self.cut)
+        new.task = new.base = snapshot
+        new.feed(first)
+        return new
 
     def cancel(self, reason: str = "") -> Entry:
         return self.feed(CancelRequested(reason=reason))
@@ -177,3 +252,5 @@ def result(pending: Pending, value: JsonValue = None) -> Event:
             return WorkflowResult(id=id, invocation_id=invocation_id, value=value)
         case Sleep():
             return TimerFired(id=id, invocation_id=invocation_id)
+        case Notify():
+            return Notified(id=id, invocation_id=invocation_id)

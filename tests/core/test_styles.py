@@ -271,6 +271,8 @@ def as_awaiting_steps(machine: Machine) -> Any:
                 return ctx.activity(command.id, "old_activity", 1)
             case "workflow":
                 return ctx.workflow(command.id, "OldWorkflow")
+            case "notify":
+                raise AssertionError("no skill asks for this")
 
     async def walk(ctx: Ctx, work: Work, number: int) -> Transition:
         if number < 0:

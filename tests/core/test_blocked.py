@@ -1,0 +1,298 @@
+"""Blocked: a dependency that is down, or an effect of which nobody knows, stops the task without ending it."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from refold import Content, Ctx, RetryPolicy, Status, Step, TaskState, Transition, table
+from refold.core.events import DependencyResolved
+from tests.core.byhand import ByHand, busy, refused, unknown
+
+PATIENT = RetryPolicy(max_retries=2, on_exhausted="block")
+BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
+
+
+class Verdict(BaseModel):
+    ok: bool
+
+
+async def charge(ctx: Ctx, content: Content) -> Transition:
+    charged = await ctx.tool("charge", retry=PATIENT)
+    return ctx.complete(f"charged {charged}")
+
+
+async def two(ctx: Ctx, content: Content) -> Transition:
+    charged, mailed = await ctx.gather(ctx.tool("charge", retry=PATIENT), ctx.tool("mail", retry=PATIENT))
+    return ctx.complete(f"{charged} {mailed}")
+
+
+def skill(function: Any) -> Any:
+    return table("pays", Step("begin", function).start())
+
+
+def down(function: Any = charge, *, cut: bool = False) -> ByHand:
+    """A task whose dependency was down for all its retries."""
+    task = ByHand(skill(function), cut=cut)
+    task.say()
+    for _ in range(2):
+        task.fail("charge", busy())
+        task.ring("charge")
+    task.fail("charge", busy())
+    return task
+
+
+def unsure(function: Any = charge) -> ByHand:
+    """A task that does not know whether it charged."""
+    task = ByHand(skill(function))
+    task.say()
+    task.fail("charge", unknown())
+    return task
+
+
+@BOTH
+def test_spent_retries_block(cut: bool) -> None:
+    """
+    Retries come first; then the task is blocked, which the outside sees as working, and waits.
+    """
+    task = down(cut=cut)
+
+    assert task.moves[-3:] == ["transient_error", "retry", "block_on_dependency"]
+    assert (task.state, task.status, task.out) == (TaskState.BLOCKED, Status.WORKING, [])
+    assert "probe 1" in task.journal[-1].note
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_the_dependency_is_probed_ever_less_often(cut: bool) -> None:
+    """
+    After 30, 60, 120 s and so on, at most half an hour apart, by the same command under the same id; for ever.
+    """
+    task = down(cut=cut)
+    waits = []
+    for _ in range(10):
+        waits.append(task.alarms[0] - (task.task.at - task.base.at).total_seconds())
+        task.ring("charge")
+        assert (task.out, task.state) == (["charge"], TaskState.BLOCKED)
+        task.fail("charge", busy())
+
+    assert waits == [30, 60, 120, 240, 480, 960, 1800, 1800, 1800, 1800]
+    assert set(task.task.pending) == {"T/1.1"}
+    assert task.task.pending["T/1.1"].attempt == 13
+
+
+@BOTH
+def test_a_probe_that_succeeds_lets_the_task_go_on(cut: bool) -> None:
+    """
+    Nobody need do anything: its result is the command's.
+    """
+    task = down(cut=cut)
+    task.ring("charge")
+
+    task.give("charge", 5)
+
+    assert task.moves[-2:] == ["dependency_resolved", "complete"]
+    assert task.said == ["charged 5"]
+    assert task.folded() == task.task
+
+
+def test_retry_after_of_a_probe_is_honoured() -> None:
+    """
+    What the other side asks for counts, where it is longer.
+    """
+    task = down()
+    task.ring("charge")
+
+    task.fail("charge", busy(retry_after=600))
+
+    assert task.alarms[0] - (task.task.at - task.base.at).total_seconds() == 600
+
+
+def test_never_is_an_answer_too() -> None:
+    """
+    A probe that is told "never" reaches the skill, which fails or goes on.
+    """
+    task = down()
+    task.ring("charge")
+
+    task.fail("charge", refused())
+
+    assert task.moves[-2:] == ["dependency_resolved", "fatal_error"]
+    assert task.reason == "charge: forbidden"
+
+
+@BOTH
+def test_an_unknown_outcome_blocks_at_once(cut: bool) -> None:
+    """
+    No retry and no probe: a person must say.
+    """
+    task = ByHand(skill(charge), cut=cut)
+    task.say()
+
+    entry = task.fail("charge", unknown())
+
+    assert (task.moves[-1], task.alarms, task.out) == ("block_on_dependency", [], [])
+    assert "a person must decide" in entry.note
+
+
+def test_a_probe_with_an_unknown_outcome_is_the_last() -> None:
+    """
+    From then on a person must say.
+    """
+    task = down()
+    task.ring("charge")
+
+    task.fail("charge", unknown())
+
+    assert (task.state, task.alarms, task.out) == (TaskState.BLOCKED, [], [])
+
+
+def test_an_operator_lets_it_be_performed_again() -> None:
+    """
+    Under the same id, as a new attempt that carries the word, with all its retries before it.
+    """
+    task = unsure()
+
+    entry = task.resolve(retry=True, by="Ops", comment="not charged")
+
+    pending = task.task.pending["T/1.1"]
+    assert "by Ops: not charged" in entry.note
+    assert (task.state, task.out, pending.decided, pending.attempt) == (TaskState.RUNNING, ["charge"], True, 2)
+    task.fail("charge", busy())
+    assert not task.task.pending["T/1.1"].decided, "the word was for one try"
+    task.ring("charge")
+    task.fail("charge", busy())
+    task.ring("charge")
+    assert task.state is TaskState.RUNNING
+    task.give("charge", 5)
+    assert task.said == ["charged 5"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_operator_gives_the_outcome(named: bool) -> None:
+    """
+    The skill gets it as the command's result.
+    """
+    task = unsure()
+
+    task.resolve(invocation_id="T/1.1" if named else None, outcome=5, by="Ops")
+
+    assert task.said == ["charged 5"]
+    assert task.folded() == task.task
+
+
+def test_what_a_model_would_not_answer_is_no_outcome() -> None:
+    """
+    It must fit what the command expects, as a model's answer must; the task is unchanged otherwise.
+    """
+
+    async def judge(ctx: Ctx, content: Content) -> Transition:
+        text = await ctx.llm("text", retry=PATIENT)
+        verdict = await ctx.llm("judge", expect=Verdict)
+        return ctx.complete(f"{text} {verdict.ok}")
+
+    task = ByHand(skill(judge))
+    task.say()
+    task.fail("text", unknown())
+    assert "must be a text" in task.resolve(outcome=5).refused
+    task.resolve(outcome="Fine.")
+    task.fail("judge", unknown())
+
+    assert "must fit Verdict" in task.resolve(outcome={"ok": "perhaps"}).refused
+    task.resolve(outcome={"ok": True})
+
+    assert task.said == ["Fine. True"]
+
+
+def test_what_an_operator_says_is_refused_where_it_makes_no_sense() -> None:
+    """
+    Nothing is blocked, something else is, or both ways are named at once.
+    """
+    task = ByHand(skill(charge))
+    task.say()
+    nothing = task.resolve(retry=True)
+    task.fail("charge", unknown())
+    other = task.resolve(invocation_id="T/9.9", retry=True)
+    both = task.resolve(retry=True, outcome=5)
+
+    assert "no command of the task is blocked; it is running" in nothing.refused
+    assert "T/9.9 is not blocked; blocked: T/1.1" in other.refused
+    assert "not both" in both.refused
+    assert (task.state, task.task.refused) == (TaskState.BLOCKED, 3)
+
+
+@BOTH
+def test_siblings_are_held(cut: bool) -> None:
+    """
+    What else is in flight goes on; its outcome waits until the task runs again.
+    """
+    task = down(two, cut=cut)
+
+    assert task.out == ["mail"]
+    assert task.give("mail", "sent").held
+    task.ring("charge")
+    task.give("charge", 5)
+
+    assert task.said == ["5 sent"]
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_one_after_the_other_is_blocked(cut: bool) -> None:
+    """
+    A second command that is lost meanwhile blocks when the first one is released; a person hears of one at a time.
+    """
+    task = ByHand(skill(two), cut=cut)
+    task.say()
+    task.fail("charge", unknown())
+    assert task.fail("mail", unknown()).held
+
+    task.resolve(outcome=5)
+    assert (task.state, [one.command.id for one in task.task.pending.values() if one.blocked]) == ("blocked", ["mail"])
+    task.resolve(outcome="sent")
+
+    assert task.said == ["5 sent"]
+    assert task.moves.count("block_on_dependency") == 2
+
+
+def test_cancel_while_blocked() -> None:
+    """
+    The probe's alarm is gone with it.
+    """
+    task = down()
+
+    task.cancel("enough")
+
+    assert (task.status, task.alarms, task.out) == (Status.CANCELED, [], [])
+
+
+def test_late_probes_are_refused() -> None:
+    """
+    An alarm of an earlier probe, or a result of a command that is not out, changes nothing.
+    """
+    task = down()
+    alarm = task.alarm("charge").event
+    task.ring("charge")
+
+    assert task.feed(alarm).refused
+    task.fail("charge", busy())
+    assert task.feed(alarm).refused
+    assert task.give("charge", 5).refused
+
+
+def test_a_part_is_never_blocked() -> None:
+    """
+    A task that is a part runs once under its id; whatever becomes of it, the skill hears.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        came = await ctx.skill("part", "other", "go")
+        return ctx.complete(came.text)
+
+    task = ByHand(skill(begin))
+    task.say()
+
+    task.fail("part", unknown())
+
+    assert (task.status, task.reason) == (Status.FAILED, "part: the response was lost")
+    assert isinstance(DependencyResolved(outcome=1).outcome, int)

@@ -1,0 +1,253 @@
+"""Undoing: what took place and must not stand alone is undone, newest first, when a task does not complete."""
+
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+from refold import Cmd, Content, Ctx, GatePolicy, Status, Step, Transition, table, tool
+from refold.core.events import ToolResult
+from refold.core.commands import CallTool
+from refold.core.journal import receipts
+from refold.core.snapshot import ReceiptStatus
+from refold.core.wanted import Perform, finished, wanted
+from tests.core.byhand import ByHand, busy, refused, unknown
+
+BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
+
+
+@tool(effect="idempotent")
+def release() -> None: ...
+
+
+@tool(effect="compensate", undo=release)
+def reserve(seat: int) -> None: ...
+
+
+@tool(effect="idempotent")
+def refund(cents: int, result: JsonValue) -> None: ...
+
+
+@tool(effect="compensate", undo=refund)
+def charge(cents: int, currency: str = "EUR") -> dict[str, str]:
+    return {}
+
+
+async def book(ctx: Ctx, content: Content) -> Transition:
+    await ctx.tool(reserve, seat=7)
+    await ctx.tool(charge, cents=50, queue="money")
+    await ctx.tool("mail")
+    return ctx.complete("booked")
+
+
+async def ask(ctx: Ctx, content: Content) -> Transition:
+    await ctx.tool(charge, cents=50)
+    await ctx.approve("sure", "Sure?", policy=GatePolicy(reminder_s=None))
+    return ctx.complete("booked")
+
+
+def booked(*, cut: bool = False) -> ByHand:
+    """A task that has reserved and charged, and has yet to write a mail."""
+    task = ByHand(table("books", Step("begin", book).start()), cut=cut)
+    task.say()
+    task.give("reserve")
+    task.give("charge", {"id": "c1"})
+    return task
+
+
+def performed(task: ByHand) -> list[tuple[str, str, dict[str, Any]]]:
+    commands = [(one.invocation_id, one.command) for one in wanted(task.task).values() if isinstance(one, Perform)]
+    return [(id, command.name, command.args) for id, command in commands if isinstance(command, CallTool)]
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["failure", "cancel"])
+def test_effects_are_undone_newest_first(cut: bool, how: str) -> None:
+    """
+    One at a time, with the arguments and the result that each undo takes; the task is over when all is undone.
+    """
+    task = booked(cut=cut)
+
+    task.fail("mail") if how == "failure" else task.cancel("enough")
+
+    assert task.status is (Status.FAILED if how == "failure" else Status.CANCELED)
+    assert performed(task) == [("T/2.1~undo", "refund", {"cents": 50, "result": {"id": "c1"}})]
+    assert not finished(task.task)
+    task.give("undo charge", "gone")
+    assert [(id, args) for id, _, args in performed(task)] == [("T/1.1~undo", {})]
+    entry = task.give("undo reserve")
+    assert entry.note == "undone: reserve"
+    assert finished(task.task)
+    assert task.task.undone == ("T/2.1", "T/1.1")
+    assert task.folded() == task.task
+
+
+def test_the_undo_runs_where_the_effect_ran() -> None:
+    """
+    On the effect's task queue.
+    """
+    task = booked()
+
+    task.cancel()
+
+    (undo,) = task.task.pending.values()
+    assert undo.command.queue == "money"  # type: ignore[union-attr]  # a tool
+
+
+def test_what_completes_stays() -> None:
+    """
+    Nothing is undone after completion.
+    """
+    task = booked()
+
+    task.give("mail")
+
+    assert (task.status, task.task.done, finished(task.task)) == (Status.COMPLETED, (), True)
+
+
+def test_what_did_not_take_place_is_not_undone() -> None:
+    """
+    A charge that failed leaves only the reservation to be undone.
+    """
+    task = ByHand(table("books", Step("begin", book).start()))
+    task.say()
+    task.give("reserve")
+
+    task.fail("charge")
+
+    assert [id for id, _, _ in performed(task)] == ["T/1.1~undo"]
+
+
+def test_an_outcome_that_an_operator_gives_is_undone_too() -> None:
+    """
+    The operator said that it took place.
+    """
+    task = ByHand(table("books", Step("begin", book).start()))
+    task.say()
+    task.give("reserve")
+    task.fail("charge", unknown())
+    task.resolve(outcome={"id": "c9"})
+
+    task.cancel()
+
+    assert performed(task) == [("T/2.1~undo", "refund", {"cents": 50, "result": {"id": "c9"}})]
+
+
+@BOTH
+def test_undoing_is_tried_again(cut: bool) -> None:
+    """
+    After 1, 2, 4 s and so on; the lifecycle does not move any more.
+    """
+    task = booked(cut=cut)
+    task.cancel()
+
+    waits = []
+    for _ in range(3):
+        entry = task.fail("undo charge", busy())
+        waits.append((entry.backoffs[0].due_at - entry.at).total_seconds())
+        assert entry.moves == ()
+        alarm = task.alarm("undo charge").event
+        task.ring("undo charge")
+        assert task.feed(alarm).refused, "an alarm rings once"
+        assert task.out == ["undo charge"]
+    task.give("undo charge")
+    task.give("undo reserve")
+
+    assert waits == [1, 2, 4]
+    assert finished(task.task)
+    assert task.folded() == task.task
+
+
+@pytest.mark.parametrize("failure", [refused(), unknown()])
+def test_an_undo_that_fails_for_good_does_not_stop_the_others(failure: Any) -> None:
+    """
+    It is noted loudly, and the next one goes on.
+    """
+    task = booked()
+    task.cancel()
+
+    entry = task.fail("undo charge", failure)
+
+    assert entry.note.startswith("NOT undone: charge: ")
+    assert task.out == ["undo reserve"]
+    task.give("undo reserve")
+    assert (task.task.undone, finished(task.task)) == (("T/1.1",), True)
+
+
+def test_undoing_waits_for_a_late_grant() -> None:
+    """
+    In the time for one nothing is undone; then it is.
+    """
+    task = ByHand(table("asks", Step("begin", ask).start()))
+    task.say()
+    task.give("charge", {})
+    task.clock("~timeout")
+    assert task.out == []
+
+    task.clock("~grace")
+
+    assert task.out == ["undo charge"]
+
+
+def test_a_denial_undoes_at_once() -> None:
+    """
+    There is no grace without a timeout.
+    """
+    task = ByHand(table("asks", Step("begin", ask).start()))
+    task.say()
+    task.give("charge", {})
+
+    task.decide("sure", False)
+
+    assert task.out == ["undo charge"]
+
+
+def test_the_skill_never_hears_of_it() -> None:
+    """
+    Its state, and what it said, are those of the end.
+    """
+    task = booked()
+    task.cancel()
+    state, said = task.task.state, task.said
+
+    task.give("undo charge", "gone")
+    task.give("undo reserve", "gone")
+
+    assert (task.task.state, task.said, task.task.receipts) == (state, said, {})
+
+
+def test_what_nobody_waits_for_is_refused_while_undoing() -> None:
+    """
+    Results of what was stopped, and of what is undone already.
+    """
+    task = booked()
+    task.cancel()
+    undo = ToolResult(id="undo charge", invocation_id="T/2.1~undo")
+
+    assert task.feed(ToolResult(id="mail", invocation_id="T/3.1")).refused
+    task.feed(undo)
+    assert task.feed(undo).refused
+    assert task.cancel().refused
+    assert task.out == ["undo reserve"]
+
+
+def test_the_receipts_tell_undoing_from_what_was_canceled() -> None:
+    """
+    What was in flight at the end is canceled; an undo that is out has no outcome yet.
+    """
+    task = booked()
+    task.cancel()
+    before = {receipt.invocation_id: receipt.status for receipt in receipts(task.journal)}
+    task.give("undo charge")
+    after = {receipt.invocation_id: receipt.status for receipt in receipts(task.journal)}
+
+    assert before == {"T/1.1": ReceiptStatus.OK, "T/2.1": ReceiptStatus.OK, "T/3.1": ReceiptStatus.CANCELED}
+    assert after["T/2.1~undo"] is ReceiptStatus.OK
+
+
+def test_a_tool_given_by_name_cannot_be_undone() -> None:
+    """
+    Only the function knows its undo: `Cmd.tool(id, charge)`, not `Cmd.tool(id, "charge")`.
+    """
+    assert Cmd.tool("charge", charge, cents=1).undo is not None
+    assert Cmd.tool("charge", "charge", cents=1).undo is None
