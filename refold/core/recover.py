@@ -84,7 +84,9 @@ def _unrecoverable(last: Entry) -> str:
 def _not_over(last: Entry, entries: Sequence[Entry]) -> str:
     """What an ended task has still to do, that a new one must not be in the way of."""
     after = [entry for entry in entries if entry.seq > last.seq and not entry.refused]
-    if isinstance(last.event, GateTimedOut) and not any(isinstance(entry.event, GraceOver | DecisionMade) for entry in after):
+    if isinstance(last.event, GateTimedOut) and not any(
+        isinstance(entry.event, GraceOver | DecisionMade) for entry in after
+    ):
         return "waits for a late grant, before its effects are undone"
     undos = {issued.invocation_id for entry in [last, *after] for issued in entry.commands}
     for entry in after:

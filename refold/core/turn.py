@@ -263,6 +263,7 @@ class Turn:
 
     def run(self, events: Sequence[Event]) -> None:
         """Give the skill these events and then the held ones, for as long as the task is running."""
+        self._meet_failures_of_doing_again()
         if self.lifecycle is not TaskState.RUNNING or self._does_again():
             self.held = (*self.held, *events)
             self.was_held = bool(events)
@@ -285,6 +286,15 @@ class Turn:
                 Ending.FAILED,
                 f"stalled: {where!r} answered {self.event.kind} without asking for anything, waiting or ending",
             )
+
+    def _meet_failures_of_doing_again(self) -> None:
+        """Failures that came while the task was no more running, for what the skill itself is waiting for."""
+        for event in self.held:
+            if self.lifecycle is not TaskState.RUNNING:
+                return
+            if isinstance(event, CommandFailed) and self.pending[event.invocation_id].aside:
+                self.held = tuple(one for one in self.held if one is not event)
+                self.failed(event)
 
     def _does_again(self) -> bool:
         """Whether an effect that was undone is being done again: the skill relies on it, and waits till it is."""

@@ -6,8 +6,8 @@ import pytest
 from pydantic import JsonValue
 
 from refold import Cmd, Content, Ctx, GatePolicy, Status, Step, Transition, table, tool
-from refold.core.events import ToolResult
 from refold.core.commands import CallTool
+from refold.core.events import ToolResult
 from refold.core.journal import receipts
 from refold.core.snapshot import ReceiptStatus
 from refold.core.wanted import Perform, finished, wanted
