@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +113,7 @@ class Store:
             DefinitionError: The URL names a database that is not supported, or its driver is not installed.
         """
         self.file = _file_of(url)
-        self.place = f"the file {self.file}" if self.file else url.set(username=None, password=None).render_as_string()
+        self.place = f"the file {self.file}" if self.file else _place_of(url)
         self._clock = clock or (time.time if self.file else None)
         self._make_folder = make_folder
         self._engine = _sqlite(self.file) if self.file else _postgres(url)
@@ -174,9 +173,9 @@ class Store:
         if changed is None or changed == found:
             return found
         if found is None:
-            connection.execute(_ADD, asdict(changed))
+            connection.execute(_ADD, _row(changed))
         else:
-            connection.execute(_CHANGE, {**asdict(changed), "of": key})
+            connection.execute(_CHANGE, {**_row(changed), "of": key})
         return changed
 
     @contextmanager
@@ -258,6 +257,10 @@ def _receipt(connection: Connection, key: str, statement: Any) -> Receipt | None
     return None if row is None else Receipt(**{**row._mapping, "state": ReceiptState(row.state)})
 
 
+def _row(receipt: Receipt) -> dict[str, Any]:
+    return {column.name: getattr(receipt, column.name) for column in RECEIPTS.c}
+
+
 # --- engines
 
 
@@ -309,6 +312,11 @@ def _file_of(url: URL) -> Path | None:
     if not url.database or url.database == ":memory:":
         raise _refused("a ledger in memory forgets what it is for: name a file")
     return Path(url.database).expanduser().absolute()
+
+
+def _place_of(url: URL) -> str:
+    host = url.host or url.query.get("host") or "this host"
+    return f"the PostgreSQL database {url.database or 'of the user'} on {host}"
 
 
 def store_of(named: str, *, clock: Callable[[], float] | None = None) -> Store:

@@ -1,0 +1,67 @@
+"""A worker in small, as a process of its own: `python -m tests.effects.by_process VERB LEDGER ...`.
+
+Each verb says what it does line by line on stdout, and waits for a line on stdin where the test decides the moment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+from refold.effects.ledger import Ledger, LedgerUnavailable
+from refold.effects.receipts import Finished, InProgress, Perform
+
+
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(str(word) for word in words) + "\n")
+    sys.stdout.flush()
+
+
+def wait() -> None:
+    sys.stdin.readline()
+
+
+def hold(ledger: Ledger, key: str) -> None:
+    """Begin an effect, and finish it when told."""
+    ask = ledger.ask(key, "charge", {}, lease_s=1.0)
+    told = ledger.begin(ask)
+    assert isinstance(told, Perform)
+    say("began", told.fence)
+    wait()
+    say("finished", ledger.finish(key, told.fence, "by the process"))
+
+
+def race(ledger: Ledger, effects: str, count: str) -> None:
+    """Perform every key, as fast as it goes; say what each gave."""
+    say("ready")
+    wait()
+    with Path(effects).open("a") as done:
+        for number in range(int(count)):
+            key = f"key-{number}"
+            ask = ledger.ask(key, "charge", {"number": number})
+            while isinstance(told := ledger.begin(ask), InProgress):
+                threading.Event().wait(0.005)
+            if isinstance(told, Perform):
+                done.write(f"{key}\n")
+                done.flush()
+                ledger.finish(key, told.fence, os.getpid())
+            else:
+                assert isinstance(told, Finished)
+
+
+def unprivileged(ledger: Ledger) -> None:
+    """Try to begin an effect, as a user whom nobody has given any rights."""
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    try:
+        say(ledger.begin(ledger.ask("k", "charge", {})))
+    except LedgerUnavailable as error:
+        say("unavailable:", error)
+
+
+if __name__ == "__main__":
+    verb, file, *rest = sys.argv[1:]
+    with Ledger(file) as opened:
+        globals()[verb](opened, *rest)

@@ -1,0 +1,529 @@
+"""The ledger in SQLite: on the disk before it answers, shared by processes, believed by its clock alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from refold.core.errors import DefinitionError
+from refold.effects.ledger import Ledger, LedgerUnavailable, fingerprint, is_local
+from refold.effects.ledger_store import VERSION, store_from_env, store_of
+from refold.effects.receipts import Doubtful, Finished, InProgress, KeyReused, Perform, ReceiptState, Told
+
+ROOT = Path(__file__).parents[2]
+
+
+class Clock:
+    """Seconds since 1970, as a test says."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def two(ledger_file: Path, clock: Clock) -> tuple[Ledger, Ledger]:
+    """Two workers with one file; without the threads that keep leases."""
+    return Ledger(store_of(str(ledger_file), clock=clock)), Ledger(store_of(str(ledger_file), clock=clock))
+
+
+def begin(ledger: Ledger, key: str = "k", **args: int) -> Told:
+    return ledger.begin(ledger.ask(key, "charge", dict(args), task_id="T"))
+
+
+def performing(told: Told) -> int:
+    assert isinstance(told, Perform)
+    return told.fence
+
+
+# --- what is kept
+
+
+def test_a_result_is_found_by_all(two: tuple[Ledger, Ledger]) -> None:
+    """
+    Done by one worker, known to the other, and to whoever opens the file later.
+    """
+    one, other = two
+    fence = performing(begin(one, cents=5))
+
+    assert one.finish("k", fence, {"paid": [1, None, "ä\ud800"]}) == {"paid": [1, None, "ä\ud800"]}
+    told = begin(other, cents=5)
+
+    assert isinstance(told, Finished)
+    assert told.value == {"paid": [1, None, "ä\ud800"]}
+    found = Ledger(one.store).look("k")
+    assert found is not None
+    assert (found.state, found.task_id, found.holder) == (ReceiptState.DONE, "T", one.holder)
+
+
+def test_one_at_a_time(two: tuple[Ledger, Ledger]) -> None:
+    """
+    While one performs, another waits: in the same process, and in another.
+    """
+    one, other = two
+    performing(begin(one))
+
+    assert isinstance(begin(one), InProgress)
+    assert isinstance(begin(other), InProgress)
+
+
+def test_other_arguments_are_another_effect(two: tuple[Ledger, Ledger]) -> None:
+    """
+    The stored result is not handed out for them.
+    """
+    one, other = two
+    one.finish("k", performing(begin(one, cents=5)), "paid")
+
+    assert begin(other, cents=6) == KeyReused(known=fingerprint({"cents": 5}), given=fingerprint({"cents": 6}))
+
+
+def test_the_order_of_arguments_does_not_matter() -> None:
+    """
+    A fingerprint is of the values.
+    """
+    assert fingerprint({"a": 1, "b": [{"c": 1, "d": 2}]}) == fingerprint({"b": [{"d": 2, "c": 1}], "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": "1"})
+
+
+def test_what_was_released_may_be_performed(two: tuple[Ledger, Ledger]) -> None:
+    """
+    By anybody, with a higher fence.
+    """
+    one, other = two
+    one.release("k", performing(begin(one)), "it was refused")
+
+    assert begin(other) == Perform(fence=2)
+
+
+# --- leases
+
+
+def test_silence_is_a_doubt(two: tuple[Ledger, Ledger], clock: Clock) -> None:
+    """
+    A worker is believed for one lease; after that nobody knows, and nobody performs.
+    """
+    one, other = two
+    performing(begin(one))
+
+    clock.now += 29.9
+    assert isinstance(begin(other), InProgress)
+    clock.now += 0.2
+    told = begin(other)
+
+    assert isinstance(told, Doubtful)
+    assert (told.fence, told.receipt.state) == (1, ReceiptState.UNKNOWN)
+    assert isinstance(begin(other), Doubtful)
+
+
+def test_a_late_result_settles_the_doubt(two: tuple[Ledger, Ledger], clock: Clock) -> None:
+    """
+    The stalled worker's result counts, as nobody took over.
+    """
+    one, other = two
+    fence = performing(begin(one))
+    clock.now += 60
+    assert isinstance(begin(other), Doubtful)
+
+    one.finish("k", fence, "late")
+
+    told = begin(other)
+    assert isinstance(told, Finished)
+    assert told.value == "late"
+
+
+def test_whoever_was_taken_over_cannot_report(two: tuple[Ledger, Ledger], clock: Clock) -> None:
+    """
+    The newest performer's result is the one that is kept.
+    """
+    one, other = two
+    late = performing(begin(one))
+    clock.now += 60
+    doubt = begin(other)
+    assert isinstance(doubt, Doubtful)
+    newest = performing(other.take_over(other.ask("k", "charge", {}), doubt.fence))
+
+    assert one.finish("k", late, "late") == "late"
+    assert isinstance(begin(one), InProgress)
+    other.finish("k", newest, "newest")
+
+    told = begin(one)
+    assert isinstance(told, Finished)
+    assert told.value == "newest"
+
+
+def test_a_worker_at_work_keeps_its_lease(ledger_file: Path) -> None:
+    """
+    Its thread extends the lease, however long the effect takes.
+    """
+    with Ledger(str(ledger_file), lease_s=0.06) as ledger:
+        fence = performing(begin(ledger))
+        first = ledger.look("k")
+        assert first is not None
+        renewed = threading.Event()
+        while (found := ledger.look("k")) is not None and found.lease_until <= first.lease_until + 0.06:
+            renewed.wait(0.001)
+        ledger.finish("k", fence, "done")
+
+
+def test_a_worker_that_stood_still(ledger_file: Path, clock: Clock) -> None:
+    """
+    SIGSTOP, the lease is over, SIGCONT: the late result is taken, and nobody performs a second time.
+    """
+    other = Ledger(store_of(str(ledger_file), clock=clock))
+    process = run("hold", ledger_file, "k")
+    assert line(process) == "began 1"
+    os.kill(process.pid, signal.SIGSTOP)
+
+    clock.now = 1e12  # long after the lease
+    assert isinstance(begin(other), Doubtful)
+    os.kill(process.pid, signal.SIGCONT)
+    process.communicate("\n", timeout=30)
+
+    told = begin(other)
+    assert isinstance(told, Finished)
+    assert told.value == "by the process"
+
+
+def test_a_worker_that_was_killed(ledger_file: Path, clock: Clock) -> None:
+    """
+    SIGKILL inside an effect: the next worker is in doubt once the lease is over, and does not perform.
+    """
+    other = Ledger(store_of(str(ledger_file), clock=clock))
+    process = run("hold", ledger_file, "k")
+    assert line(process) == "began 1"
+    process.kill()
+    process.communicate(timeout=30)
+
+    clock.now = 0
+    assert isinstance(begin(other), InProgress)
+    clock.now = 1e12
+    assert isinstance(begin(other), Doubtful)
+
+
+def test_processes_with_one_file(ledger_file: Path, tmp_path: Path) -> None:
+    """
+    Three workers want the same 20 effects at the same moment: each takes place once.
+    """
+    effects = tmp_path / "effects"
+    processes = [run("race", ledger_file, str(effects), "20") for _ in range(3)]
+    assert [line(process) for process in processes] == ["ready"] * 3
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+    assert sorted(effects.read_text().split()) == sorted(f"key-{number}" for number in range(20))
+
+
+def run(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.effects.by_process", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+# --- a person
+
+
+def test_a_person_says_what_happened(two: tuple[Ledger, Ledger]) -> None:
+    """
+    An outcome stands for the result; a release lets it be performed.
+    """
+    one, other = two
+    for key in ("paid", "lost"):
+        one.doubt(key, performing(begin(one, key)), "no answer came")
+    one.resolve("paid", {"receipt": 7})
+    one.release("lost")
+
+    told = begin(other, "paid")
+    assert isinstance(told, Finished)
+    assert told.value == {"receipt": 7}
+    assert begin(other, "lost") == Perform(fence=2)
+
+
+# --- trouble
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user may enter."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def test_a_file_that_cannot_be_written(open_folder: Path) -> None:
+    """
+    The effect does not start, and the message names the file.
+    """
+    file = open_folder / "ledger.db"
+    performing(begin(Ledger(str(file))))
+    file.chmod(0o444)
+
+    process = run("unprivileged", file)
+    said, _ = process.communicate(timeout=30)
+
+    assert said == f"unavailable: the receipt ledger in the file {file} cannot be used: Permission denied\n"
+
+
+def test_a_folder_that_is_missing(tmp_path: Path) -> None:
+    """
+    A named folder is not made: where it is missing, a disk is not mounted.
+    """
+    with pytest.raises(LedgerUnavailable, match="does not exist; make it, or correct REFOLD_LEDGER"):
+        begin(Ledger(str(tmp_path / "disk" / "ledger.db")))
+
+
+def test_a_file_that_goes_away(ledger_file: Path) -> None:
+    """
+    Receipts are not written into a file that nobody can read any more; once it is back, it goes on.
+    """
+    ledger = Ledger(str(ledger_file))
+    fence = performing(begin(ledger))
+    aside = ledger_file.with_name("aside")
+    ledger_file.rename(aside)
+
+    with pytest.raises(LedgerUnavailable, match="removed or replaced"):
+        begin(ledger, "other")
+    ledger_file.touch()
+    with pytest.raises(LedgerUnavailable, match="removed or replaced"):
+        begin(ledger, "other")
+    aside.rename(ledger_file)
+
+    ledger.finish("k", fence, "done")
+    assert isinstance(begin(ledger), Finished)
+
+
+def test_no_database_at_all(ledger_file: Path) -> None:
+    """
+    A file that is something else is left alone.
+    """
+    ledger_file.write_text("some notes" * 1000)
+
+    with pytest.raises(LedgerUnavailable, match="not a database"):
+        begin(Ledger(str(ledger_file)))
+    assert ledger_file.read_text() == "some notes" * 1000
+
+
+def test_what_is_owed_is_written_later(ledger_file: Path) -> None:
+    """
+    The effect took place while the disk was gone: its result is handed on, and written once the disk is back.
+    """
+    with Ledger(str(ledger_file)) as ledger:
+        fence = performing(begin(ledger))
+        aside = ledger_file.with_name("aside")
+        ledger_file.rename(aside)
+
+        assert ledger.finish("k", fence, "paid") == "paid"
+        assert isinstance(begin(ledger), InProgress), "nobody performs it meanwhile"
+        aside.rename(ledger_file)
+
+    told = begin(Ledger(str(ledger_file)))
+    assert isinstance(told, Finished)
+    assert told.value == "paid"
+
+
+def test_a_newer_schema_is_left_alone(ledger_file: Path) -> None:
+    """
+    A worker that is behind says so, and begins nothing.
+    """
+    ledger = Ledger(str(ledger_file))
+    begin(ledger)
+    with ledger.store._engine.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE refold_schema SET version = {VERSION + 1}")
+
+    with pytest.raises(LedgerUnavailable, match="a newer refold has made it"):
+        begin(Ledger(str(ledger_file)), "other")
+
+
+# --- settings
+
+
+def test_the_file_is_private(ledger_file: Path) -> None:
+    """
+    Receipts hold what tools returned.
+    """
+    begin(Ledger(str(ledger_file)))
+
+    assert ledger_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_file_of_the_user(tmp_path: Path) -> None:
+    """
+    Unset: a file of the user's own, in a folder that is made.
+    """
+    store = store_from_env({"XDG_DATA_HOME": str(tmp_path / "data")})
+    begin(Ledger(store))
+
+    assert store.file == tmp_path / "data" / "refold" / "ledger.db"
+    assert store.file.is_file()
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("mysql://db/x", "'mysql' is not supported|no database URL"),
+        ("sqlite://", "a ledger in memory forgets"),
+        ("://", "no database URL"),
+    ],
+)
+def test_a_setting_that_names_no_ledger(named: str, said: str) -> None:
+    """
+    Found when the worker is made.
+    """
+    with pytest.raises(DefinitionError, match=said):
+        store_of(named)
+
+
+@pytest.mark.parametrize(
+    ("target", "local"),
+    [
+        ("localhost:7233", True),
+        ("127.0.0.1:7233", True),
+        ("127.9.9.9:7233", True),
+        ("[::1]:7233", True),
+        ("http://localhost:7233", True),
+        ("temporal:7233", False),
+        ("10.0.0.7:7233", False),
+        ("[2001:db8::1]:7233", False),
+        ("x.tmprl.cloud:7233", False),
+        ("localhost.example.com:7233", False),
+    ],
+)
+def test_a_file_is_for_one_host(ledger_file: Path, target: str, local: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    With a server elsewhere there may be workers elsewhere, who would not see the file; unless someone says otherwise.
+    """
+    assert is_local(target) is local
+    if local:
+        Ledger().refuse_remote(target)
+    else:
+        with pytest.raises(DefinitionError, match="REFOLD_LEDGER_SINGLE_HOST=1"):
+            Ledger().refuse_remote(target)
+    Ledger(single_host=True).refuse_remote(target)
+    monkeypatch.setenv("REFOLD_LEDGER_SINGLE_HOST", "1")
+    Ledger().refuse_remote(target)
+
+
+# --- any order of events
+
+
+class Workers(RuleBasedStateMachine):
+    """Workers that begin, perform, report, die and stand still in any order, and a receiver that knows fences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock = Clock()
+        self.workers = [self.worker() for _ in range(3)]
+        # By worker: the fence of its try, and whether it has performed it.
+        self.trying: list[tuple[int, bool] | None] = [None] * 3
+        self.highest = 0
+        self.effects = 0
+
+    def worker(self) -> Ledger:
+        return Ledger(store_of(f"{self.folder.name}/ledger.db", clock=self.clock))
+
+    def teardown(self) -> None:
+        for worker in self.workers:
+            worker.store.close()
+        self.folder.cleanup()
+
+    @rule(who=st.integers(0, 2), probed=st.booleans())
+    def begins(self, who: int, probed: bool) -> None:
+        ledger = self.workers[who]
+        ask = ledger.ask("k", "charge", {})
+        told = ledger.begin(ask)
+        if isinstance(told, Doubtful) and probed:
+            if self.effects:
+                ledger.finish("k", told.fence, "paid")
+                return
+            told = ledger.take_over(ask, told.fence)
+        if isinstance(told, Perform):
+            assert self.trying[who] is None, "one at a time in a process"
+            self.trying[who] = (told.fence, False)
+        elif isinstance(told, Finished):
+            assert self.effects == 1
+            assert told.value == "paid"
+
+    @rule(who=st.integers(0, 2))
+    def performs(self, who: int) -> None:
+        if (trying := self.trying[who]) is not None and not trying[1] and trying[0] >= self.highest:
+            self.highest = trying[0]
+            self.effects += 1
+            self.trying[who] = (trying[0], True)
+
+    @rule(who=st.integers(0, 2))
+    def looks(self, who: int) -> None:
+        # A probe that says "not done" has told the receiver to refuse whatever comes with an older fence.
+        found = self.workers[who].look("k")
+        self.highest = max(self.highest, found.fence if found else 0)
+
+    @rule(who=st.integers(0, 2), sure=st.booleans())
+    def reports(self, who: int, sure: bool) -> None:
+        if (trying := self.trying[who]) is None:
+            return
+        fence, performed = trying
+        if not sure:
+            self.workers[who].doubt("k", fence, "no answer came")
+        elif performed:
+            self.workers[who].finish("k", fence, "paid")
+        else:
+            self.workers[who].release("k", fence, "refused")
+        self.trying[who] = None
+
+    @rule(who=st.integers(0, 2))
+    def dies(self, who: int) -> None:
+        self.workers[who].store.close()
+        self.workers[who] = self.worker()
+        self.trying[who] = None
+
+    @rule(seconds=st.sampled_from([1, 20, 40]))
+    def time_passes(self, seconds: int) -> None:
+        self.clock.now += seconds
+
+    @invariant()
+    def it_happens_once(self) -> None:
+        assert self.effects <= 1
+
+    @invariant()
+    def fences_only_rise(self) -> None:
+        fences = [trying[0] for trying in self.trying if trying is not None]
+        assert len(fences) == len(set(fences)), "each try has a fence of its own"
+
+
+def test_once_in_any_order() -> None:
+    """
+    Whatever dies, stalls or asks in between: one effect, and every result handed out is its result.
+    """
+    run_state_machine_as_test(
+        Workers,
+        settings=settings(
+            max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )

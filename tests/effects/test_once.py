@@ -1,0 +1,575 @@
+"""Effects that must not be repeated: what the ledger, the tool and its probe say, and what the task hears."""
+
+from __future__ import annotations
+
+import asyncio
+import smtplib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import JsonValue
+from temporalio.activity import ActivityCancellationDetails
+from temporalio.exceptions import ApplicationError
+
+from refold import DefinitionError, tool
+from refold.core.commands import CallTool
+from refold.core.retry import Failure, FailureKind
+from refold.effects import Done, Never, NotDone, TryLater, Unknown, current
+from refold.effects.activities import Effects
+from refold.effects.failures import surely_not_done
+from refold.effects.invocation import Sent
+from refold.effects.keys import wire_key
+from refold.effects.ledger import Ledger
+from refold.effects.ledger_store import store_of
+from refold.effects.receipts import Perform, Receipt, ReceiptState
+from tests.effects.conftest import INVOCATION, Bench, failure_in
+from tests.services.payments import Moved, PaymentGateway
+
+KEY = wire_key(namespace="ns", tool="charge", key=INVOCATION)
+CARGO: dict[str, JsonValue] = {"order": "A1", "cents": 500}
+TRANSIENT, PERMANENT, UNKNOWN = FailureKind
+
+
+@pytest.fixture
+def gateway() -> Iterator[PaymentGateway]:
+    with PaymentGateway() as server:
+        yield server
+
+
+@pytest.fixture
+def careless() -> Iterator[PaymentGateway]:
+    """A gateway that ignores keys."""
+    with PaymentGateway(honours_keys=False) as server:
+        yield server
+
+
+def charging(gateway: PaymentGateway, probe: Callable[[str], Any] | None = None) -> Callable[..., Any]:
+    """A tool that charges a card."""
+
+    @tool(effect="at_most_once", probe=probe)
+    async def charge(order: str, cents: int) -> dict[str, Any]:
+        answer = await current().http.post(f"{gateway.address}/charges", json={"order": order, "cents": cents})
+        answer.raise_for_status()
+        charged: dict[str, Any] = answer.json()
+        return charged
+
+    return charge
+
+
+def looking(gateway: PaymentGateway) -> Callable[[str], Any]:
+    """A probe that asks the gateway."""
+
+    async def charged(key: str) -> Done | NotDone:
+        answer = await current().http.get(f"{gateway.address}/entries", params={"key": key})
+        found = answer.json()
+        return Done(found[0]) if found else NotDone()
+
+    return charged
+
+
+def failing(error: BaseException, probe: Callable[[str], Any] | None = None) -> tuple[Callable[..., Any], list[int]]:
+    """A tool that fails, and its calls so far."""
+    calls: list[int] = []
+
+    @tool(effect="at_most_once", probe=probe)
+    async def charge(order: str = "", cents: int = 0) -> None:
+        calls.append(current().fence)
+        raise error
+
+    return charge, calls
+
+
+@asynccontextmanager
+async def at_work(*tools: Callable[..., Any], ledger: Ledger | None = None) -> AsyncIterator[Bench]:
+    async with Effects(tools, ledger=ledger) as effects:
+        yield Bench(effects)
+
+
+async def ask(bench: Bench, *, args: dict[str, JsonValue] | None = None, key: str | None = None, **more: Any) -> Any:
+    return await bench.tool(CallTool(id="c", name="charge", args=CARGO if args is None else args, key=key), **more)
+
+
+async def failed(bench: Bench, **more: Any) -> Failure:
+    with pytest.raises(ApplicationError) as caught:
+        await ask(bench, **more)
+    return failure_in(caught.value)
+
+
+def receipt(ledger_file: Path, key: str = KEY) -> Receipt:
+    found = Ledger(str(ledger_file)).look(key)
+    assert found is not None
+    return found
+
+
+def until_done(ledger_file: Path) -> None:
+    while receipt(ledger_file).state is not ReceiptState.DONE:
+        threading.Event().wait(0.005)
+
+
+def left_behind(ledger_file: Path, args: dict[str, JsonValue] | None = None, *, silent_for: float = 1000.0) -> None:
+    """Another worker began the effect, and has fallen silent."""
+    then = Ledger(store_of(str(ledger_file), clock=lambda: time.time() - silent_for))
+    told = then.begin(then.ask(KEY, "charge", CARGO if args is None else args, task_id="T0"))
+    assert isinstance(told, Perform)
+
+
+# --- once
+
+
+async def test_a_second_call_gets_the_first_ones_result(gateway: PaymentGateway) -> None:
+    """
+    A later try, another worker, another task with the same business key: the stored result, no request.
+    """
+    charge = charging(gateway)
+    async with at_work(charge) as bench:
+        first = await ask(bench)
+        again = await ask(bench, attempt=2)
+    async with at_work(charge) as bench:
+        elsewhere = await ask(bench)
+
+    assert first == again == elsewhere
+    assert [entry.id for entry in gateway.entries] == ["charges-1"]
+    assert gateway.keys == [KEY]
+
+
+async def test_callers_at_the_same_moment(gateway: PaymentGateway) -> None:
+    """
+    Ten tasks, two workers, one business key: one charge, and one result for all.
+    """
+    charge = charging(gateway)
+    async with at_work(charge) as one, at_work(charge) as other:
+        results = await asyncio.gather(*(ask(bench, key="A1") for bench in [one, other] * 5))
+
+    assert len(gateway.entries) == 1
+    assert all(result == results[0] for result in results)
+
+
+async def test_other_arguments(gateway: PaymentGateway) -> None:
+    """
+    The same key for something else is a mistake, and says both fingerprints.
+    """
+    async with at_work(charging(gateway)) as bench:
+        await ask(bench)
+        failure = await failed(bench, args={"order": "A1", "cents": 501})
+
+    assert (failure.kind, failure.type) == (PERMANENT, "key_reused")
+    assert isinstance(failure.details, dict)
+    assert str(failure.details["known"])[:16] in failure.message
+    assert str(failure.details["given"])[:16] in failure.message
+    assert len(gateway.entries) == 1
+
+
+async def test_compensate_keeps_receipts_too() -> None:
+    """
+    What can be undone must not be done twice either.
+    """
+    calls: list[int] = []
+
+    @tool(effect="idempotent")
+    async def refund(order: str) -> None: ...
+
+    @tool(effect="compensate", undo=refund)
+    async def charge(order: str) -> int:
+        calls.append(1)
+        return 7
+
+    async with at_work(charge, refund) as bench:
+        assert await ask(bench, args={"order": "A1"}) == 7
+        assert await ask(bench, args={"order": "A1"}, attempt=2) == 7
+
+    assert calls == [1]
+
+
+# --- after a failure
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "type", "state"),
+    [
+        (TryLater("x", unsent=True), TRANSIENT, "try_later", ReceiptState.RELEASED),
+        (httpx.ConnectError("x"), TRANSIENT, "connection", ReceiptState.RELEASED),
+        (ConnectionRefusedError(), TRANSIENT, "connection", ReceiptState.RELEASED),
+        (Never("x"), PERMANENT, "never", ReceiptState.RELEASED),
+        (TryLater("x"), UNKNOWN, "outcome_unknown", ReceiptState.UNKNOWN),
+        (httpx.ReadTimeout("x"), UNKNOWN, "outcome_unknown", ReceiptState.UNKNOWN),
+        (ConnectionResetError(), UNKNOWN, "outcome_unknown", ReceiptState.UNKNOWN),
+        (KeyError("a bug"), UNKNOWN, "outcome_unknown", ReceiptState.UNKNOWN),
+    ],
+)
+async def test_what_a_failure_leaves_behind(
+    ledger_file: Path, error: Exception, kind: FailureKind, type: str, state: ReceiptState
+) -> None:
+    """
+    Released only where nothing can have happened; then, and only then, the next try calls the tool again.
+    """
+    charge, calls = failing(error)
+    async with at_work(charge) as bench:
+        failure = await failed(bench)
+        await failed(bench)
+
+    assert (failure.kind, failure.type) == (kind, type)
+    assert receipt(ledger_file).state is state
+    assert calls == ([1, 2] if state is ReceiptState.RELEASED else [1])
+
+
+def answered(status: int, method: str = "POST") -> httpx.HTTPStatusError:
+    request = httpx.Request(method, "http://gateway/charges")
+    return httpx.HTTPStatusError("x", request=request, response=httpx.Response(status, request=request))
+
+
+@pytest.mark.parametrize(
+    ("error", "sent", "expected"),
+    [
+        (answered(422), [], True),
+        (answered(403), [422], True),
+        (answered(429), [429], True),
+        (answered(408), [408], False),
+        (answered(409), [409], False),
+        (answered(503), [503], False),
+        (answered(500), [], False),
+        (answered(404, "GET"), [201], False),
+        (answered(404, "GET"), [], False),
+        (answered(422), [201, 422], False),
+        (answered(422), [None, 422], False),
+        (httpx.ConnectError("x"), [None], True),
+        (httpx.ConnectError("x"), [201, None], False),
+        (httpx.ConnectError("x"), [None, None], False),
+        (httpx.ConnectError("x"), [422, None], True),
+        (httpx.ReadTimeout("x"), [None], False),
+        (httpx.RemoteProtocolError("x"), [200], False),
+        (smtplib.SMTPRecipientsRefused({}), [], True),
+        (smtplib.SMTPServerDisconnected("x"), [], False),
+        (Never("x"), [201], True),
+    ],
+)
+def test_when_nothing_has_happened(error: Exception, sent: list[int | None], expected: bool) -> None:
+    """
+    A refusal, or no connection, and nothing else on the way; the author's own word always.
+    """
+    assert surely_not_done(error, [Sent(method="POST", status=status) for status in sent]) is expected
+
+
+async def test_a_result_that_cannot_be_written(ledger_file: Path) -> None:
+    """
+    The effect took place, but what it gave is lost: a person decides.
+    """
+
+    @tool(effect="at_most_once")
+    async def charge() -> int:
+        return "seven"  # type: ignore[return-value]
+
+    async with at_work(charge) as bench:
+        failure = await failed(bench, args={})
+
+    assert failure.type == "outcome_unknown"
+    assert "returned a str" in failure.message
+    assert receipt(ledger_file).state is ReceiptState.UNKNOWN
+
+
+async def test_wrong_arguments_begin_nothing(ledger_file: Path, gateway: PaymentGateway) -> None:
+    """
+    They are refused before the ledger is asked.
+    """
+    async with at_work(charging(gateway)) as bench:
+        assert (await failed(bench, args={})).type == "arguments"
+
+    assert Ledger(str(ledger_file)).look(KEY) is None
+
+
+# --- probes
+
+
+@pytest.mark.parametrize("honours", [True, False])
+async def test_an_answer_that_is_lost(gateway: PaymentGateway, careless: PaymentGateway, honours: bool) -> None:
+    """
+    The gateway performs and cuts the connection: the probe finds the charge, whether the gateway knows keys or not.
+    """
+    asked = gateway if honours else careless
+    asked.lose(1)
+    async with at_work(charging(asked, looking(asked))) as bench:
+        result = await ask(bench)
+        again = await ask(bench, attempt=2)
+
+    assert [entry.order for entry in asked.entries] == ["A1"]
+    assert result == again
+    assert result["id"] == "charges-1"
+
+
+async def test_an_answer_that_is_lost_without_a_probe(careless: PaymentGateway) -> None:
+    """
+    Nobody can tell, so a person is asked, and the tool is not called again.
+    """
+    careless.lose(1)
+    async with at_work(charging(careless)) as bench:
+        failure = await failed(bench)
+        again = await failed(bench, attempt=2)
+
+    assert failure.kind is again.kind is UNKNOWN
+    assert "the tool has no probe" in failure.message
+    assert failure.details == {"fence": 1, "key": KEY, "cause": "connection"}
+    assert len(careless.entries) == 1
+
+
+async def test_with_idempotent_such_a_gateway_charges_twice(careless: PaymentGateway, gateway: PaymentGateway) -> None:
+    """
+    The limit of keys: they help only with a receiver that knows them.
+    """
+    for asked in (careless, gateway):
+        asked.lose(1)
+
+        @tool(effect="idempotent")
+        async def charge(order: str, cents: int, asked: str = asked.address) -> None:
+            await current().http.post(f"{asked}/charges", json={"order": order, "cents": cents})
+
+        async with at_work(charge) as bench:
+            assert (await failed(bench)).kind is TRANSIENT
+            await ask(bench)
+
+    assert len(careless.entries) == 2
+    assert len(gateway.entries) == 1
+
+
+async def test_a_gateway_that_is_down_for_a_moment(gateway: PaymentGateway) -> None:
+    """
+    After a 503 the probe says that nothing happened: the task tries later, and that try performs.
+    """
+    gateway.fail(503, retry_after="7")
+    async with at_work(charging(gateway, looking(gateway))) as bench:
+        failure = await failed(bench)
+        await ask(bench)
+
+    assert (failure.kind, failure.type, failure.retry_after) == (TRANSIENT, "http_503", 7)
+    assert len(gateway.entries) == 1
+
+
+@pytest.mark.parametrize("performed", [True, False])
+async def test_a_worker_that_died(ledger_file: Path, gateway: PaymentGateway, performed: bool) -> None:
+    """
+    Between effect and receipt, or before the effect: the probe settles it, and there is one charge.
+    """
+    left_behind(ledger_file)
+    if performed:
+        gateway.entries.append(Moved(id="charges-1", kind="charges", key=KEY, order="A1", cents=500))
+    async with at_work(charging(gateway, looking(gateway))) as bench:
+        result = await ask(bench, attempt=2)
+
+    assert len(gateway.entries) == 1
+    assert result["key"] == KEY
+    assert receipt(ledger_file).fence == (1 if performed else 2)
+
+
+def cannot_tell(key: str) -> Unknown:
+    return Unknown("the gateway keeps no list")
+
+
+def broken(key: str) -> Unknown:
+    raise ConnectionRefusedError
+
+
+def talkative(key: str) -> Any:
+    return {"done": True}
+
+
+def unwritable(key: str) -> Done:
+    return Done(object())
+
+
+@pytest.mark.parametrize(
+    ("probe", "said"),
+    [
+        (None, "the tool has no probe"),
+        (cannot_tell, "the gateway keeps no list"),
+        (broken, "its probe failed: the connection failed"),
+        (talkative, "its probe answered dict"),
+        (unwritable, "its probe failed"),
+    ],
+)
+async def test_a_doubt_that_no_probe_settles(
+    ledger_file: Path, gateway: PaymentGateway, probe: Callable[[str], Any] | None, said: str
+) -> None:
+    """
+    A person is asked; the message says since when, for whom, and why the probe was no help.
+    """
+    left_behind(ledger_file)
+    async with at_work(charging(gateway, probe)) as bench:
+        failure = await failed(bench)
+
+    assert failure.kind is UNKNOWN
+    assert said in failure.message
+    assert "fell silent (begun 20" in failure.message
+    assert "for task T0" in failure.message
+    assert gateway.entries == []
+
+
+async def test_a_probe_sends_no_key(ledger_file: Path, gateway: PaymentGateway) -> None:
+    """
+    What it asks is none of the effect's requests, though it knows the call.
+    """
+    seen: list[str] = []
+
+    async def probe(key: str) -> NotDone:
+        await current().http.post(f"{gateway.address}/voids", json={"order": "A1", "cents": 0})
+        seen.append(current().invocation_id)
+        return NotDone()
+
+    left_behind(ledger_file)
+    async with at_work(charging(gateway, probe)) as bench:
+        await ask(bench)
+
+    assert seen == [INVOCATION]
+    assert gateway.keys == [None, KEY]
+
+
+@pytest.mark.parametrize(
+    ("effect", "probe", "said"),
+    [
+        ("idempotent", cannot_tell, "probe= goes with"),
+        ("at_most_once", lambda: None, "must take one argument"),
+    ],
+)
+def test_a_probe_that_cannot_be(effect: str, probe: Any, said: str) -> None:
+    """
+    Found when the tool is defined.
+    """
+    with pytest.raises(DefinitionError, match=said):
+
+        @tool(effect=effect, probe=probe)
+        async def charge() -> None: ...
+
+
+# --- a person's decision
+
+
+async def test_a_person_says_repeat_it(ledger_file: Path, gateway: PaymentGateway) -> None:
+    """
+    The decision is about one try: it is performed again, and a doubt about that one is asked about anew.
+    """
+    charge = charging(gateway)
+    gateway.fail(500, 500, 500)
+    async with at_work(charge) as bench:
+        assert (await failed(bench)).details == {"fence": 1, "key": KEY, "cause": "http_500"}
+        assert (await failed(bench, decided=1)).details == {"fence": 2, "key": KEY, "cause": "http_500"}
+        assert (await failed(bench, decided=1, attempt=2)).kind is UNKNOWN
+        assert len(gateway.keys) == 2, "the old decision was not taken for a new one"
+        assert (await failed(bench, decided=True, attempt=2)).kind is UNKNOWN
+        assert len(gateway.keys) == 2, "nor one that says not which try it means, after a worker was lost"
+        assert (await failed(bench, decided=True)).details == {"fence": 3, "key": KEY, "cause": "http_500"}
+        await ask(bench, decided=3)
+
+    assert len(gateway.entries) == 1
+    assert receipt(ledger_file).state is ReceiptState.DONE
+
+
+# --- the ledger is not there
+
+
+async def test_without_a_ledger_nothing_begins(ledger_file: Path, gateway: PaymentGateway) -> None:
+    """
+    The failure is transient: the task tries again, and that finds the ledger back.
+    """
+    async with at_work(charging(gateway), ledger=Ledger(str(ledger_file.parent / "disk" / "ledger.db"))) as bench:
+        failure = await failed(bench)
+        assert (failure.kind, failure.type) == (TRANSIENT, "ledger_unavailable")
+        assert gateway.keys == []
+        (ledger_file.parent / "disk").mkdir()
+        await ask(bench)
+
+    assert len(gateway.entries) == 1
+
+
+# --- time limits, cancellation, stalls
+
+
+async def test_a_thread_that_goes_on_after_its_time(ledger_file: Path) -> None:
+    """
+    The try fails, the next one waits, and the thread's late result is everybody's.
+    """
+    go_on = threading.Event()
+    calls: list[int] = []
+
+    @tool(effect="at_most_once", timeout_s=0.05)
+    def charge() -> str:
+        calls.append(1)
+        assert go_on.wait(20)
+        return "late"
+
+    async with at_work(charge) as bench:
+        failure = await failed(bench, args={})
+        waiting = await failed(bench, args={}, attempt=2)
+        go_on.set()
+        await asyncio.to_thread(until_done, ledger_file)
+        assert await ask(bench, args={}, attempt=3) == "late"
+
+    assert (failure.kind, failure.type) == (TRANSIENT, "timeout")
+    assert (waiting.kind, waiting.type) == (TRANSIENT, "in_progress")
+    assert calls == [1]
+
+
+async def test_a_try_that_the_server_gave_up_goes_on(ledger_file: Path) -> None:
+    """
+    The worker stood still and came back: the effect is not cut short, and the next try gets its result.
+    """
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="at_most_once")
+    async def charge() -> str:
+        begun.set()
+        await go_on.wait()
+        return "paid"
+
+    async with at_work(charge) as bench:
+        stalled = asyncio.create_task(ask(bench, args={}))
+        await begun.wait()
+        bench.environment.cancel(cancellation_details=ActivityCancellationDetails(not_found=True))
+        next_try = asyncio.create_task(ask(bench, args={}, attempt=2))
+        await asyncio.sleep(0)
+        go_on.set()
+
+        assert await next_try == "paid"
+        assert await stalled == "paid"
+
+    assert receipt(ledger_file).fence == 1
+
+
+async def test_a_cancellation_leaves_a_doubt(ledger_file: Path) -> None:
+    """
+    Whoever wants the effect later is told that nobody knows; one that was not begun is not in doubt.
+    """
+    begun = asyncio.Event()
+
+    @tool(effect="at_most_once")
+    async def charge() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with at_work(charge) as bench:
+        running = asyncio.create_task(ask(bench, args={}))
+        await begun.wait()
+        bench.environment.cancel(cancellation_details=ActivityCancellationDetails(cancel_requested=True))
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+        assert receipt(ledger_file).state is ReceiptState.UNKNOWN
+        assert (await failed(bench, args={})).kind is UNKNOWN
+
+
+async def test_a_cancellation_while_waiting(ledger_file: Path, gateway: PaymentGateway) -> None:
+    """
+    Somebody else performs it: whoever waits for that can be canceled, and leaves no trace.
+    """
+    left_behind(ledger_file, silent_for=0)
+    async with at_work(charging(gateway)) as bench:
+        waiting = asyncio.create_task(ask(bench))
+        await asyncio.sleep(0.05)
+        bench.environment.cancel(cancellation_details=ActivityCancellationDetails(cancel_requested=True))
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    assert receipt(ledger_file).state is ReceiptState.EXECUTING
+    assert gateway.entries == []

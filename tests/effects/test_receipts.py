@@ -1,0 +1,154 @@
+"""The rules of receipts: a table of what is known, who asks or reports, and what follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from refold.effects import receipts
+from refold.effects.receipts import (
+    ANY_TRY,
+    Ask,
+    Doubtful,
+    Finished,
+    InProgress,
+    KeyReused,
+    Perform,
+    Receipt,
+    ReceiptState,
+    Told,
+)
+
+NOW = 1_000.0
+ASK = Ask(key="k", tool="charge", fingerprint="same", holder="me", lease_s=30)
+OTHER = replace(ASK, fingerprint="other")
+
+EXECUTING, DONE, UNKNOWN, RELEASED = ReceiptState
+
+
+def receipt(state: ReceiptState, *, fence: int = 3, lease: float = 10.0) -> Receipt:
+    return Receipt(
+        key="k",
+        tool="charge",
+        fingerprint="same",
+        state=state,
+        fence=fence,
+        lease_until=NOW + lease,
+        holder="somebody",
+        result='"paid"' if state is DONE else None,
+        why="",
+        task_id="T",
+        invocation_id="T/1.1",
+        began_at=NOW - 20,
+        changed_at=NOW - 20,
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "ask", "told", "becomes"),
+    [
+        pytest.param(None, ASK, Perform(fence=1), EXECUTING, id="nothing"),
+        pytest.param(receipt(RELEASED), ASK, Perform(fence=4), EXECUTING, id="released"),
+        pytest.param(receipt(RELEASED), OTHER, Perform(fence=4), EXECUTING, id="released, other arguments"),
+        pytest.param(receipt(DONE), ASK, Finished(result='"paid"'), DONE, id="done"),
+        pytest.param(receipt(DONE), replace(ASK, decided=3), Finished(result='"paid"'), DONE, id="done, decided"),
+        pytest.param(receipt(DONE), OTHER, KeyReused(known="same", given="other"), DONE, id="done, other"),
+        pytest.param(receipt(EXECUTING), ASK, InProgress(until=NOW + 10), EXECUTING, id="executing"),
+        pytest.param(
+            receipt(EXECUTING), replace(ASK, decided=3), InProgress(until=NOW + 10), EXECUTING, id="executing, decided"
+        ),
+        pytest.param(
+            receipt(EXECUTING), OTHER, KeyReused(known="same", given="other"), EXECUTING, id="executing, other"
+        ),
+        pytest.param(receipt(EXECUTING, lease=-1), ASK, None, UNKNOWN, id="lease over"),
+        pytest.param(receipt(EXECUTING, lease=-1), replace(ASK, decided=3), Perform(fence=4), EXECUTING, id="decided"),
+        pytest.param(receipt(UNKNOWN), ASK, None, UNKNOWN, id="unknown"),
+        pytest.param(receipt(UNKNOWN), OTHER, KeyReused(known="same", given="other"), UNKNOWN, id="unknown, other"),
+        pytest.param(receipt(UNKNOWN), replace(ASK, decided=3), Perform(fence=4), EXECUTING, id="unknown, decided"),
+        pytest.param(receipt(UNKNOWN), replace(ASK, decided=2), None, UNKNOWN, id="unknown, an older try decided"),
+        pytest.param(receipt(UNKNOWN), replace(ASK, decided=ANY_TRY), Perform(fence=4), EXECUTING, id="any decided"),
+    ],
+)
+def test_what_whoever_asks_is_told(known: Receipt | None, ask: Ask, told: Told | None, becomes: ReceiptState) -> None:
+    """
+    One answer for every state; None stands for a doubt.
+    """
+    after, answer = receipts.begin(known, ask, NOW)
+
+    assert after is not None
+    assert after.state is becomes
+    if told is None:
+        assert answer == Doubtful(receipt=after)
+    else:
+        assert answer == told
+    if isinstance(answer, Perform):
+        assert (after.fence, after.holder, after.lease_until) == (answer.fence, "me", NOW + 30)
+
+
+def test_a_process_knows_what_it_never_began() -> None:
+    """
+    The database went away before it confirmed the write: nothing happened, so nobody is asked.
+    """
+    _, told = receipts.begin(receipt(EXECUTING), OTHER, NOW, abandoned=True)
+
+    assert told == Perform(fence=4)
+
+
+@pytest.mark.parametrize("state", [EXECUTING, UNKNOWN, RELEASED])
+def test_a_late_result_counts_if_nobody_took_over(state: ReceiptState) -> None:
+    """
+    Whatever was believed meanwhile: it took place.
+    """
+    after = receipts.finish(receipt(state), 3, '"late"', NOW)
+
+    assert after is not None
+    assert (after.state, after.result, after.changed_at) == (DONE, '"late"', NOW)
+
+
+@pytest.mark.parametrize("state", list(ReceiptState))
+def test_whoever_was_taken_over_says_nothing(state: ReceiptState) -> None:
+    """
+    A lower fence changes no receipt.
+    """
+    known = receipt(state)
+
+    assert receipts.finish(known, 2, '"late"', NOW) == known
+    assert receipts.release(known, 2, "", NOW) == known
+    assert receipts.doubt(known, 2, "", NOW) == known
+    assert receipts.renew(known, 2, 30, NOW) == known
+
+
+def test_done_is_final() -> None:
+    """
+    The first result stays.
+    """
+    done = receipt(DONE)
+
+    assert receipts.finish(done, 3, '"again"', NOW) == done
+    assert receipts.release(done, 3, "", NOW) == done
+    assert receipts.doubt(done, 3, "", NOW) == done
+    assert receipts.renew(done, 3, 30, NOW) == done
+
+
+def test_whoever_comes_back_has_its_lease_again() -> None:
+    """
+    A stalled worker that nobody took over from is believed again.
+    """
+    after = receipts.renew(receipt(UNKNOWN, lease=-50), 3, 30, NOW)
+
+    assert after is not None
+    assert (after.state, after.lease_until) == (EXECUTING, NOW + 30)
+
+
+def test_a_probe_speaks_of_the_try_it_was_asked_about() -> None:
+    """
+    "Not done" lets the try be repeated, unless another has begun meanwhile.
+    """
+    _, told = receipts.take_over(receipt(UNKNOWN), ASK, 3, NOW)
+    _, late = receipts.take_over(receipt(UNKNOWN, fence=4), ASK, 3, NOW)
+    _, busy = receipts.take_over(receipt(EXECUTING, fence=4), ASK, 3, NOW)
+
+    assert told == Perform(fence=4)
+    assert isinstance(late, Doubtful)
+    assert isinstance(busy, InProgress)
