@@ -14,6 +14,7 @@ RefoldError
     ├── UnknownSkill          nobody serves a skill of this name
     ├── NotConnected          no server answers at the address
     ├── NoWorker              the server answers, but no worker does
+    ├── OutcomeUnknown        nobody knows whether an effect took place
     └── StorageError          a large value cannot be kept or read
         └── PayloadTooLarge   too large for Temporal, and storage for large values is off
 """
@@ -151,6 +152,21 @@ class NotConnected(EngineError):
 
 class NoWorker(EngineError):
     """The server answers, but no worker that serves the task does."""
+
+
+class OutcomeUnknown(EngineError):
+    """An effect was started, and nobody knows whether it took place.
+
+    Attributes:
+        key: Its idempotency key.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"effect {key!r} was started before, and nobody knows whether it took place: give a `probe` that finds "
+            "out, or find out yourself and set its checkpoint"
+        )
 
 
 class StorageError(EngineError):

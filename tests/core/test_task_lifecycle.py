@@ -1,0 +1,443 @@
+"""The lifecycle by itself: the source's three demos, and the promises they rest on."""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from refold.core.errors import InputRejected, InvalidTransitionError, OutcomeUnknown
+from refold.core.lifecycle import TERMINAL, TRANSITION_TABLE, TaskEvent, TaskState
+from refold.core.task_lifecycle import (
+    AgentTaskStateMachine,
+    InMemoryPersistence,
+    StatePersistence,
+    StateTransition,
+    Stored,
+    TaskLifecycle,
+    TookPlace,
+    refuse_stale,
+)
+
+S, E = TaskState, TaskEvent
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS task_checkpoints (
+    task_id TEXT PRIMARY KEY, state TEXT, retry_count INTEGER, checkpoint_data TEXT, version INTEGER, updated_at TEXT
+);
+CREATE TABLE IF NOT EXISTS state_transitions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, task_id TEXT, from_state TEXT, to_state TEXT, event TEXT, timestamp TEXT,
+    metadata TEXT
+);
+CREATE INDEX IF NOT EXISTS by_task ON state_transitions (task_id, timestamp);
+"""
+
+
+class Clock:
+    """A clock that is turned by hand."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_s(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+class SqlitePersistence:
+    """The two tables of the source in one SQLite file; state and move in one transaction."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self.path, self.clock = path, clock
+        with closing(self._connect()) as db:
+            db.executescript(SCHEMA)
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, isolation_level="IMMEDIATE")
+
+    def now(self) -> datetime:
+        return self.clock()
+
+    def load(self, task_id: str) -> Stored | None:
+        with closing(self._connect()) as db:
+            found = db.execute(
+                "SELECT state, retry_count, checkpoint_data, version, updated_at FROM task_checkpoints WHERE task_id=?",
+                [task_id],
+            ).fetchone()
+        if found is None:
+            return None
+        state, retries, checkpoint, version, at = found
+        return Stored(
+            task_id=task_id,
+            state=TaskState(state),
+            retry_count=retries,
+            checkpoint=json.loads(checkpoint),
+            version=version,
+            updated_at=datetime.fromisoformat(at),
+        )
+
+    def save(self, stored: Stored, transition: StateTransition | None) -> None:
+        with closing(self._connect()) as db, db:
+            db.execute("BEGIN IMMEDIATE")
+            held = db.execute("SELECT version FROM task_checkpoints WHERE task_id=?", [stored.task_id]).fetchone()
+            refuse_stale(stored, 0 if held is None else held[0])
+            row = [stored.task_id, stored.state.value, stored.retry_count, json.dumps(stored.checkpoint)]
+            values = [*row, stored.version, stored.updated_at.isoformat()]
+            db.execute("INSERT OR REPLACE INTO task_checkpoints VALUES (?, ?, ?, ?, ?, ?)", values)
+            if transition is not None:
+                t = transition
+                moved = [t.task_id, t.from_state, t.to_state, t.event, t.timestamp.isoformat(), json.dumps(t.metadata)]
+                columns = "task_id, from_state, to_state, event, timestamp, metadata"
+                db.execute(f"INSERT INTO state_transitions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", moved)
+
+    def history(self, task_id: str) -> Sequence[StateTransition]:
+        with closing(self._connect()) as db:
+            rows = db.execute(
+                "SELECT from_state, to_state, event, timestamp, metadata FROM state_transitions WHERE task_id=? "
+                "ORDER BY id",
+                [task_id],
+            ).fetchall()
+        return [
+            StateTransition(
+                task_id=task_id,
+                from_state=TaskState(source),
+                to_state=TaskState(target),
+                event=TaskEvent(event),
+                timestamp=datetime.fromisoformat(at),
+                metadata=json.loads(metadata),
+            )
+            for source, target, event, at, metadata in rows
+        ]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> StatePersistence:
+    return InMemoryPersistence(clock) if request.param == "memory" else SqlitePersistence(tmp_path / "tasks.db", clock)
+
+
+# --- the three demos of the source
+
+
+def test_demo_full_lifecycle(store: StatePersistence) -> None:
+    """
+    A refund: paused for approval, granted, retried once, done; six moves.
+    """
+    task = AgentTaskStateMachine("refund-001", store)
+
+    task.transition(E.START, {"order": "A1"})
+    task.set_checkpoint("validated", {"order": "A1", "cents": 5000})
+    task.transition(E.PAUSE_FOR_APPROVAL)
+    task.transition(E.APPROVAL_GRANTED, {"approver": "Ann"})
+    task.transition(E.TRANSIENT_ERROR, {"status": 503})
+    task.transition(E.RETRY)
+    task.set_checkpoint("paid", True)
+    assert task.transition(E.COMPLETE) is S.DONE
+
+    assert task.summary() == {
+        "task_id": "refund-001",
+        "state": "done",
+        "retry_count": 1,
+        "transition_count": 6,
+        "checkpoint_keys": ["validated", "paid"],
+        "is_terminal": True,
+    }
+
+
+def test_demo_restart(store: StatePersistence) -> None:
+    """
+    What is done is done after a restart too: two moves in the history, and no third.
+    """
+    before = TaskLifecycle("job", store)
+    before.transition(E.START)
+    before.transition(E.COMPLETE, {"by": "worker 1"})
+    del before
+
+    after = TaskLifecycle("job", store)
+
+    assert after.recover() is S.DONE
+    assert [(row.from_state, row.event) for row in after.history] == [(S.PLANNED, E.START), (S.RUNNING, E.COMPLETE)]
+    assert after.history[1].metadata == {"by": "worker 1"}
+
+
+def test_demo_idempotent_execution(store: StatePersistence) -> None:
+    """
+    One call outside, however often it is asked for, and whoever asks.
+    """
+    calls: list[str] = []
+
+    def pay(key: str) -> JsonValue:
+        calls.append(key)
+        return {"paid": 5000}
+
+    first, second = TaskLifecycle("refund-001", store), TaskLifecycle("refund-001", store)
+
+    results = [task.execute_idempotent("pay", pay) for task in (first, first, second)]
+
+    assert results == [{"paid": 5000}] * 3
+    assert calls == ["refund-001:pay"]
+
+
+# --- moves
+
+
+@pytest.mark.parametrize(("state", "event"), list(product(TaskState, TaskEvent)))
+def test_the_table_is_the_law_here_too(state: TaskState, event: TaskEvent, clock: Clock) -> None:
+    """
+    Of 84 pairs fourteen move the task; what is refused changes nothing, the count of retries included.
+    """
+    store = InMemoryPersistence(clock)
+    stored = Stored(task_id="t", state=state, retry_count=1, checkpoint={}, version=1, updated_at=clock())
+    store.save(stored, None)
+    task = TaskLifecycle("t", store)
+
+    if (state, event) in TRANSITION_TABLE:
+        assert task.transition(event) is TRANSITION_TABLE[state, event]
+        assert task.retry_count == 1 + (event is E.RETRY)
+        return
+    with pytest.raises(InvalidTransitionError, match="Invalid transition: "):
+        task.transition(event)
+    assert (task.state, task.retry_count, task.history, store.load("t")) == (state, 1, [], stored)
+
+
+def test_retries_are_bounded_and_counted_by_retry(store: StatePersistence) -> None:
+    """
+    0, 1, 2, 3 and no further: the fourth is refused, changes nothing, and says which event there is.
+    """
+    task = TaskLifecycle("t", store)
+    task.transition(E.START)
+    counts = []
+    for _ in range(3):
+        task.transition(E.TRANSIENT_ERROR)
+        counts.append(task.retry_count)
+        task.transition(E.RETRY)
+    task.transition(E.TRANSIENT_ERROR)
+    counts.append(task.retry_count)
+
+    with pytest.raises(InputRejected) as raised:
+        task.transition(E.RETRY)
+
+    assert str(raised.value) == "Max retries exceeded (3) — use MAX_RETRIES_EXCEEDED event"
+    assert (counts, task.retry_count, task.state) == ([0, 1, 2, 3], 3, S.RETRYING)
+    assert task.transition(E.MAX_RETRIES_EXCEEDED) is S.FAILED
+
+
+def test_the_history_is_a_copy(store: StatePersistence) -> None:
+    """
+    Nobody takes a move out of it, and a move never changes.
+    """
+    task = TaskLifecycle("t", store)
+    task.transition(E.START)
+
+    task.history.clear()
+
+    assert len(task.history) == 1
+    with pytest.raises(AttributeError):
+        task.history[0].event = E.RETRY  # type: ignore[misc]
+
+
+class Full(InMemoryPersistence):
+    """A store whose disk is full."""
+
+    def save(self, stored: Stored, transition: StateTransition | None) -> None:
+        raise OSError("no space left on device")
+
+
+def test_what_cannot_be_stored_does_not_happen(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    The store is down: no move, no checkpoint, no effect.
+    """
+    task = TaskLifecycle("t", Full())
+
+    with pytest.raises(OSError, match="no space"):
+        task.transition(E.START)
+    with pytest.raises(OSError, match="no space"):
+        task.set_checkpoint("a", 1)
+    with pytest.raises(OSError, match="no space"):
+        task.execute_idempotent("pay", lambda key: pytest.fail("it took place"))
+
+    assert (task.state, task.history, task.has_checkpoint("a")) == (S.PLANNED, [], False)
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 3
+
+
+def test_two_processes_do_not_move_one_task(store: StatePersistence) -> None:
+    """
+    The slower one is refused, and sees the other's move when it looks again.
+    """
+    first, second = TaskLifecycle("t", store), TaskLifecycle("t", store)
+    first.transition(E.START)
+
+    with pytest.raises(InputRejected, match="was changed meanwhile, to version 1"):
+        second.transition(E.START)
+
+    assert second.state is S.PLANNED
+    assert TaskLifecycle("t", store).state is S.RUNNING
+
+
+def test_callbacks_hear_of_moves_and_cannot_stop_them(store: StatePersistence) -> None:
+    """
+    One that raises is logged; the others hear of it all the same.
+    """
+    heard: list[TaskEvent] = []
+
+    def broken(move: StateTransition) -> None:
+        raise RuntimeError("metrics are down")
+
+    task = TaskLifecycle("t", store)
+    task.on_transition(broken)
+    task.on_transition(lambda move: heard.append(move.event))
+
+    assert task.transition(E.START) is S.RUNNING
+
+    assert heard == [E.START]
+
+
+def test_moves_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    What happened as information, what was refused as a warning.
+    """
+    caplog.set_level(logging.INFO)
+    task = TaskLifecycle("abc123", InMemoryPersistence())
+    task.transition(E.START)
+    task.transition(E.PAUSE_FOR_APPROVAL)
+    with pytest.raises(InvalidTransitionError):
+        task.transition(E.COMPLETE)
+
+    assert [(record.levelname, record.getMessage()) for record in caplog.records[1:]] == [
+        ("INFO", "Task abc123: RUNNING → PAUSED (pause_for_approval)"),
+        ("WARNING", "Task abc123: Rejected transition PAUSED + COMPLETE"),
+    ]
+
+
+# --- checkpoints and effects
+
+
+def test_checkpoints_are_stored_at_once(store: StatePersistence) -> None:
+    """
+    Not with the next move; and what is read is a copy.
+    """
+    task = TaskLifecycle("t", store)
+    value: list[JsonValue] = [1]
+    task.set_checkpoint("a", value)
+    value.append(2)
+
+    other = TaskLifecycle("t", store)
+
+    assert (other.get_checkpoint("a"), other.get_checkpoint("b", 0), other.has_checkpoint("b")) == ([1], 0, False)
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+def crashes(key: str) -> JsonValue:
+    raise Crash
+
+
+def test_executing_is_in_the_store_before_the_call(store: StatePersistence) -> None:
+    """
+    A second caller that comes meanwhile does not start it again.
+    """
+    task = TaskLifecycle("t", store)
+
+    def pay(key: str) -> JsonValue:
+        with pytest.raises(OutcomeUnknown):
+            TaskLifecycle("t", store).execute_idempotent("pay", lambda key: pytest.fail("twice"))
+        return 1
+
+    assert task.execute_idempotent("pay", pay) == 1
+
+
+def test_an_unknown_outcome_is_neither_repeated_nor_skipped(store: StatePersistence) -> None:
+    """
+    After a crash in the middle nobody knows, and whoever asks is told what to do.
+    """
+    with pytest.raises(Crash):
+        TaskLifecycle("t", store).execute_idempotent("pay", crashes)
+
+    with pytest.raises(OutcomeUnknown, match="'t:pay' was started before, and nobody knows") as raised:
+        TaskLifecycle("t", store).execute_idempotent("pay", lambda key: pytest.fail("blindly"))
+
+    assert raised.value.key == "t:pay"
+
+
+@pytest.mark.parametrize(("found", "calls"), [(TookPlace(7), []), (None, ["t:pay"])])
+def test_a_probe_finds_out(store: StatePersistence, found: TookPlace | None, calls: list[str]) -> None:
+    """
+    What took place is not repeated; what did not is performed.
+    """
+    made: list[str] = []
+
+    def pay(key: str) -> JsonValue:
+        made.append(key)
+        return 7
+
+    with pytest.raises(Crash):
+        TaskLifecycle("t", store).execute_idempotent("pay", crashes)
+
+    result = TaskLifecycle("t", store).execute_idempotent("pay", pay, probe=lambda key: found)
+
+    assert (result, made) == (7, calls)
+    assert TaskLifecycle("t", store).execute_idempotent("pay", crashes) == 7
+
+
+# --- recovery
+
+
+def test_recovery_of_each_state(store: StatePersistence) -> None:
+    """
+    A stale running task is tried again, as often as retries are left; what has ended stays.
+    """
+    task = TaskLifecycle("t", store, max_retries=1)
+    assert task.recover() is S.PLANNED
+    task.transition(E.START)
+
+    assert task.recover() is S.RETRYING
+    assert task.history[-1].metadata == {"reason": "recovery_stale_running"}
+    assert task.recover() is S.RUNNING
+    assert task.recover() is S.RETRYING
+    assert task.recover() is S.FAILED
+    assert task.history[-1].event is E.MAX_RETRIES_EXCEEDED
+    assert task.recover() in TERMINAL
+
+
+def test_recovery_of_a_pause(store: StatePersistence, clock: Clock) -> None:
+    """
+    It waits on until its time is over; elapsed time never approves.
+    """
+    task = TaskLifecycle("t", store)
+    task.transition(E.START)
+    task.transition(E.PAUSE_FOR_APPROVAL)
+    clock.pass_s(1800)
+    assert TaskLifecycle("t", store).recover() is S.PAUSED
+
+    clock.pass_s(1)
+    late = TaskLifecycle("t", store)
+
+    assert late.recover() is S.FAILED
+    assert (late.history[-1].event, late.history[-1].metadata) == (E.TIMEOUT, {"reason": "recovery_approval_timeout"})
+
+
+def test_recovery_of_a_block(store: StatePersistence, clock: Clock) -> None:
+    """
+    The dependency is asked; however long it takes, the task waits.
+    """
+    task = TaskLifecycle("t", store)
+    task.transition(E.START)
+    task.transition(E.BLOCK_ON_DEPENDENCY)
+    clock.pass_s(1e6)
+
+    assert task.recover() is S.BLOCKED
+    assert task.recover(resolved=lambda: False) is S.BLOCKED
+    assert task.recover(resolved=lambda: True) is S.RUNNING
