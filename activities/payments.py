@@ -26,7 +26,9 @@ async def moved(key: str) -> Done | NotDone | Unknown:
     response = await current().http.get(f"{gateway()}/payments", params={"key": key})
     if response.status_code == 404:
         return NotDone()  # and should the lost request come in late, the gateway knows the key of the next one
-    return Done(Payment.model_validate_json(response.content)) if response.is_success else Unknown(f"the gateway answered {response.status_code}")
+    if not response.is_success:
+        return Unknown(f"the gateway answered {response.status_code}")
+    return Done(Payment.model_validate_json(response.content))
 
 
 @tool(effect="at_most_once", probe=moved, timeout_s=60)

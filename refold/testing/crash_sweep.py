@@ -41,6 +41,7 @@ from pydantic import JsonValue
 
 from refold.core.commands import AskApproval, AskUser, CallLlm, CallTool, Sleep
 from refold.core.content import Content
+from refold.core.errors import NoWorker
 from refold.core.journal import Entry
 from refold.engine import Engine, TaskView
 
@@ -218,9 +219,10 @@ class CrashSweep:
 
     async def _play(self, task_id: str, script: Script) -> None:
         while True:
-            # A watch that stays over pauses ends with the task; else it ends where the task waits.
-            async for _ in self.engine.watch(task_id):
-                pass
+            # It ends where the task waits, or with the task; or where no worker is there to be asked.
+            with suppress(NoWorker):
+                async for _ in self.engine.watch(task_id):
+                    pass
             view = await self.engine.look(task_id)
             if view.lifecycle in ("done", "failed"):
                 return

@@ -1,4 +1,4 @@
-"""A worker that kills itself where it is told to: `python -m refold.testing.crash_worker MODULE… [--address HOST:PORT]`.
+"""A worker that kills itself where it is told to: `python -m refold.testing.crash_worker MODULE… --address …`.
 
 `REFOLD_CRASH_AT` says where: `before`, `performed` or `after`, and the effect's invocation id; see
 `refold.testing.crash_sweep`. It is a real worker of real skills in every other way, and for tests alone.
@@ -16,6 +16,7 @@ import pkgutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -112,7 +113,7 @@ def _let_it_crash(spec: ToolSpec) -> None:
 
 
 async def _main(names: Sequence[str], address: str, task_queue: str) -> None:
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     modules = list(_modules(names))
     skills = [module for module in modules if workflows_of([module])]
     options: dict[str, Any] = {"interceptors": [_Crash()]}

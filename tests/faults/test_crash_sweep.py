@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -119,7 +120,7 @@ async def test_forty_steps_however_the_machine_dies(
     """
     In every run one charge, one mail, forty model calls, and the same journal.
     """
-    errand = {"order_id": "A1", "amount_cents": 4_200, "customer": "ada@example.org"}
+    errand: JsonValue = {"order_id": "A1", "amount_cents": 4_200, "customer": "ada@example.org"}
 
     report = await sweep.run("forty_steps", Content.from_data(errand), points=points)
 
@@ -130,3 +131,167 @@ async def test_forty_steps_however_the_machine_dies(
         "model calls": 40,
     }
     assert report.points
+
+
+def kill_between(points: list[Point]) -> Sequence[Point]:
+    """Where the money is moved and nobody knows."""
+    return [point for point in points if point.kind is Kind.PERFORMED]
+
+
+def charges(how: str, gate: str = "") -> Content:
+    return Content.from_data({"order_id": f"A{uuid4().hex[:6]}", "how": how, "gate": gate})
+
+
+async def test_a_gateway_that_ignores_keys_charges_twice_where_nobody_asks_it(sweep: CrashSweep, shop: Shop) -> None:
+    """
+    `idempotent` is a promise about the receiver: where it does not hold, the sweep shows the second charge.
+    """
+    shop.honours_keys = False
+
+    with pytest.raises(SweepFailed, match=r"performed 1.1: told differs") as failed:
+        await sweep.run("charges", charges("charge_idempotent"), points=kill_between)
+
+    assert "[100, 100]" in str(failed.value)
+
+
+async def test_a_probe_finds_the_charge(sweep: CrashSweep, shop: Shop) -> None:
+    """
+    The same gateway, asked before anything is repeated: one charge, wherever the worker dies.
+    """
+    shop.honours_keys = False
+
+    report = await sweep.run("charges", charges("charge_probed"))
+
+    assert [str(point) for point in report.points] == ["before 1.1", "performed 1.1", "after 1.1", "entry 1"]
+
+
+async def test_without_a_probe_a_person_is_asked(
+    workers: Workers,
+    engine: TemporalEngine,
+    queue: str,
+    env: dict[str, str],
+    shop: Shop,
+    ledger: Ledger,
+    tmp_path: Path,
+) -> None:
+    """
+    `at_most_once`, killed between effect and receipt: blocked, one charge; the operator says what came of it.
+    """
+    workers.env |= env
+    worker = await workers.start(queue, modules=SERVED)
+    view = await engine.start("charges", charges("charge_slowly", str(tmp_path / "gate")))
+    await until(charged(shop), lambda found: found == 1)
+    await worker.kill()
+    await workers.start(queue, modules=SERVED)
+
+    blocked = await in_state(engine, view.task_id, TaskState.BLOCKED)
+    assert "not known" in str(blocked.pending[0].failure)
+    await engine.resolve(view.task_id, outcome=shop.ledger[0].answer, by="ops")  # type: ignore[arg-type]
+    done = await settled(engine, view.task_id)
+
+    assert (done.status, len(shop.ledger)) == (Status.COMPLETED, 1)
+
+
+SERVED = ("workflows", "activities", SWEEP_SKILLS)
+
+
+def charged(shop: Shop) -> Callable[[], Any]:
+    async def count() -> int:
+        return len(shop.ledger)
+
+    return count
+
+
+async def in_state(engine: TemporalEngine, task_id: str, state: TaskState) -> TaskView:
+    async def look() -> TaskView:
+        return await engine.look(task_id)
+
+    return await until(look, lambda view: view.lifecycle is state and view.seq > 0)
+
+
+@pytest.mark.parametrize("seconds", [pytest.param(3.0, id="3s"), pytest.param(15.0, id="15s", marks=pytest.mark.sweep)])
+async def test_a_worker_that_stalls_is_nobodys_affair(
+    workers: Workers,
+    engine: TemporalEngine,
+    queue: str,
+    env: dict[str, str],
+    shop: Shop,
+    ledger: Ledger,
+    tmp_path: Path,
+    seconds: float,
+) -> None:
+    """
+    SIGSTOP inside an effect, then SIGCONT: one effect, and nobody is asked. The lease outlives the stall.
+    """
+    workers.env |= env
+    gate = tmp_path / "gate"
+    stalled = await workers.start(queue, modules=SERVED, recovery="default")
+    view = await engine.start("charges", charges("charge_slowly", str(gate)))
+    await until(charged(shop), lambda found: found == 1)
+    os.kill(stalled.process.pid, signal.SIGSTOP)
+    await workers.start(queue, modules=SERVED, recovery="default")
+    await stall(seconds)
+    gate.touch()
+    os.kill(stalled.process.pid, signal.SIGCONT)
+    done = await settled(engine, view.task_id)
+
+    assert (done.status, done.reason, len(shop.ledger)) == (Status.COMPLETED, "", 1)
+    assert ledger.noted("begun") == ledger.noted("done") == [f"{view.task_id}/1.1"]
+    moved = [move.event.value for entry in await collected(engine.journal(view.task_id)) for move in entry.moves]
+    assert "block_on_dependency" not in moved
+
+
+async def stall(seconds: float) -> None:
+    """Time that must really pass: a process that is stopped cannot be told what time it is."""
+    await asyncio.sleep(seconds)
+
+
+async def test_an_effect_that_kills_its_worker_every_time_is_not_repeated_for_ever(
+    workers: Workers, engine: TemporalEngine, queue: str, env: dict[str, str], ledger: Ledger
+) -> None:
+    """
+    Five workers, then the task is blocked, and an operator decides.
+    """
+    workers.env |= env
+    view: TaskView | None = None
+    for dispatch in range(1, 6):
+        worker = await workers.start(queue, modules=SERVED)
+        if view is None:
+            view = await engine.start("deadly_step", Content.from_text("go"))
+        await ledger.until("begun", dispatch)
+        await worker.gone()
+    assert view is not None
+    await workers.start(queue, modules=SERVED)
+
+    blocked = await in_state(engine, view.task_id, TaskState.BLOCKED)
+
+    assert "worker was lost" in str(blocked.pending[0].failure)
+    assert len(ledger.noted("begun")) == 5
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3_600)
+async def test_fifty_kills_between_effect_and_receipt(sweep: CrashSweep, shop: Shop) -> None:
+    """
+    SIGKILL when the money is refunded and nobody knows, fifty times in a row: one refund each.
+    """
+    shop.order("A1", paid_cents=5_000)
+
+    async def approve(engine: Engine, view: TaskView) -> None:
+        await engine.decide(view.task_id, approved=True, approver="ada")
+
+    def fifty(points: list[Point]) -> Sequence[Point]:
+        paying = [point for point in points if point.kind is Kind.PERFORMED][1]
+        return [paying] * 50
+
+    report = await sweep.run(
+        "refund", Content.from_data({"order_id": "A1", "amount_cents": 1_999}), script=approve, points=fifty
+    )
+
+    assert len(report.points) == 50
+    assert report.outcome.told == {
+        "charges": [],
+        "refunds": [1_999],
+        "mails": ["Your refund for order A1"],
+        "model calls": 1,
+    }
