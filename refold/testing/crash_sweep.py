@@ -178,7 +178,7 @@ class CrashSweep:
         chosen = list(points(list(_points(entries))))
         for point in chosen:
             found, _ = await self._once(point, skill, content, script, owner)
-            for what in ("view", "journal", "told"):
+            for what in ("told", "view", "journal"):
                 if getattr(found, what) != getattr(expected, what):
                     raise SweepFailed(point, what, *_difference(getattr(expected, what), getattr(found, what)))
         return Report(outcome=expected, points=tuple(chosen))
