@@ -10,7 +10,7 @@ One converter serves clients, workers and replay. In this order a value is
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
@@ -30,6 +30,7 @@ from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter, Pydan
 from temporalio.converter import (
     DataConverter,
     DefaultFailureConverter,
+    EncodingPayloadConverter,
     ExternalStorage,
     PayloadCodec,
     PayloadConverter,
@@ -145,11 +146,9 @@ class RefoldPayloadConverter(PydanticPayloadConverter):
     """Pydantic's JSON, `Stored` parts beside it."""
 
     def __init__(self) -> None:
-        super().__init__()
-        json = _JsonConverter()
-        self._set_converters(
-            *(json if converter.encoding == json.encoding else converter for converter in self.converters.values())
-        )
+        # The SDK makes one of these for each value that external storage might take: with converters of its own it
+        # would cost more than the value. In the sandbox the types are the workflow's own, and so is what knows them.
+        self.converters = _converters() if workflow.unsafe.in_sandbox() else _CONVERTERS
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         payloads = super().to_payloads(values)
@@ -207,7 +206,7 @@ class PartsCodec(PayloadCodec):
         self.inner = inner
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        relieved = [await self._relieved(payload) for payload in payloads]
+        relieved = [await self._relieved(payload) if _parts(payload) else payload for payload in payloads]
         return relieved if self.inner is None else await self.inner.encode(relieved)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -223,7 +222,7 @@ class PartsCodec(PayloadCodec):
 
     async def _relieved(self, payload: Payload) -> Payload:
         parts = _parts(payload)
-        if not parts or isinstance(self.storage, Off):
+        if isinstance(self.storage, Off):
             return payload
         fits = payload.ByteSize() <= LIMIT_BYTES
         if fits and _ANSWER in payload.metadata:
@@ -282,6 +281,14 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
             for key, raw in parts.items():
                 data = data.replace(to_json(_reference(key, len(raw))), b'{"value":' + raw + b"}")
         return super().from_payload(Payload(metadata={"encoding": payload.metadata["encoding"]}, data=data), type_hint)
+
+
+def _converters() -> Mapping[bytes, EncodingPayloadConverter]:
+    json = _JsonConverter()
+    return {**PydanticPayloadConverter().converters, json.encoding.encode(): json}
+
+
+_CONVERTERS = _converters()
 
 
 def _reference(key: str, size: int) -> dict[str, Any]:
