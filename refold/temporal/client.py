@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import heapq
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -101,7 +102,7 @@ async def connected(
         return await Client.connect(**given)
     except (RuntimeError, RPCError) as error:
         raise NotConnected(
-            f"no Temporal server answers at {target}: {error}. Start one with `refold dev`, or name another with "
+            f"no Temporal server answers at {target}: {_cause(error)}. Start one with `refold dev`, or name another with "
             "--address or TEMPORAL_ADDRESS"
         ) from None
 
@@ -339,6 +340,12 @@ def _unanswered(description: WorkflowExecutionDescription, why: str, *, submitte
         updated_at=description.close_time or description.start_time,
         note=why,
     )
+
+
+def _cause(error: Exception) -> str:
+    """The last cause in what the SDK's core says, which names one inside the other."""
+    causes = re.findall(r'(?:message|error|details): "((?:[^"\\]|\\.)+)"', str(error))
+    return causes[-1] if causes else str(error)
 
 
 def _raise_verdict(error: WorkflowUpdateFailedError) -> NoReturn:
