@@ -44,6 +44,8 @@ _RESULT_OF: dict[type[Command], type[Event]] = {
     Sleep: TimerFired,
 }
 
+_Outcome = (LlmResult, ToolResult, SkillResult, ActivityResult, WorkflowResult, TimerFired, CommandFailed)
+
 
 def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
     """Why the task cannot take this event now; empty if it can. Changes nothing."""
@@ -118,9 +120,7 @@ def type_name(schema: Schema) -> str:
 
 
 def _outcome(snapshot: Snapshot, event: Event) -> str:
-    assert isinstance(
-        event, LlmResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired | CommandFailed
-    )
+    assert isinstance(event, _Outcome)
     pending = snapshot.pending.get(event.invocation_id)
     if pending is None:
         return f"no command {event.invocation_id} waits for an outcome"

@@ -36,6 +36,7 @@ from temporalio.converter import (
     PayloadConverter,
     StorageDriver,
     StorageDriverSelectContext,
+    StorageDriverStoreContext,
 )
 from temporalio.exceptions import ApplicationError
 
@@ -132,7 +133,7 @@ def data_converter(storage: Storage | None = None, codec: PayloadCodec | None = 
                 return None
         return driver
 
-    return DataConverter(
+    return _Converter(
         payload_converter_class=BoundedPayloadConverter if isinstance(storage, Off) else RefoldPayloadConverter,
         payload_codec=PartsCodec(storage, codec),
         failure_converter_class=RefoldFailureConverter,
@@ -140,6 +141,13 @@ def data_converter(storage: Storage | None = None, codec: PayloadCodec | None = 
             drivers=[driver], driver_selector=select, payload_size_threshold=THRESHOLD_BYTES
         ),
     )
+
+
+class _Converter(DataConverter):
+    def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
+        # The SDK would copy the converter for each value, to tell the driver for whom the value is kept. Ours does
+        # not ask: a value's key is its hash.
+        return self
 
 
 class RefoldPayloadConverter(PydanticPayloadConverter):
@@ -151,7 +159,9 @@ class RefoldPayloadConverter(PydanticPayloadConverter):
         self.converters = _converters() if workflow.unsafe.in_sandbox() else _CONVERTERS
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
-        payloads = super().to_payloads(values)
+        payloads: list[Payload] = []
+        for value in values:
+            payloads += [_as_json(value)] if isinstance(value, _AS_JSON) else super().to_payloads([value])
         if workflow.in_workflow() and workflow.unsafe.is_read_only():
             for payload in payloads:
                 payload.metadata[_ANSWER] = b""
@@ -261,14 +271,21 @@ class _Parts:
         return _reference(key, len(raw))
 
 
+def _as_json(value: Any) -> Payload:
+    parts = _Parts()
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=to_json(value, context=parts))
+    for key, raw in parts.by_key.items():
+        payload.metadata[_PART + key] = raw
+    return payload
+
+
+# What no other encoding would take: for most values the SDK asks each in turn.
+_AS_JSON = (BaseModel, str, bool, int, float, dict, list)
+
+
 class _JsonConverter(PydanticJSONPlainPayloadConverter):
     def to_payload(self, value: Any) -> Payload | None:
-        parts = _Parts()
-        data = to_json(value, context=parts)
-        payload = Payload(metadata={"encoding": self.encoding.encode()}, data=data)
-        for key, raw in parts.by_key.items():
-            payload.metadata[_PART + key] = raw
-        return payload
+        return _as_json(value)
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
         parts = _parts(payload)

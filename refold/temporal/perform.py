@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from temporalio import workflow
 from temporalio.common import TypedSearchAttributes
 from temporalio.exceptions import (
@@ -45,6 +45,12 @@ LLM_ACTIVITY = "refold.llm"
 TOOL_PREFIX = "tool."
 
 
+class _Asked(CallLlm):
+    """A model call on its way to its activity, whose name says already what kind of command it is."""
+
+    kind: Literal["llm"] = Field(default="llm", exclude=True)
+
+
 def begin(want: Want, *, stream: bool) -> asyncio.Future[Any]:
     """Start what is wanted; called from workflow code only.
 
@@ -69,8 +75,10 @@ def _effect(want: Perform, *, stream: bool) -> asyncio.Future[Any]:
     command = want.command
     match command:
         case CallLlm():
-            # Always both: the SDK decodes by type only where as many values come as the activity takes.
-            return _activity(want, LLM_ACTIVITY, [command, stream], LlmOutcome, queue=command.queue)
+            # Left out where it is false: it would be written to history with each call.
+            asked = _Asked.trusted(**vars(command))
+            args = [asked, True] if stream else [asked]
+            return _activity(want, LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
         case CallTool():
             return _activity(want, TOOL_PREFIX + command.name, [command], None, queue=command.queue)
         case CallActivity():
