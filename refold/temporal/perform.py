@@ -11,7 +11,7 @@ from typing import Any, Literal, assert_never
 
 from pydantic import Field, ValidationError
 from temporalio import workflow
-from temporalio.common import TypedSearchAttributes
+from temporalio.common import RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -117,7 +117,7 @@ def _activity(
         task_queue=queue,
         start_to_close_timeout=timeout or timeouts.effect,
         heartbeat_timeout=None if existing else timeouts.heartbeat,
-        retry_policy=timeouts.worker_loss,
+        retry_policy=_worker_loss(timeouts),
         summary=_summary(want),
     )
 
@@ -142,6 +142,13 @@ def _child(
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
             static_summary=f"{name}, for {workflow.info().workflow_id}",
         )
+    )
+
+
+def _worker_loss(timeouts: profile.Profile) -> RetryPolicy:
+    """Temporal's own retry policy: for lost workers alone, since every other failure is final to it."""
+    return RetryPolicy(
+        initial_interval=timeouts.redispatch, backoff_coefficient=2.0, maximum_attempts=timeouts.dispatches
     )
 
 

@@ -63,7 +63,8 @@ def run(script: str, *args: str) -> str:
         # A worker that was killed is back before the libraries that models need are loaded.
         ("refold.temporal.worker", PROVIDERS),
         ("refold.temporal.workflow", PROVIDERS | {"httpx", "httpx2"}),
-        ("refold.cli.app", PROVIDERS | {"httpx", "httpx2"}),
+        # `refold --help` and wrong calls need no server.
+        ("refold.cli.app", HEAVY),
     ],
 )
 def test_a_module_stays_light(module: str, unwanted: set[str]) -> None:
