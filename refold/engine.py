@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic_core import to_json
 
 from refold.core.base import Value, lean
 from refold.core.commands import AskUser
@@ -23,7 +24,7 @@ class _View(BaseModel):
 
 
 class MessageView(_View):
-    """A message, as text."""
+    """A message, as text; data as its JSON."""
 
     role: Literal["user", "agent"]
     text: str
@@ -320,7 +321,16 @@ def view_of(snapshot: Snapshot, note: str = "") -> TaskView:
 
 
 def _message(message: Message) -> MessageView:
-    return MessageView(role=message.role, text=message.text)
+    return MessageView(role=message.role, text=_text(message.content))
+
+
+def _text(content: Content) -> str:
+    """A content in words: its text, else its data as JSON, else what files it holds."""
+    if content.text:
+        return content.text
+    if content.has_data:
+        return to_json(content.data).decode()
+    return ", ".join(part.filename or part.url or "a file" for part in content.parts if part.text is None)
 
 
 def _artifact(artifact: Artifact) -> ArtifactView:

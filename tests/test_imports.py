@@ -61,7 +61,11 @@ CORE_MAY_IMPORT = {"annotated_types", "pydantic", "pydantic_core"}
 OUTSIDE = {"a2a", "asyncio", "httpx", "pydantic_ai", "starlette", "structlog", "temporalio", "typer"}
 
 # An import inside a function is often a cycle in hiding, so each has its reason here: (module, function).
-LOCAL_IMPORTS: dict[tuple[str, str], str] = {}
+LOCAL_IMPORTS: dict[tuple[str, str], str] = {
+    ("refold.effects.model_part", "_load"): "pydantic-ai and the providers load in a thread, while the worker polls",
+    ("refold.cli.logs", "log_to_stderr"): "structlog takes as long to load as rich, and only workers log",
+    ("refold.effects.failures", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",
+}
 
 # Import names whose package comes with another that pyproject.toml names.
 COMES_WITH = {

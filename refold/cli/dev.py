@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from refold import temporal
 from refold.cli.code import Modules
 from refold.cli.errors import DONE, WRONG_CALL
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
 from refold.cli.worker import LogJson, Model, NoSandbox, Recovery
-from refold.temporal.dev import DevServer, dev_server
 from refold.temporal.profile import DEFAULT
+
+if TYPE_CHECKING:
+    from refold.temporal.dev import DevServer
 
 
 def add_to(app: typer.Typer) -> None:
@@ -53,7 +56,7 @@ async def dev(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     space = namespace or "default"
-    async with dev_server(port=port, ui=True, ui_port=ui_port, db=db, namespace=space, log=log) as server:
+    async with temporal.dev_server(port=port, ui=True, ui_port=ui_port, db=db, namespace=space, log=log) as server:
         options = [*(modules or []), *(more_modules or []), "--address", server.address]
         options += ["--namespace", space, "--task-queue", task_queue, "--recovery", recovery]
         options += ["--model", model] if model else []

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 
-import structlog
-
 
 def log_to_stderr(*, as_json: bool) -> None:
     """Write log lines of INFO and above to stderr, unless the application has set up structlog itself.
@@ -14,6 +12,8 @@ def log_to_stderr(*, as_json: bool) -> None:
     Args:
         as_json: One object a line, instead of columns for people.
     """
+    import structlog
+
     if structlog.is_configured():
         return
     last = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

@@ -20,7 +20,6 @@ from refold.core.errors import DefinitionError
 from refold.core.skill import skill_id
 from refold.core.tool import tool_spec
 from refold.temporal.profile import DEFAULT, PROFILES
-from refold.temporal.registry import workflows_of
 
 Model = Annotated[
     str | None,
@@ -109,7 +108,7 @@ def say_ready(call: Call, found: Application, *, address: str, namespace: str) -
 
 def _all_served(found: Application) -> None:
     """A skill that no worker can serve would only be noticed when its first task hangs."""
-    served = {skill_id(cls.skill) for cls in workflows_of(found.modules)}
+    served = {skill_id(cls.skill) for cls in temporal.workflows_of(found.modules)}
     for id in found.skills.keys() - served:
         raise DefinitionError(id, ["its module makes no workflow of it; add `... = workflow_for(...)` at its end"])
     if not served:

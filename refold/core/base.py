@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from operator import eq, is_
 from typing import Any, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -56,8 +57,17 @@ def lean(default: T | None = None, *, factory: Callable[[], T] | None = None, **
     each time. Reading it back gives the same value, so nothing is lost.
     """
     usual = factory() if factory is not None else default
-    # Matched by type too: 0 equals False, and 1.0 equals 1.
-    exclude = lambda value: type(value) is type(usual) and value == usual  # noqa: E731 - pydantic wants a callable
+    exclude = _equal_to(usual)
     if factory is not None:
         return Field(default_factory=factory, exclude_if=exclude, **kwargs)
     return Field(default=default, exclude_if=exclude, **kwargs)
+
+
+def _equal_to(usual: Any) -> Callable[[Any], bool]:
+    # Asked for each field of each value that is written, so without a function of Python's where it can be.
+    if usual is None or usual is False:
+        return partial(is_, usual)
+    if usual == "":
+        return partial(eq, usual)
+    # Matched by type too: 0 equals False, and 1.0 equals 1.
+    return lambda value: type(value) is type(usual) and value == usual

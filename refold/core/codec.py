@@ -11,6 +11,11 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from refold.core.schema import adapter, first_line, kept
 
 _NO_DATA = {"is-instance": "instances of a plain class", "is-subclass": "classes", "callable": "functions"}
+_UNSEEN = ("any", "is-instance", "generator")
+_SEQUENCES = (list, tuple)
+_NESTED = (dict, list)
+# A reference to a definition elsewhere in the schema is met where the definition stands.
+_UNRELATED = ("metadata", "default", "expected", "cls", "config", "serialization")
 _CONTAINERS = {"list": "items_schema", "set": "items_schema", "tuple": "items_schema", "dict": "values_schema"}
 
 
@@ -96,6 +101,10 @@ def _findings(error: PydanticSerializationError) -> str:
 
 def unsavable(kind: Any) -> str:
     """Why values of a type cannot be kept as data; empty if they can, as far as the type says."""
+    return kept(kind, "__refold_unsavable__", _unsavable)
+
+
+def _unsavable(kind: Any) -> str:
     try:
         schema = adapter(kind).core_schema
     except PydanticUserError as error:
@@ -111,9 +120,9 @@ def unsavable(kind: Any) -> str:
 
 def _no_data_in(schema: Any) -> str:
     """What in a pydantic core schema has no form as data."""
-    if isinstance(schema, list | tuple):
+    if type(schema) in _SEQUENCES:
         return next((found for item in schema if (found := _no_data_in(item))), "")
-    if not isinstance(schema, dict) or "serialization" in schema:
+    if type(schema) is not dict or "serialization" in schema:
         return ""
     match schema.get("type"):
         case str(kind) if kind in _NO_DATA:
@@ -128,29 +137,39 @@ def _no_data_in(schema: Any) -> str:
 
 def _may_share(schema: Any) -> bool:
     """Whether a pydantic core schema lets through data that it does not look into."""
-    if isinstance(schema, list | tuple):
-        return any(_may_share(item) for item in schema)
-    if not isinstance(schema, dict):
-        return False
-    kind = schema.get("type")
-    if kind in ("any", "is-instance", "generator") or (isinstance(kind, str) and kind.startswith("function-")):
-        return True
-    if isinstance(kind, str) and kind in _CONTAINERS and _CONTAINERS[kind] not in schema:
-        return True
-    if "allow" in (schema.get("extra_behavior"), schema.get("extra_fields_behavior")):
-        return True
-    return any(_may_share(inner) for inner in (*_inner(schema), schema.get("config")))
+    waiting = [schema]
+    while waiting:
+        here = waiting.pop()
+        # By `type`: a schema holds nothing else, and in Temporal's sandbox `isinstance` is a function of Python.
+        if type(here) is dict:
+            kind = here.get("type")
+            if type(kind) is str:
+                if kind in _UNSEEN or kind.startswith("function-"):
+                    return True
+                if kind in _CONTAINERS and _CONTAINERS[kind] not in here:
+                    return True
+            if here.get("extra_behavior") == "allow" or here.get("extra_fields_behavior") == "allow":
+                return True
+            waiting.extend(_inner(here))
+            if "config" in here:
+                waiting.append(here["config"])
+        elif type(here) in _SEQUENCES:
+            waiting.extend(here)
+    return False
 
 
 def _has_config(schema: Any, name: str) -> bool:
-    if isinstance(schema, list | tuple):
-        return any(_has_config(item, name) for item in schema)
-    if not isinstance(schema, dict):
-        return False
-    return name in (schema.get("config") or ()) or any(_has_config(inner, name) for inner in _inner(schema))
+    waiting = [schema]
+    while waiting:
+        here = waiting.pop()
+        if type(here) is dict:
+            if name in (here.get("config") or ()):
+                return True
+            waiting.extend(_inner(here))
+        elif type(here) in _SEQUENCES:
+            waiting.extend(here)
+    return False
 
 
 def _inner(schema: dict[str, Any]) -> list[Any]:
-    # A reference to a definition elsewhere in the schema is met where the definition stands.
-    unrelated = ("metadata", "default", "expected", "cls", "config", "serialization")
-    return [value for key, value in schema.items() if key not in unrelated and isinstance(value, dict | list)]
+    return [value for key, value in schema.items() if type(value) in _NESTED and key not in _UNRELATED]

@@ -18,6 +18,7 @@ from refold.core.commands import (
 from refold.core.content import Content
 from refold.core.deciders import decider_refusal, decision_refusal
 from refold.core.events import (
+    RESULT_TYPES,
     ActivityResult,
     BackoffOver,
     CancelRequested,
@@ -53,6 +54,8 @@ _RESULT_OF: dict[type[Command], type[Event]] = {
     Sleep: TimerFired,
     Notify: Notified,
 }
+
+_Outcome = (*RESULT_TYPES, CommandFailed)
 
 
 def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
@@ -200,10 +203,7 @@ def type_name(schema: Schema) -> str:
 
 
 def _outcome(snapshot: Snapshot, event: Event) -> str:
-    assert isinstance(
-        event,
-        LlmResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired | Notified | CommandFailed,
-    )
+    assert isinstance(event, _Outcome)
     pending = snapshot.pending.get(event.invocation_id)
     if pending is None:
         return f"no command {event.invocation_id} waits for an outcome"

@@ -45,8 +45,7 @@ from refold.effects.http import HttpClient, open_client
 from refold.effects.invocation import Invocation
 from refold.effects.keys import key_of_call, wire_key
 from refold.effects.ledger import LEASE_S, Ledger
-from refold.effects.llm import ask
-from refold.effects.models import Models
+from refold.effects.model_part import ModelPart
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.receipts import ANY_TRY
 from refold.effects.tail import Tail, TokenTail
@@ -70,7 +69,7 @@ class _Open:
     """What the effects of a running worker share."""
 
     http: HttpClient
-    models: Models
+    models: ModelPart
     heart: Heart
     threads: ThreadPoolExecutor
     ledger: Ledger | None
@@ -133,7 +132,7 @@ class Effects:
             threads = ThreadPoolExecutor(TOOL_THREADS, "refold-tool")
             # What a tool does cannot be stopped from here, so the worker's end does not wait for it.
             self._closing.callback(threads.shutdown, wait=False)
-            models = Models(self._model, http)
+            models = ModelPart(self._model, http)
             self._closing.push_async_callback(models.close)
             heart = self._closing.enter_context(Heart())
             if self.ledger is not None:
@@ -181,7 +180,7 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
         async def call() -> LlmOutcome:
             opened = effects.open
             with _heartbeats(opened.heart, tail):
-                return await ask(command, opened.models, key=key, show=None if tail is None else tail.add)
+                return await opened.models.ask(command, key=key, show=None if tail is None else tail.add)
 
         try:
             return await _effect("llm", command.model or "the worker's", call)

@@ -11,32 +11,37 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
     Column,
-    Connection,
+    Dialect,
     Engine,
     Float,
+    Insert,
     Integer,
     MetaData,
+    PoolProxiedConnection,
+    Select,
     String,
     Table,
     Text,
+    Update,
     bindparam,
     create_engine,
     event,
     func,
     insert,
     select,
-    text,
     update,
 )
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.schema import CreateTable
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from refold.core.errors import DefinitionError, EngineError
 from refold.effects.receipts import Receipt, ReceiptState
@@ -64,6 +69,7 @@ RECEIPTS = Table(
     Column("invocation_id", Text, nullable=False),
     Column("began_at", Float(53), nullable=False),
     Column("changed_at", Float(53), nullable=False),
+    sqlite_with_rowid=False,  # one page to write instead of two
 )
 _SCHEMA = Table(
     "refold_schema",
@@ -74,12 +80,9 @@ _SCHEMA = Table(
 _PART = "ledger"
 _LOCK = 0x7265666F6C64  # any number that nobody else locks: "refold"
 
-_KEY = bindparam("of", type_=String)
-_READ = select(RECEIPTS).where(RECEIPTS.c.key == _KEY)
-_READ_LOCKED = _READ.with_for_update()
-_ADD = insert(RECEIPTS)
-_CHANGE = update(RECEIPTS).where(RECEIPTS.c.key == _KEY)
-_CLOCK = select(func.extract("epoch", func.clock_timestamp()))
+_READ = select(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
+_CHANGE = update(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
+_NAMES = [column.name for column in RECEIPTS.c]
 
 
 class LedgerUnavailable(EngineError):
@@ -117,8 +120,14 @@ class Store:
         self._clock = clock or (time.time if self.file else None)
         self._make_folder = make_folder
         self._engine = _sqlite(self.file) if self.file else _postgres(url)
-        # SQLite lets waiting writers sleep and ask again; inside one process a lock wakes the next one at once.
+        dialect = self._engine.dialect
+        self._read = _Statement(_READ if self.file else _READ.with_for_update(), dialect)
+        self._add = _Statement(insert(RECEIPTS), dialect, _NAMES)
+        self._change = _Statement(_CHANGE, dialect, [name for name in _NAMES if name != "key"])
+        # SQLite has one writer at a time. Those of other processes sleep and ask again; inside one, a lock wakes the
+        # next one at once, and one connection is enough.
         self._turn = threading.Lock() if self.file else None
+        self._kept: PoolProxiedConnection | None = None
         self._ready = threading.Lock()
         self._made = False
         self._identity: tuple[int, int] | None = None
@@ -143,9 +152,9 @@ class Store:
         with self._guarded():
             for last in (False, True):
                 try:
-                    with self._transaction() as connection:
-                        return self._changed(connection, key, change)
-                except IntegrityError:
+                    with self._transaction() as cursor:
+                        return self._changed(cursor, key, change)
+                except self._engine.dialect.loaded_dbapi.IntegrityError:
                     # Somebody else wrote the first receipt of this key in between: now there is one to be read.
                     if last:
                         raise
@@ -157,50 +166,79 @@ class Store:
         Raises:
             LedgerUnavailable: It cannot be read.
         """
-        with self._guarded(), self._transaction() as connection:
-            return _receipt(connection, key, _READ)
+        with self._guarded(), self._transaction() as cursor:
+            return self._found(cursor, key)
 
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
+        with self._turn or nullcontext():
+            if self._kept is not None:
+                self._kept.close()
+                self._kept = None
         self._engine.dispose()
 
-    # --- transactions
+    # --- transactions: the statements are SQLAlchemy's, compiled once; carrying them out by it as well would take
+    # --- longer than the disk does
 
-    def _changed(self, connection: Connection, key: str, change: Change) -> Receipt | None:
-        found = _receipt(connection, key, _READ if self.file else _READ_LOCKED)
-        now = self._clock() if self._clock else float(connection.scalar(_CLOCK) or 0)
-        changed = change(found, now)
+    def _changed(self, cursor: DBAPICursor, key: str, change: Change) -> Receipt | None:
+        found = self._found(cursor, key)
+        changed = change(found, self._now(cursor))
         if changed is None or changed == found:
             return found
+        row: dict[str, Any] = {name: getattr(changed, name) for name in _NAMES}
+        row["state"] = changed.state.value
         if found is None:
-            connection.execute(_ADD, _row(changed))
+            self._add.run(cursor, row)
         else:
-            connection.execute(_CHANGE, {**_row(changed), "of": key})
+            self._change.run(cursor, {**row, "of": key})
         return changed
 
+    def _found(self, cursor: DBAPICursor, key: str) -> Receipt | None:
+        self._read.run(cursor, {"of": key})
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        values = dict(zip(_NAMES, row, strict=True))
+        return Receipt(**{**values, "state": ReceiptState(values["state"])})
+
+    def _now(self, cursor: DBAPICursor) -> float:
+        if self._clock is not None:
+            return self._clock()
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::double precision")
+        (now,) = cursor.fetchone() or (0.0,)
+        return float(now)
+
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[DBAPICursor]:
         if not self._made:
             with self._ready:
                 if not self._made:
                     self._make()
         if self._turn is None:
-            with self._engine.begin() as connection:
-                yield connection
+            connection = self._engine.raw_connection()
+            try:
+                with _committed(connection, _SAFELY) as cursor:
+                    yield cursor
+            finally:
+                connection.close()
             return
         with self._turn:
             self._same_file()
-            with self._engine.begin() as connection:
-                yield connection
+            if self._kept is None:
+                self._kept = self._engine.raw_connection()
+            # At once as a writer: a reader that becomes one may find that another was faster.
+            with _committed(self._kept, "BEGIN IMMEDIATE") as cursor:
+                yield cursor
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         try:
             yield
-        except DBAPIError as error:
-            said = next((line.strip() for line in str(error.orig).splitlines() if line.strip()), "it does not answer")
+        except (DBAPIError, self._engine.dialect.loaded_dbapi.Error) as error:
+            text = str(error.orig if isinstance(error, DBAPIError) else error)
+            said = next((line.strip() for line in text.splitlines() if line.strip()), "it does not answer")
             raise LedgerUnavailable(self.place, said) from None
-        except (SQLAlchemyError, sqlite3.Error) as error:
+        except SQLAlchemyError as error:
             raise LedgerUnavailable(self.place, type(error).__name__) from None
         except OSError as error:
             raise LedgerUnavailable(self.place, error.strerror or type(error).__name__) from None
@@ -211,13 +249,13 @@ class Store:
         if self.file:
             self._make_file(self.file)
         with self._engine.begin() as connection:
-            if self.file is None:
+            if self.file:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            else:
                 # Two workers that start together would both make the tables, and one of them would fail.
                 connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
             for table in (_SCHEMA, RECEIPTS):
                 connection.execute(CreateTable(table, if_not_exists=True))
-            for index in RECEIPTS.indexes:
-                connection.execute(CreateIndex(index, if_not_exists=True))
             found = connection.scalar(select(_SCHEMA.c.version).where(_SCHEMA.c.part == _PART))
             if found is None:
                 connection.execute(insert(_SCHEMA), {"part": _PART, "version": VERSION})
@@ -252,13 +290,35 @@ def _identity(file: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _receipt(connection: Connection, key: str, statement: Any) -> Receipt | None:
-    row = connection.execute(statement, {"of": key}).one_or_none()
-    return None if row is None else Receipt(**{**row._mapping, "state": ReceiptState(row.state)})
+class _Statement:
+    """A statement as the driver takes it."""
+
+    def __init__(
+        self, statement: Select[Any] | Insert | Update, dialect: Dialect, sets: list[str] | None = None
+    ) -> None:
+        compiled = statement.compile(dialect=dialect, column_keys=sets)
+        assert isinstance(compiled, SQLCompiler)
+        self._sql = compiled.string
+        self._order = compiled.positiontup
+
+    def run(self, cursor: DBAPICursor, values: Mapping[str, Any]) -> None:
+        cursor.execute(self._sql, values if self._order is None else [values[name] for name in self._order])
 
 
-def _row(receipt: Receipt) -> dict[str, Any]:
-    return {column.name: getattr(receipt, column.name) for column in RECEIPTS.c}
+@contextmanager
+def _committed(connection: PoolProxiedConnection, begin: str) -> Iterator[DBAPICursor]:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(begin)
+        yield cursor
+        connection.commit()
+    except BaseException:
+        with suppress(Exception):  # what went wrong before is what matters
+            connection.rollback()
+        raise
+    finally:
+        with suppress(Exception):
+            cursor.close()
 
 
 # --- engines
@@ -274,11 +334,6 @@ def _sqlite(file: Path) -> Engine:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
 
-    @event.listens_for(engine, "begin")
-    def begun(connection: Connection) -> None:
-        # At once as a writer: a reader that becomes one may find that another was faster.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
     return engine
 
 
@@ -286,19 +341,13 @@ def _postgres(url: URL) -> Engine:
     given: dict[str, Any] = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "application_name": "refold-ledger"}
     missing = {name: value for name, value in given.items() if name not in url.query}
     try:
-        engine = create_engine(url, pool_pre_ping=True, pool_size=8, connect_args=missing)
+        return create_engine(url, pool_pre_ping=True, pool_size=8, connect_args=missing)
     except ModuleNotFoundError:
         raise _refused("PostgreSQL needs a driver: pip install 'refold[postgres]'") from None
 
-    @event.listens_for(engine, "begin")
-    def begun(connection: Connection) -> None:
-        # A receipt that a crash of the server may undo is none.
-        connection.execute(_SAFELY)
 
-    return engine
-
-
-_SAFELY = text(
+# A receipt that a crash of the server may undo is none.
+_SAFELY = (
     "SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true), "
     "set_config('statement_timeout', '10s', true)"
 )

@@ -13,8 +13,8 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 
 from refold.core.retry import Failure, FailureKind
-from refold.effects.failures import first_sentence
 from refold.effects.http import HttpClient
+from refold.effects.model_failures import first_sentence
 from refold.effects.scripted import SCRIPTED, scripted_model
 from refold.effects.verdicts import Verdict
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine, connect
+    from refold.temporal.dev import dev_server
     from refold.temporal.plugin import RefoldPlugin
+    from refold.temporal.registry import workflows_of
     from refold.temporal.worker import make_worker, run_worker
     from refold.temporal.workflow import workflow_for
 
@@ -19,12 +21,23 @@ _HOMES = {
     "RefoldPlugin": "plugin",
     "TemporalEngine": "client",
     "connect": "client",
+    "dev_server": "dev",
     "make_worker": "worker",
     "run_worker": "worker",
     "workflow_for": "workflow",
+    "workflows_of": "registry",
 }
 
-__all__ = ["RefoldPlugin", "TemporalEngine", "connect", "make_worker", "run_worker", "workflow_for"]
+__all__ = [
+    "RefoldPlugin",
+    "TemporalEngine",
+    "connect",
+    "dev_server",
+    "make_worker",
+    "run_worker",
+    "workflow_for",
+    "workflows_of",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import heapq
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -103,8 +104,8 @@ async def connected(
         return await Client.connect(**given)
     except (RuntimeError, RPCError) as error:
         raise NotConnected(
-            f"no Temporal server answers at {target}: {error}. Start one with `refold dev`, or name another with "
-            "--address or TEMPORAL_ADDRESS"
+            f"no Temporal server answers at {target}: {_cause(error)}. Start one with `refold dev`, or name another "
+            "with --address or TEMPORAL_ADDRESS"
         ) from None
 
 
@@ -126,7 +127,14 @@ async def connect(
 class TemporalEngine:
     """See `refold.engine.Engine`. Keeps nothing: any number of them serve the same tasks."""
 
-    def __init__(self, client: Client, task_queue: str = "refold", *, events_per_run: int | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        task_queue: str = "refold",
+        *,
+        events_per_run: int | None = None,
+        patience: timedelta = PATIENCE,
+    ) -> None:
         """An engine over a connected client.
 
         Args:
@@ -134,10 +142,12 @@ class TemporalEngine:
             task_queue: The workers that serve new tasks.
             events_per_run: New tasks go on in a new run from this many history events on; None leaves it to the
                 server, which suggests it at some thousands.
+            patience: How long a worker may take to answer a question before it counts as not there.
         """
         self.client = client
         self.task_queue = task_queue
         self.events_per_run = events_per_run
+        self.patience = patience
 
     # --- start, answer, cancel
 
@@ -199,7 +209,7 @@ class TemporalEngine:
         handle = self.client.get_workflow_handle(task_id, result_type=TaskResult)
         await handle.cancel(reason=reason or "canceled on request")
         try:
-            async with asyncio.timeout(PATIENCE.total_seconds()):
+            async with asyncio.timeout(self.patience.total_seconds()):
                 await self._closed(handle)
         except TimeoutError:
             return await self.look(task_id)
@@ -324,7 +334,7 @@ class TemporalEngine:
     async def _status(self, handle: WorkflowHandle[Any, Any]) -> TaskView | str:
         """The task as its worker sees it; or why it cannot be asked, as one sentence."""
         try:
-            view: TaskView = await handle.query("status", result_type=TaskView, rpc_timeout=PATIENCE)
+            view: TaskView = await handle.query("status", result_type=TaskView, rpc_timeout=self.patience)
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
             return search.why_unanswered(error, self.task_queue)
         return view
@@ -442,6 +452,12 @@ def _signed(task_id: str, decision: DecisionMade) -> Verdict:
             f"{signing.ENV}"
         )
     return Verdict(**dict(decision), signature=signing.signature(task_id, decision, key))
+
+
+def _cause(error: Exception) -> str:
+    """The last cause in what the SDK's core says, which names one inside the other."""
+    causes = re.findall(r'(?:message|error|details): "((?:[^"\\]|\\.)+)"', str(error))
+    return causes[-1] if causes else str(error)
 
 
 def _raise_verdict(error: WorkflowUpdateFailedError) -> NoReturn:

@@ -38,6 +38,9 @@ LOG_TAIL_CHARS = 2_000
 
 # Without this the dev server hands out 20 tasks a second: each dispatch would take about 50 ms.
 DISPATCH_RATE = "history.transferProcessorMaxPollRPS=2000"
+# Without this a timer that is due within a second may be late by a second: so long a lost effect would wait to be
+# given to another worker. It allows for clocks of several machines that disagree; here there is one.
+TIMER_SHIFT = 'history.timerProcessorMaxTimeShift="100ms"'
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
 
 # A commit stays durable, at a quarter of the fsyncs.
@@ -164,7 +167,7 @@ def _arguments(
     arguments = ["server", "start-dev", "--ip", HOST, "--port", str(port), "--namespace", namespace]
     arguments += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port), "--ui-disable-news-fetch"]
     arguments += ["--log-level", "warn"]
-    arguments += ["--dynamic-config-value", DISPATCH_RATE]
+    arguments += ["--dynamic-config-value", DISPATCH_RATE, "--dynamic-config-value", TIMER_SHIFT]
     if time_skipping:
         arguments += ["--dynamic-config-value", TIME_SKIPPING]
     for key, value in settings.items():

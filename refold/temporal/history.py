@@ -122,7 +122,9 @@ class History:
     async def _ask(self, run_id: str | None, query: str, argument: object, kind: type[T]) -> T:
         from_run = self.engine.client.get_workflow_handle(self.task_id, run_id=run_id)
         try:
-            answer: T = await from_run.query(query, argument, result_type=kind, rpc_timeout=QUERY_PATIENCE)
+            answer: T = await from_run.query(
+                query, argument, result_type=kind, rpc_timeout=max(QUERY_PATIENCE, self.engine.patience)
+            )
         except WorkflowQueryFailedError as error:
             raise InputRejected(error.message) from None
         except (RPCTimeoutOrCancelledError, RPCError) as error:

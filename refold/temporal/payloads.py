@@ -10,7 +10,7 @@ One converter serves clients, workers and replay. In this order a value is
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
@@ -30,11 +30,13 @@ from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter, Pydan
 from temporalio.converter import (
     DataConverter,
     DefaultFailureConverter,
+    EncodingPayloadConverter,
     ExternalStorage,
     PayloadCodec,
     PayloadConverter,
     StorageDriver,
     StorageDriverSelectContext,
+    StorageDriverStoreContext,
 )
 from temporalio.exceptions import ApplicationError
 
@@ -131,7 +133,7 @@ def data_converter(storage: Storage | None = None, codec: PayloadCodec | None = 
                 return None
         return driver
 
-    return DataConverter(
+    return _Converter(
         payload_converter_class=BoundedPayloadConverter if isinstance(storage, Off) else RefoldPayloadConverter,
         payload_codec=PartsCodec(storage, codec),
         failure_converter_class=RefoldFailureConverter,
@@ -141,18 +143,25 @@ def data_converter(storage: Storage | None = None, codec: PayloadCodec | None = 
     )
 
 
+class _Converter(DataConverter):
+    def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
+        # The SDK would copy the converter for each value, to tell the driver for whom the value is kept. Ours does
+        # not ask: a value's key is its hash.
+        return self
+
+
 class RefoldPayloadConverter(PydanticPayloadConverter):
     """Pydantic's JSON, `Stored` parts beside it."""
 
     def __init__(self) -> None:
-        super().__init__()
-        json = _JsonConverter()
-        self._set_converters(
-            *(json if converter.encoding == json.encoding else converter for converter in self.converters.values())
-        )
+        # The SDK makes one of these for each value that external storage might take: with converters of its own it
+        # would cost more than the value. In the sandbox the types are the workflow's own, and so is what knows them.
+        self.converters = _converters() if workflow.unsafe.in_sandbox() else _CONVERTERS
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
-        payloads = super().to_payloads(values)
+        payloads: list[Payload] = []
+        for value in values:
+            payloads += [_as_json(value)] if isinstance(value, _AS_JSON) else super().to_payloads([value])
         if workflow.in_workflow() and workflow.unsafe.is_read_only():
             for payload in payloads:
                 payload.metadata[_ANSWER] = b""
@@ -207,7 +216,7 @@ class PartsCodec(PayloadCodec):
         self.inner = inner
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        relieved = [await self._relieved(payload) for payload in payloads]
+        relieved = [await self._relieved(payload) if _parts(payload) else payload for payload in payloads]
         return relieved if self.inner is None else await self.inner.encode(relieved)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -223,7 +232,7 @@ class PartsCodec(PayloadCodec):
 
     async def _relieved(self, payload: Payload) -> Payload:
         parts = _parts(payload)
-        if not parts or isinstance(self.storage, Off):
+        if isinstance(self.storage, Off):
             return payload
         fits = payload.ByteSize() <= LIMIT_BYTES
         if fits and _ANSWER in payload.metadata:
@@ -262,14 +271,21 @@ class _Parts:
         return _reference(key, len(raw))
 
 
+def _as_json(value: Any) -> Payload:
+    parts = _Parts()
+    payload = Payload(metadata={"encoding": b"json/plain"}, data=to_json(value, context=parts))
+    for key, raw in parts.by_key.items():
+        payload.metadata[_PART + key] = raw
+    return payload
+
+
+# What no other encoding would take: for most values the SDK asks each in turn.
+_AS_JSON = (BaseModel, str, bool, int, float, dict, list)
+
+
 class _JsonConverter(PydanticJSONPlainPayloadConverter):
     def to_payload(self, value: Any) -> Payload | None:
-        parts = _Parts()
-        data = to_json(value, context=parts)
-        payload = Payload(metadata={"encoding": self.encoding.encode()}, data=data)
-        for key, raw in parts.by_key.items():
-            payload.metadata[_PART + key] = raw
-        return payload
+        return _as_json(value)
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
         parts = _parts(payload)
@@ -282,6 +298,14 @@ class _JsonConverter(PydanticJSONPlainPayloadConverter):
             for key, raw in parts.items():
                 data = data.replace(to_json(_reference(key, len(raw))), b'{"value":' + raw + b"}")
         return super().from_payload(Payload(metadata={"encoding": payload.metadata["encoding"]}, data=data), type_hint)
+
+
+def _converters() -> Mapping[bytes, EncodingPayloadConverter]:
+    json = _JsonConverter()
+    return {**PydanticPayloadConverter().converters, json.encoding.encode(): json}
+
+
+_CONVERTERS = _converters()
 
 
 def _reference(key: str, size: int) -> dict[str, Any]:

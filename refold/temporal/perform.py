@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from temporalio import workflow
-from temporalio.common import TypedSearchAttributes
+from temporalio.common import RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -47,6 +47,12 @@ TOOL_PREFIX = "tool."
 NOTIFY_ACTIVITY = "refold.notify"
 
 
+class _Asked(CallLlm):
+    """A model call on its way to its activity, whose name says already what kind of command it is."""
+
+    kind: Literal["llm"] = Field(default="llm", exclude=True)
+
+
 def begin(want: Want, *, stream: bool) -> asyncio.Future[Any]:
     """Start what is wanted; called from workflow code only.
 
@@ -71,8 +77,10 @@ def _effect(want: Perform, *, stream: bool) -> asyncio.Future[Any]:
     command = want.command
     match command:
         case CallLlm():
-            # Always both: the SDK decodes by type only where as many values come as the activity takes.
-            return _activity(want, LLM_ACTIVITY, [command, stream], LlmOutcome, queue=command.queue)
+            # Left out where it is false: it would be written to history with each call.
+            asked = _Asked.trusted(**vars(command))
+            args = [asked, True] if stream else [asked]
+            return _activity(want, LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
         case CallTool():
             args = [command, want.decided]
             return _activity(want, TOOL_PREFIX + command.name, args, None, queue=command.queue)
@@ -114,7 +122,7 @@ def _activity(
         task_queue=queue,
         start_to_close_timeout=timeout or timeouts.effect,
         heartbeat_timeout=None if existing else timeouts.heartbeat,
-        retry_policy=timeouts.worker_loss,
+        retry_policy=_worker_loss(timeouts),
         summary=_summary(want),
     )
 
@@ -139,6 +147,13 @@ def _child(
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
             static_summary=f"{name}, for {workflow.info().workflow_id}",
         )
+    )
+
+
+def _worker_loss(timeouts: profile.Profile) -> RetryPolicy:
+    """Temporal's own retry policy: for lost workers alone, since every other failure is final to it."""
+    return RetryPolicy(
+        initial_interval=timeouts.redispatch, backoff_coefficient=2.0, maximum_attempts=timeouts.dispatches
     )
 
 

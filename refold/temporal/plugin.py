@@ -23,7 +23,7 @@ from temporalio.worker import (
     WorkflowReplayResult,
     WorkflowRunner,
 )
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.worker.workflow_sandbox import SandboxRestrictions
 
 from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
 from refold.core.tool import tool_spec
@@ -32,6 +32,7 @@ from refold.temporal import profile
 from refold.temporal.payloads import data_converter
 from refold.temporal.profile import DEFAULT, Profile
 from refold.temporal.registry import UnknownSkillWorkflow, workflows_of
+from refold.temporal.sandbox import Sandbox
 from refold.temporal.storage import Storage, storage_from_env
 
 PASSED_THROUGH = (
@@ -146,7 +147,7 @@ def sandbox(classes: Iterable[type], tools: Iterable[Callable[..., Any]] = ()) -
     inside = {cls.__module__ for cls in classes}
     shared = {spec.function.__module__ for tool in tools if (spec := tool_spec(tool)) is not None} - inside
     restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *sorted(shared))
-    return SandboxedWorkflowRunner(restrictions=restrictions)
+    return Sandbox(restrictions=restrictions)
 
 
 def _is_dynamic(cls: type) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from temporalio.common import RetryPolicy
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
@@ -27,11 +25,6 @@ class Profile:
     effect: timedelta = timedelta(hours=1)
     redispatch: timedelta = timedelta(milliseconds=200)
     dispatches: int = 5
-
-    @property
-    def worker_loss(self) -> RetryPolicy:
-        """Temporal's own retry policy: for lost workers alone, since every other failure is final to it."""
-        return RetryPolicy(initial_interval=self.redispatch, backoff_coefficient=2.0, maximum_attempts=self.dispatches)
 
 
 DEFAULT = Profile(name="default")

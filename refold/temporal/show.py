@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
 from refold.core.commands import AskUser
 from refold.core.lifecycle import Ending, Status, TaskState
@@ -73,15 +73,15 @@ class Shown:
         shown = (snapshot.lifecycle, snapshot.status)
         if shown == self.shown and self.known:
             return
+        updates: list[SearchAttributeUpdate[Any]] = [
+            STATE.value_set(snapshot.lifecycle.value),
+            STATUS.value_set(snapshot.status.value),
+            STATUS_AT.value_set(snapshot.at),
+        ]
+        if not self.known:
+            updates.append(SKILL.value_set(snapshot.skill))
         self.shown, self.known = shown, True
-        workflow.upsert_search_attributes(
-            [
-                SKILL.value_set(snapshot.skill),
-                STATE.value_set(snapshot.lifecycle.value),
-                STATUS.value_set(snapshot.status.value),
-                STATUS_AT.value_set(snapshot.at),
-            ]
-        )
+        workflow.upsert_search_attributes(updates)
 
 
 def details(snapshot: Snapshot) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_serializer, model_validator
 
 from refold.core.base import Value, lean
 from refold.core.content import Content
@@ -107,6 +107,10 @@ class TaskResult(BaseModel):
     task: TaskView
     journal: Stored[Segment]
     earlier: tuple[EarlierRun, ...] = lean(())
+
+    @field_serializer("task")
+    def _without_defaults(self, task: TaskView) -> dict[str, Any]:
+        return task.model_dump(mode="json", exclude_defaults=True)
 
 
 class Page(Value):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from temporalio import workflow
@@ -260,5 +261,25 @@ def _made(cls_name: str, module: str, skill: Skill, type_name: str) -> type[Skil
         "type_name": type_name,
     }
     made = type(cls_name, (SkillWorkflow,), {**fields, "__doc__": skill.options.card.description})
-    failures = [SkillError, InputRejected, PayloadTooLarge]
-    return workflow.defn(name=type_name, failure_exception_types=failures)(made)
+    return _defined(made, type_name)
+
+
+_DEFINITION = "__temporal_workflow_definition"  # where the SDK keeps what `workflow.defn` found in a class
+
+
+def _defined(made: type[SkillWorkflow], type_name: str) -> type[SkillWorkflow]:
+    # `workflow.defn` looks through all members of a class and of its bases. Here they are always the same, and the
+    # sandbox makes a skill's class anew for every task, so it looks once.
+    found = _first_found.get(_DEFINITION)
+    if found is None:
+        failures = [SkillError, InputRejected, PayloadTooLarge]
+        made = workflow.defn(name=type_name, failure_exception_types=failures)(made)
+        _first_found[_DEFINITION] = getattr(made, _DEFINITION, None)
+        return made
+    definition = replace(found, name=type_name, cls=made, run_fn=vars(made)["run"])
+    for defined in (made, definition.run_fn):
+        setattr(defined, _DEFINITION, definition)
+    return made
+
+
+_first_found: dict[str, Any] = {}

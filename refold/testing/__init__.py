@@ -8,10 +8,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from refold.testing.answers import ScriptError, permanent, transient
+from refold.testing.answers import ScriptError, permanent, transient, unknown
 from refold.testing.fake_engine import Clock, FakeEngine
 from refold.testing.play import Played, play
-from refold.testing.turns import cancel, fails, fires, passes, refused, reply, user
+from refold.testing.turns import approve, cancel, deny, fails, fires, passes, refused, reply, resolve, user
 
 if TYPE_CHECKING:
     from refold.testing.laws import LawBroken as LawBroken
@@ -34,9 +34,11 @@ __all__ = [
     "LawBroken",
     "Played",
     "ScriptError",
+    "approve",
     "cancel",
     "check_history",
     "check_laws",
+    "deny",
     "fails",
     "fires",
     "histories",
@@ -46,7 +48,9 @@ __all__ = [
     "play",
     "refused",
     "reply",
+    "resolve",
     "transient",
+    "unknown",
     "user",
 ]
 

@@ -15,6 +15,7 @@ from pydantic import JsonValue, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 
 from refold.core.commands import (
+    AskApproval,
     AskUser,
     CallActivity,
     CallLlm,
@@ -22,6 +23,7 @@ from refold.core.commands import (
     CallTool,
     CallWorkflow,
     Command,
+    Notify,
     Sleep,
 )
 from refold.core.content import Artifact
@@ -31,6 +33,7 @@ from refold.core.events import (
     CommandFailed,
     Event,
     LlmResult,
+    Notified,
     SkillOutcome,
     SkillResult,
     TimerFired,
@@ -55,6 +58,11 @@ def transient(message: str, *, type: str = "busy", retry_after: float | None = N
         retry_after: Seconds the other side asked to wait.
     """
     return Failure(kind=FailureKind.TRANSIENT, type=type, message=message, retry_after=retry_after)
+
+
+def unknown(message: str, *, type: str = "outcome_unknown") -> Failure:
+    """A failure after which nobody knows whether the effect took place: the task is blocked until a person says."""
+    return Failure(kind=FailureKind.UNKNOWN, type=type, message=message)
 
 
 def permanent(message: str, *, type: str = "refused") -> Failure:
@@ -102,6 +110,10 @@ def outcome(command: Command, invocation_id: str, answer: Any) -> Event:
             raise ScriptError(
                 f"{command.id!r} is a question to the user: answer it with user(..., slot={command.id!r})"
             )
+        case AskApproval():
+            raise ScriptError(f"{command.id!r} is a gate: decide with approve({command.id!r}) or deny({command.id!r})")
+        case Notify():
+            return Notified(id=command.id, invocation_id=invocation_id)
 
 
 def as_json(command: Command, value: Any) -> JsonValue:

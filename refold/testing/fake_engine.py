@@ -1,8 +1,8 @@
 """An `Engine` in memory, for tests of what talks to one: no server, and a clock that is turned by hand.
 
-Rule 1: nothing happens behind a test's back. `start`, `send`, `cancel` and `advance` do all that can be done now, and
-        then return: commands are answered oldest first, task by task, until only timers, people, and commands that
-        nobody answers are left. With `auto=False` this happens in `settle` alone.
+Rule 1: nothing happens behind a test's back. `start`, `send`, `decide`, `resolve`, `recover`, `cancel` and `advance`
+        do all that can be done now, and then return: commands are answered oldest first, task by task, until only
+        timers, people, and commands that nobody answers are left. With `auto=False` this happens in `settle` alone.
 Rule 2: time stands still until `advance` turns the clock; each timer that comes due rings at its own moment.
 Rule 3: a command that has no answer stays out until the test calls `reply` or `fail`.
 Rule 4: what is refused here is refused by the core's own rule, as any engine does it.
@@ -18,14 +18,25 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from refold.core.commands import CallSkill
+from pydantic import JsonValue
+
+from refold.core.commands import AskApproval, CallSkill, Notify
 from refold.core.content import Content
 from refold.core.define import skill_of
 from refold.core.errors import EngineError, InputRejected, NoWorker, TaskExists, TaskNotFound, UnknownSkill
-from refold.core.events import CancelRequested, ChildAsked, Event, SkillOutcome, UserMessage
+from refold.core.events import (
+    CancelRequested,
+    ChildAsked,
+    DependencyResolved,
+    Event,
+    SkillOutcome,
+    UserMessage,
+)
 from refold.core.fold import advance, planned
+from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, TaskState
+from refold.core.recover import recover
 from refold.core.refusal import refusal
 from refold.core.retry import Failure
 from refold.core.skill import Live, Skill, skill_id
@@ -67,13 +78,17 @@ class _Task:
     told: list[Entry | Tokens] = field(default_factory=list)
     live: Live = field(default_factory=Live)
     going: set[str] = field(default_factory=set)
-    first: UserMessage | None = None
+    first: Event | None = None
     asked_by: str | None = None
     watchers: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
     def now(self) -> Snapshot:
         return self.snapshots[-1]
+
+    def after(self, seq: int) -> list[Entry]:
+        """The entries after number `seq`; a recovered task's begin at a later one than 1."""
+        return self.entries[max(0, seq - self.snapshots[0].seq) :]
 
     def tell(self, news: Entry | Tokens) -> None:
         self.told.append(news)
@@ -130,7 +145,13 @@ class FakeEngine:
     # --- the engine
 
     async def start(
-        self, skill: str, content: Content, *, task_id: str | None = None, stream: bool = False
+        self,
+        skill: str,
+        content: Content,
+        *,
+        task_id: str | None = None,
+        stream: bool = False,
+        owner: str | None = None,
     ) -> TaskView:
         """See `Engine.start`. Ids that it makes up are `{skill}-1`, `{skill}-2`, …"""
         self._reach()
@@ -141,7 +162,7 @@ class FakeEngine:
         if task_id in self._tasks:
             raise TaskExists(task_id)
         message = UserMessage(content=content)
-        task = self._planned(self.skills[skill], task_id, message, stream=stream)
+        task = self._planned(self.skills[skill], task_id, message, stream=stream, owner=owner)
         self._tasks[task_id] = task
         await self._do()
         return self._view(task)
@@ -165,6 +186,65 @@ class FakeEngine:
         await self._do()
         return self._view(task)
 
+    async def decide(
+        self,
+        task_id: str,
+        gate: str | None = None,
+        *,
+        approved: bool,
+        approver: str,
+        digest: str | None = None,
+        comment: str = "",
+        vouched_by: str | None = None,
+    ) -> TaskView:
+        """See `Engine.decide`. Whoever `vouched_by` names is believed."""
+        task = self._task(task_id)
+        self._need_worker()
+        gate, shown = _gate(task.now, gate, digest)
+        # A part's gate is decided at the part: its id begins with that task's.
+        holder = self._tasks.get(gate.rpartition("/")[0], task)
+        decision = DecisionMade(
+            gate=gate,
+            digest=shown,
+            decision="approved" if approved else "denied",
+            approver=approver,
+            asserted_by=vouched_by,
+            comment=comment,
+        )
+        self._take(holder, decision)
+        await self._do()
+        return self._view(task)
+
+    async def resolve(
+        self,
+        task_id: str,
+        *,
+        retry: bool = False,
+        outcome: JsonValue = None,
+        invocation_id: str | None = None,
+        by: str | None = None,
+        comment: str = "",
+    ) -> TaskView:
+        """See `Engine.resolve`."""
+        task = self._task(task_id)
+        self._need_worker()
+        said = DependencyResolved(invocation_id=invocation_id, retry=retry, outcome=outcome, by=by, comment=comment)
+        self._take(task, said)
+        await self._do()
+        return self._view(task)
+
+    async def recover(self, task_id: str, *, new_id: str | None = None) -> TaskView:
+        """See `Engine.recover`. Ids that it makes up are `{task_id}.r1`, `{task_id}.r2`, …"""
+        failed = self._task(task_id)
+        if new_id is None:
+            new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
+        if new_id in self._tasks:
+            raise TaskExists(new_id)
+        snapshot, first = recover(failed.skill, failed.snapshots[0], failed.entries, new_id, self.clock.now)
+        task = self._tasks[new_id] = _Task(skill=failed.skill, snapshots=[snapshot], first=first)
+        await self._do()
+        return self._view(task)
+
     async def look(self, task_id: str) -> TaskView:
         """See `Engine.look`."""
         return self._view(self._task(task_id))
@@ -184,14 +264,14 @@ class FakeEngine:
 
     async def journal(self, task_id: str, *, after: int = 0) -> AsyncIterator[Entry]:
         """See `Engine.journal`."""
-        for entry in self._task(task_id).entries[after:]:
+        for entry in self._task(task_id).after(after):
             yield entry
 
     async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[Entry | Tokens]:
         """See `Engine.watch`. Model text comes from `write`, to those who watch when it is written."""
         task = self._task(task_id)
         position = len(task.told)
-        for entry in task.entries[after:]:
+        for entry in task.after(after):
             yield entry
         while True:
             while position < len(task.told):
@@ -206,10 +286,10 @@ class FakeEngine:
     async def at(self, task_id: str, seq: int) -> Snapshot:
         """See `Engine.at`."""
         task = self._task(task_id)
-        last = task.now.seq
-        if not 1 <= seq <= last:
-            raise InputRejected(f"task {task_id!r} has no entry {seq}; its entries are 1 to {last}")
-        return task.snapshots[seq]
+        base, last = task.snapshots[0].seq, task.now.seq
+        if not base < seq <= last:
+            raise InputRejected(f"task {task_id!r} has no entry {seq}; its entries are {base + 1} to {last}")
+        return task.snapshots[seq - base]
 
     # --- what a test does with it
 
@@ -310,9 +390,10 @@ class FakeEngine:
         *,
         stream: bool = False,
         asked_by: str | None = None,
+        owner: str | None = None,
     ) -> _Task:
         """A task with its first message, or InputRejected."""
-        snapshot = planned(skill, task_id, self.clock.now, stream=stream, parent=asked_by)
+        snapshot = planned(skill, task_id, self.clock.now, stream=stream, parent=asked_by, owner=owner)
         if reason := refusal(skill, snapshot, message):
             raise InputRejected(reason)
         return _Task(skill=skill, snapshots=[snapshot], first=message, asked_by=asked_by)
@@ -333,8 +414,8 @@ class FakeEngine:
             return False
         for task in list(self._tasks.values()):
             if task.first is not None:
-                message, task.first = task.first, None
-                self._feed(task, message)
+                first, task.first = task.first, None
+                self._feed(task, first)
                 return True
             for key, want in wanted(task.now).items():
                 if isinstance(want, Alarm):
@@ -356,6 +437,9 @@ class FakeEngine:
             answer = self.answers.give(want.command)
             if inspect.iscoroutine(answer):
                 answer = await answer
+        elif isinstance(want.command, Notify):
+            task.going.add(key)
+            answer = None
         elif isinstance(want.command, CallSkill):
             task.going.add(key)
             answer = self._call_skill(task, want.command, want.invocation_id)
@@ -375,7 +459,9 @@ class FakeEngine:
             return permanent(str(UnknownSkill(command.skill, list(self.skills))), type="UnknownSkill")
         message = UserMessage(content=command.input)
         try:
-            child = self._planned(skill, invocation_id, message, stream=task.now.stream, asked_by=task.now.task_id)
+            child = self._planned(
+                skill, invocation_id, message, stream=task.now.stream, asked_by=task.now.task_id, owner=task.now.owner
+            )
         except InputRejected as error:
             return permanent(error.reason, type="InputRejected")
         self._tasks[invocation_id] = child
@@ -432,6 +518,23 @@ class FakeEngine:
         self._feed(task, outcome(out.command, out.invocation_id, answer))
         await self._do()
         return self._view(task)
+
+
+def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, str]:
+    """The id of the gate that is meant, and the digest of what it shows."""
+    gates = [(wait, wait.ask) for wait in task.open_waits if isinstance(wait.ask, AskApproval)]
+    met = [(wait, ask) for wait, ask in gates if named in (None, wait.gate, wait.slot)]
+    if len(met) == 1:
+        return met[0][0].gate, digest or met[0][1].digest
+    grace = task.grace
+    if grace is not None and named in (None, grace.gate):
+        return grace.gate, digest or grace.digest
+    if not met and named is not None and digest is not None:
+        return named, digest  # the task knows why not
+    listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait, _ in gates) or "none"
+    if met:
+        raise InputRejected(f"several gates of task {task.task_id!r} are open; say which one: {listed}")
+    raise InputRejected(f"no gate {named or ''!r} of task {task.task_id!r} is open ({task.status}); open: {listed}")
 
 
 def _alarms(task: _Task) -> Iterable[Alarm]:

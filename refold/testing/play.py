@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from refold.core.commands import Command
+from refold.core.commands import AskApproval, Command, Notify
 from refold.core.content import Content
 from refold.core.define import skill_of
 from refold.core.events import (
@@ -27,19 +27,38 @@ from refold.core.events import (
     CancelRequested,
     ChildAsked,
     CommandFailed,
+    DependencyResolved,
     Event,
+    GateTimedOut,
+    GraceOver,
+    Recovered,
+    ReminderDue,
     TimerFired,
     UserMessage,
 )
 from refold.core.fold import advance, planned
+from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
 from refold.core.skill import Live, Skill
 from refold.core.snapshot import Snapshot
-from refold.core.wanted import Alarm, Perform, Tell, wanted
+from refold.core.waits import Wait
+from refold.core.wanted import Alarm, Perform, Tell, finished, wanted
 from refold.engine import MessageView, TaskView, view_of
 from refold.testing.answers import Answers, ScriptError, outcome
-from refold.testing.turns import Cancels, Fails, Fires, Passes, Refused, Reply, Turn, User, user
+from refold.testing.turns import (
+    Cancels,
+    Decides,
+    Fails,
+    Fires,
+    Passes,
+    Refused,
+    Reply,
+    Resolves,
+    Turn,
+    User,
+    user,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 """When every script begins, unless it says otherwise."""
@@ -130,6 +149,7 @@ def play(
     tools: Iterable[Callable[..., Any]] = (),
     task_id: str = "T",
     at: datetime = START,
+    owner: str | None = None,
     cut: bool = False,
     unfinished: bool = False,
 ) -> Played:
@@ -137,7 +157,8 @@ def play(
 
     Each turn of the script is taken as soon as the task can take it. Before that, and when the script is over,
     commands that `answers` or `tools` know are answered, oldest first; and where there are any of these, sleeps and
-    retries come due by themselves when nothing else can go on. The clock stands still but for these.
+    retries come due by themselves when nothing else can go on. The clock stands still but for these: gates wait for
+    `approve`, `deny` and `passes`. A reminder is taken as sent.
 
     Args:
         skill: A skill's class, a table, or a compiled skill.
@@ -148,6 +169,7 @@ def play(
         tools: Functions that are called with a tool command's arguments, by their name.
         task_id: The task's id.
         at: When it starts; aware.
+        owner: Whose task it is.
         cut: Take the task through JSON, and forget running steps, before each event, as a restart does.
         unfinished: The script may leave the task in the middle; otherwise it ends at a question or at the task's end.
 
@@ -155,7 +177,8 @@ def play(
         ScriptError: The script answers what was not asked, says what cannot be taken, ends too early or too late.
     """
     turns = [turn for item in script for turn in _turns(item)]
-    player = _Player(skill_of(skill), Answers(answers, tools), task_id, at, cut)
+    base = planned(skill_of(skill), task_id, at, owner=owner)
+    player = _Player(skill_of(skill), Answers(answers, tools), base, cut)
     for number, turn in enumerate(turns, 1):
         player.take(turn, f"turn {number}, {_call(turn)}")
     player.finish(unfinished)
@@ -175,10 +198,10 @@ def _call(turn: Turn | Event) -> str:
 
 
 class _Player:
-    def __init__(self, skill: Skill, answers: Answers, task_id: str, at: datetime, cut: bool) -> None:
-        self.skill, self.answers, self.now, self.cut = skill, answers, at, cut
+    def __init__(self, skill: Skill, answers: Answers, base: Snapshot, cut: bool) -> None:
+        self.skill, self.answers, self.now, self.cut = skill, answers, base.at, cut
         self.live = Live()
-        self.snapshots = [planned(skill, task_id, at)]
+        self.snapshots = [base]
         self.entries: list[Entry] = []
 
     @property
@@ -195,8 +218,6 @@ class _Player:
             if not self.go_on(ring=True):
                 raise ScriptError(f"{name}: {self.why_not(turn)}{self.story()}")
         match turn:
-            case User():
-                self.feed(_message(turn), name)
             case Reply(id=id, value=value):
                 waiting = self.perform(id)
                 value = value(waiting.command) if callable(value) and not isinstance(value, type) else value
@@ -208,8 +229,8 @@ class _Player:
                 self.ring(self.alarms(id)[0])
             case Passes(seconds=seconds):
                 self.pass_time(seconds)
-            case Cancels(reason=reason):
-                self.feed(CancelRequested(reason=reason), name)
+            case User() | Cancels() | Decides() | Resolves():
+                self.feed(self.sent(turn), name)
             case Refused():
                 self.refuse(turn, name)
             case event:
@@ -218,7 +239,7 @@ class _Player:
     def finish(self, unfinished: bool) -> None:
         if unfinished:
             return
-        while not self.task.ended and self.go_on(ring=not self.task.open_waits):
+        while not finished(self.task) and self.go_on(ring=not self.task.open_waits):
             pass
         if not self.task.ended and not self.task.open_waits:
             raise ScriptError(f"the script ends too early: {self.awaited()}{self.story()}")
@@ -235,6 +256,10 @@ class _Player:
                 return self.out(id) is not None or bool(self.backoffs(id))
             case Fires(id=id):
                 return bool(self.alarms(id))
+            case Decides(slot=slot):
+                return self.gate(slot) is not None
+            case Resolves():
+                return self.task.lifecycle is TaskState.BLOCKED
             case _:
                 return True
 
@@ -248,6 +273,10 @@ class _Player:
                 return f"the task waits for no message; {self.awaited()}"
             case Fires(id=id):
                 return f"no timer {id!r} is set; {self.awaited()}"
+            case Decides(slot=slot):
+                return f"no gate {slot!r} is open; {self.awaited()}"
+            case Resolves():
+                return f"nothing is blocked; {self.awaited()}"
             case Reply(id=id) | Fails(id=id):
                 return f"{id!r} was not asked for, or is answered; {self.awaited()}"
             case _:
@@ -267,7 +296,13 @@ class _Player:
                 case Alarm(due_at=due_at):
                     left = (due_at - self.now).total_seconds()
                     parts.append(f"{want.summary!r} is due in {left:g} s: fires({self.id_of(want)!r})")
-        parts += [f"the user is asked {wait.slot!r}" for wait in self.task.open_waits]
+        for wait in self.task.open_waits:
+            gate = isinstance(wait.ask, AskApproval)
+            parts.append(
+                f"gate {wait.slot!r} is open: approve({wait.slot!r})" if gate else f"the user is asked {wait.slot!r}"
+            )
+        blocked = [one for one in self.task.pending.values() if one.blocked]
+        parts += [f"{one.command.id!r} is blocked ({one.failure}): resolve({one.command.id!r}, ...)" for one in blocked]
         if self.task.lifecycle is TaskState.PLANNED:
             parts = ["the first message starts the task"]
         return "; ".join(parts) or "nothing goes on"
@@ -300,8 +335,24 @@ class _Player:
         return [one for one in self.alarms(id) if isinstance(one.event, BackoffOver)]
 
     def id_of(self, alarm: Alarm) -> str:
-        assert isinstance(alarm.event, BackoffOver | TimerFired)
-        return self.task.pending[alarm.event.invocation_id].command.id
+        match alarm.event:
+            case BackoffOver(invocation_id=id) | TimerFired(invocation_id=id):
+                return self.task.pending[id].command.id
+            case ReminderDue(gate=gate) | GateTimedOut(gate=gate) | GraceOver(gate=gate):
+                return next(wait.slot for wait in self.past_waits() if wait.gate == gate)
+            case other:
+                raise AssertionError(f"no alarm brings {other.kind}")
+
+    def past_waits(self) -> list[Wait]:
+        """All questions and gates there ever were, newest first."""
+        return [wait for snapshot in reversed(self.snapshots) for wait in reversed(snapshot.waits)]
+
+    def gate(self, slot: str) -> Wait | None:
+        """The gate of this name that is open, or was until its time was over."""
+        grace = self.task.grace.gate if self.task.grace is not None else None
+        found = next((wait for wait in self.past_waits() if wait.slot == slot), None)
+        is_open = found is not None and (found.gate == grace or found in self.task.waits)
+        return found if is_open else None
 
     # --- what happens
 
@@ -313,7 +364,8 @@ class _Player:
                 answer = _run_alone(answer) if inspect.iscoroutine(answer) else answer
                 self.feed(outcome(one.command, one.invocation_id, answer), f"the answer to {one.command.id!r}")
                 return True
-        if ring and self.answers and (alarms := self.alarms()):
+        alarms = [one for one in self.alarms() if not isinstance(one.event, ReminderDue | GateTimedOut)]
+        if ring and self.answers and alarms:
             self.ring(alarms[0])
             return True
         return False
@@ -321,6 +373,9 @@ class _Player:
     def ring(self, alarm: Alarm) -> None:
         self.now = max(self.now, alarm.due_at)
         self.feed(alarm.event, f"the timer of {self.id_of(alarm)!r}")
+        for one in self.performs():
+            if isinstance(one.command, Notify) and not self.answers.know(one.command):
+                self.feed(outcome(one.command, one.invocation_id, None), "the reminder")
 
     def pass_time(self, seconds: float) -> None:
         until = self.now + timedelta(seconds=seconds)
@@ -329,12 +384,36 @@ class _Player:
         self.now = until
 
     def refuse(self, turn: Refused, name: str) -> None:
-        sent = _message(turn.turn) if isinstance(turn.turn, User) else CancelRequested(reason=turn.turn.reason)
-        entry = self.advance(sent)
+        entry = self.advance(self.sent(turn.turn))
         if not entry.refused:
             raise ScriptError(f"{name}: it was taken{self.story()}")
         if turn.because not in entry.refused:
             raise ScriptError(f"{name}: it was refused, but because {entry.refused!r}, not {turn.because!r}")
+
+    def sent(self, turn: User | Cancels | Decides | Resolves) -> Event:
+        """What a person sends."""
+        match turn:
+            case User():
+                return UserMessage(content=turn.content, slot=turn.slot, delivery_id=turn.delivery_id)
+            case Cancels(reason=reason):
+                return CancelRequested(reason=reason)
+            case Decides(slot=slot, digest=digest):
+                wait = next((wait for wait in self.past_waits() if wait.slot == slot), None)
+                shown = wait.ask.digest if wait is not None and isinstance(wait.ask, AskApproval) else ""
+                return DecisionMade(
+                    gate=slot if wait is None else wait.gate,
+                    digest=shown if digest is None else digest,
+                    decision="approved" if turn.approved else "denied",
+                    approver=turn.by,
+                    asserted_by=turn.vouched_by,
+                    comment=turn.comment,
+                )
+            case Resolves(id=id):
+                ids = [one.invocation_id for one in self.task.pending.values() if one.command.id == id]
+                named = id if id is None or not ids else ids[0]
+                return DependencyResolved(
+                    invocation_id=named, retry=turn.retry, outcome=turn.outcome, by=turn.by, comment=turn.comment
+                )
 
     def feed(self, event: Event, name: str) -> None:
         entry = self.advance(event)
@@ -354,10 +433,6 @@ class _Player:
         return entry
 
 
-def _message(turn: User) -> UserMessage:
-    return UserMessage(content=turn.content, slot=turn.slot, delivery_id=turn.delivery_id)
-
-
 def _line(entry: Entry) -> str:
     """One entry, for people: `3 llm_result 'critique' -> ask 'guidance' | running, paused`."""
     match entry.event:
@@ -367,6 +442,12 @@ def _line(entry: Entry) -> str:
             what = f"{id!r}: {failure.message}"
         case BackoffOver(invocation_id=id) | ChildAsked(invocation_id=id) | CancelRequested(reason=id):
             what = id
+        case ReminderDue(gate=id) | GateTimedOut(gate=id) | GraceOver(gate=id) | Recovered(task_id=id):
+            what = id
+        case DecisionMade(decision=decision, approver=approver, gate=gate):
+            what = f"{decision} by {approver} at {gate}"
+        case DependencyResolved(retry=retry, outcome=came):
+            what = "to be performed again" if retry else repr(came)
         case event:
             what = repr(event.id)
     asked = "".join(f" -> {issued.command.kind} {issued.command.id!r}" for issued in entry.commands)

@@ -80,17 +80,47 @@ class Cancels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decides:
+    """Somebody decides at a gate; see `approve` and `deny`."""
+
+    slot: str
+    approved: bool
+    by: str
+    comment: str = ""
+    digest: str | None = None
+    vouched_by: str | None = None
+
+    def __str__(self) -> str:
+        return f"{'approve' if self.approved else 'deny'}({self.slot!r}, by={self.by!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolves:
+    """An operator says how it goes on with what is blocked; see `resolve`."""
+
+    id: str | None
+    retry: bool
+    outcome: Any = None
+    by: str = "operator"
+    comment: str = ""
+
+    def __str__(self) -> str:
+        named = f"{self.id!r}, " if self.id is not None else ""
+        return f"resolve({named}{'retry=True' if self.retry else f'outcome={repr(self.outcome)[:100]}'})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """What is sent is not taken; see `refused`."""
 
-    turn: User | Cancels
+    turn: User | Cancels | Decides | Resolves
     because: str
 
     def __str__(self) -> str:
         return f"refused({self.turn})"
 
 
-Turn = User | Reply | Fails | Fires | Passes | Cancels | Refused
+Turn = User | Reply | Fails | Fires | Passes | Cancels | Decides | Resolves | Refused
 
 
 def user(said: str | Content | Any, *, slot: str | None = None, delivery_id: str | None = None) -> User:
@@ -122,12 +152,15 @@ def fails(id: str, failure: str | Failure | Exception = "it failed") -> Fails:
 
 
 def fires(id: str) -> Fires:
-    """The sleep of this id is over, or the wait before the command's next try; the clock goes on to that moment."""
+    """The sleep of this id is over, or the wait before the command's next try; the clock goes on to that moment.
+
+    For a gate, by its slot: the reminder is due; after it, the time for a decision is over; then that for a late grant.
+    """
     return Fires(id=id)
 
 
 def passes(seconds: float) -> Passes:
-    """Time passes; each sleep, and each wait before a retry, that is due by then is over at its moment."""
+    """Time passes; each sleep, wait before a retry, probe, reminder and timeout that is due by then, at its moment."""
     return Passes(seconds=seconds)
 
 
@@ -136,7 +169,55 @@ def cancel(reason: str = "") -> Cancels:
     return Cancels(reason=reason)
 
 
-def refused(turn: str | User | Cancels, *, because: str = "") -> Refused:
+def approve(
+    slot: str,
+    *,
+    by: str = "somebody",
+    comment: str = "",
+    digest: str | None = None,
+    vouched_by: str | None = "the test",
+) -> Decides:
+    """Somebody grants what the gate of this name asks for; late, too, in the time for it.
+
+    Args:
+        slot: The gate.
+        by: Who grants it.
+        comment: Why.
+        digest: What they were shown; None takes what the gate shows.
+        vouched_by: Who vouches for them; None is an unsigned decision.
+    """
+    return Decides(slot=slot, approved=True, by=by, comment=comment, digest=digest, vouched_by=vouched_by)
+
+
+def deny(
+    slot: str,
+    *,
+    by: str = "somebody",
+    comment: str = "",
+    digest: str | None = None,
+    vouched_by: str | None = "the test",
+) -> Decides:
+    """Somebody denies what the gate of this name asks for; the arguments are those of `approve`."""
+    return Decides(slot=slot, approved=False, by=by, comment=comment, digest=digest, vouched_by=vouched_by)
+
+
+def resolve(
+    id: str | None = None, *, retry: bool = False, outcome: Any = None, by: str = "operator", comment: str = ""
+) -> Resolves:
+    """An operator says how it goes on with a blocked command: perform it again, or take this as its outcome.
+
+    Args:
+        id: The author's id of the command; None where only one is blocked.
+        retry: Perform it again.
+        outcome: Its result, where `retry` is false.
+        by: Who says so.
+        comment: Why.
+    """
+    data = outcome.model_dump(mode="json") if isinstance(outcome, BaseModel) else to_jsonable_python(outcome)
+    return Resolves(id=id, retry=retry, outcome=data, by=by, comment=comment)
+
+
+def refused(turn: str | User | Cancels | Decides | Resolves, *, because: str = "") -> Refused:
     """This is sent and not taken; the script goes on as if nothing had been.
 
     Args:

@@ -1,18 +1,114 @@
-"""What a tool's module loads."""
+"""What a tool's module loads, and what a worker does; and what happens where the rest is missing."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
+
+ROOT = Path(__file__).parents[2]
 HEAVY = {"httpx", "httpx2", "openai", "pydantic_ai", "sqlalchemy", "structlog", "temporalio"}
+PROVIDERS = {"anthropic", "openai", "pydantic_ai"}
+
+TWO_CALLS = """
+import asyncio, sys
+
+from temporalio.testing import ActivityEnvironment
+
+from refold.core.commands import CallLlm
+from refold.effects.activities import Effects
+
+BLOCKED = sys.argv[1:]
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name in BLOCKED:
+            raise ImportError(f"no {name} here", name=name)
+
+sys.meta_path.insert(0, Missing())
+
+COMMAND = CallLlm(id="a", prompt="hi", model="scripted:demo")
+
+async def call(effects):
+    try:
+        outcome = await ActivityEnvironment().run(effects.activities[0], COMMAND)
+    except Exception as error:
+        return f"{error.details[0].kind.value} {error.type}: {error.message}"
+    return outcome.value
+
+async def main():
+    assert "pydantic_ai" not in sys.modules
+    async with Effects() as effects:
+        print(*await asyncio.gather(call(effects), call(effects)), sep="\\n")
+
+asyncio.run(main())
+"""
 
 
-def test_a_tools_module_stays_light() -> None:
+def run(script: str, *args: str) -> str:
+    """What a script of a new process prints."""
+    command = [sys.executable, "-W", "error", "-c", script, *args]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        # Skills import their tools' modules, in the sandbox too.
+        ("refold.effects", HEAVY),
+        # A worker that was killed is back before the libraries that models need are loaded.
+        ("refold.temporal.worker", PROVIDERS),
+        ("refold.temporal.workflow", PROVIDERS | {"httpx", "httpx2"}),
+        # `refold --help` and wrong calls need no server.
+        ("refold.cli.app", HEAVY),
+    ],
+)
+def test_a_module_stays_light(module: str, unwanted: set[str]) -> None:
     """
-    `refold.effects` loads neither Temporal nor a provider: skills import their tools' modules, in the sandbox too.
+    Importing a module loads none of what it needs later or never.
     """
-    script = "import sys, refold.effects; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    loaded = run(f"import sys, {module}; print(*sys.modules, sep='\\n')").split()
 
-    assert HEAVY.isdisjoint(done.stdout.split())
+    assert unwanted & set(loaded) == set()
+
+
+def test_the_first_model_calls_wait_for_what_they_need() -> None:
+    """
+    Two calls that come while the model libraries still load are both answered.
+    """
+    assert run(TWO_CALLS).splitlines()[-2:] == ["You said: hi", "You said: hi"]
+
+
+def test_effects_that_are_left_at_once_end() -> None:
+    """
+    A worker that stops while the model libraries load ends cleanly.
+    """
+    script = """
+import asyncio
+from refold.effects.activities import Effects
+
+async def main():
+    async with Effects():
+        pass
+    print("left")
+
+asyncio.run(main())
+"""
+
+    assert run(script) == "left\n"
+
+
+def test_a_missing_library_fails_calls_for_good() -> None:
+    """
+    Without pydantic-ai a call fails once and for all, and says what is missing and what to do.
+    """
+    first, second = run(TWO_CALLS, "pydantic_ai").splitlines()[-2:]
+
+    assert first == second
+    assert first.startswith("permanent configuration: model calls cannot be made: ")
+    assert "no pydantic_ai here" in first
+    assert first.endswith("restart the worker")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.server)
+
+
+PATIENT = timedelta(seconds=60)
+"""A worker that is there answers in the end, however busy the machine is."""
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +67,7 @@ async def engine(server: DevServer, client: Client, plugin: RefoldPlugin) -> Asy
     """An engine with a worker; what ended in it is replayed when the session ends."""
     more = {"activities": [skills.existing_activity], "workflows": [skills.ExistingWorkflow]}
     async with make_worker(client, plugin, task_queue="tests", **more):
-        yield TemporalEngine(client, "tests")
+        yield TemporalEngine(client, "tests", patience=PATIENT)
     await replay_all(client, plugin, "tests")
 
 

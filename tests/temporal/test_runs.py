@@ -13,7 +13,7 @@ from refold import Content, Status, TaskState
 from refold.core.journal import Entry
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.workflow import SkillWorkflow
-from tests.temporal.conftest import replay_all
+from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import RESEARCH_LOOPS, collected, run, settled, text, without_ids
 
 
@@ -21,7 +21,7 @@ from tests.temporal.test_task import RESEARCH_LOOPS, collected, run, settled, te
 async def restless(client: Client, plugin: RefoldPlugin) -> AsyncIterator[TemporalEngine]:
     """An engine whose tasks go on in a new run at every quiet point, on a worker that remembers nothing."""
     async with make_worker(client, plugin, task_queue="restless", max_cached_workflows=0):
-        yield TemporalEngine(client, "restless", events_per_run=1)
+        yield TemporalEngine(client, "restless", events_per_run=1, patience=PATIENT)
     await replay_all(client, plugin, "restless")
 
 
@@ -79,9 +79,8 @@ async def test_the_past_is_what_was_live(
     view = await run(engine, "research_loop_steps", "Tides", "For sailors")
 
     for seq in range(1, view.seq + 1):
-        noted = live[view.task_id, seq]
-        assert len(set(noted)) == 1
-        assert (await engine.at(view.task_id, seq)).model_dump_json() == noted[0]
+        # A workflow task that the server did not take, because something else came meanwhile, was live for nobody.
+        assert (await engine.at(view.task_id, seq)).model_dump_json() == live[view.task_id, seq][-1]
 
 
 async def test_an_ended_task_is_read_without_a_worker(client: Client, plugin: RefoldPlugin) -> None:

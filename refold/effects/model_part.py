@@ -1,0 +1,83 @@
+"""Model calls from a worker that polls already: the libraries of the providers load beside it.
+
+They take longer to load than all the rest of a worker. A worker that was killed is back sooner without them, and most
+of what it then does (folds, tools, timers) needs none; a model call waits for them, heartbeating.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from refold.core.commands import CallLlm
+from refold.core.events import LlmOutcome
+from refold.core.retry import Failure, FailureKind
+from refold.effects.http import HttpClient
+from refold.effects.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from refold.effects.models import Models
+
+log = structlog.get_logger(__name__)
+
+
+class _Ask(Protocol):
+    def __call__(
+        self, command: CallLlm, models: Models, *, key: str, show: Callable[[str], None] | None = None
+    ) -> Awaitable[LlmOutcome]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    ask: _Ask
+    models: Models
+
+
+class ModelPart:
+    """Asks models, as soon as what that takes is loaded. One for each worker; made in its event loop."""
+
+    def __init__(self, default: str | None, http: HttpClient) -> None:
+        """Begin to load, in a thread.
+
+        Args:
+            default: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
+            http: The client that providers share.
+        """
+        self._loading = asyncio.create_task(asyncio.to_thread(_load, default, http))
+
+    async def ask(self, command: CallLlm, *, key: str, show: Callable[[str], None] | None = None) -> LlmOutcome:
+        """Make a model call; see `refold.effects.llm.ask`.
+
+        Raises:
+            Verdict: The libraries cannot be loaded; or see there.
+        """
+        # A call that is canceled must not take the loading with it: others wait for it too.
+        match await asyncio.shield(self._loading):
+            case _Loaded(ask=ask, models=models):
+                return await ask(command, models, key=key, show=show)
+            case failure:
+                raise Verdict(failure)
+
+    async def close(self) -> None:
+        """Close what providers opened. A thread cannot be stopped, so this waits for a loading that is under way."""
+        loaded = await self._loading
+        if isinstance(loaded, _Loaded):
+            await loaded.models.close()
+
+
+def _load(default: str | None, http: HttpClient) -> _Loaded | Failure:
+    try:
+        from refold.effects.llm import ask
+        from refold.effects.models import Models
+    except Exception as error:  # a package that is broken may raise anything while it loads
+        log.exception("model_libraries_missing")
+        said = (
+            f"model calls cannot be made: {type(error).__name__} while loading pydantic-ai and its providers: {error}"
+        )
+        way_out = "; install refold's requirements again, and restart the worker"
+        return Failure(kind=FailureKind.PERMANENT, type="configuration", message=said + way_out)
+    return _Loaded(ask=ask, models=Models(default, http))

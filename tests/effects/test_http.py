@@ -1,0 +1,44 @@
+"""The worker's HTTP client is set up as pydantic-ai's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from pydantic_ai.models import create_async_httpx2_client
+
+from refold.effects.http import HttpClient, open_client
+
+
+async def seen_by(client: HttpClient, asked: Any) -> dict[str, float | None]:
+    """The timeouts that a request of this client goes out with."""
+    request = client.build_request("GET", "http://example.org", timeout=asked)
+    for hook in client.event_hooks["request"]:
+        await hook(request)
+    found: dict[str, float | None] = request.extensions["timeout"]
+    return found
+
+
+@pytest.mark.parametrize(
+    "asked", [httpx2.USE_CLIENT_DEFAULT, None, 2.0, 60.0, 6000.0, httpx2.Timeout(60.0, connect=30.0)]
+)
+async def test_a_request_waits_as_long_as_with_pydantic_ai(asked: Any) -> None:
+    """
+    Whatever timeout a request asks for, it goes out with the same as from a client of pydantic-ai.
+    """
+    async with open_client() as ours, create_async_httpx2_client() as theirs:
+        assert await seen_by(ours, asked) == await seen_by(theirs, asked)
+
+
+async def test_the_pool_is_as_large() -> None:
+    """
+    As many connections, and as many kept.
+    """
+
+    def pool(client: HttpClient) -> tuple[int, int]:
+        inner: Any = client._transport
+        return inner._pool._max_connections, inner._pool._max_keepalive_connections
+
+    async with open_client() as ours, create_async_httpx2_client() as theirs:
+        assert pool(ours) == pool(theirs)

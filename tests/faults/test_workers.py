@@ -1,0 +1,123 @@
+"""Workers come and go: nobody is there, one of two is killed, one is asked to leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from refold import Content, InputRejected, NoWorker, Status, TaskState
+from refold.temporal import TemporalEngine
+from refold.temporal.worker import GRACE
+from tests.faults.processes import Ledger, Workers
+from tests.temporal.test_task import collected, settled, text
+
+SOON_S = 8.0
+"""Long enough for a slow machine, and short enough to tell an answer from a hang."""
+
+
+async def test_without_a_worker_every_question_is_answered(
+    workers: Workers, engine: TemporalEngine, queue: str
+) -> None:
+    """
+    `look` says what is missing, `start` answers `submitted`, `send` says that nobody took it; and when a worker is
+    back, the answer sent meanwhile is taken once, and what was started is done.
+    """
+    gone = await workers.start(queue)
+    waits = await settled(engine, (await engine.start("asks", text("go"))).task_id)
+    await gone.kill()
+
+    async with asyncio.timeout(SOON_S):
+        looked = await engine.look(waits.task_id)
+    async with asyncio.timeout(SOON_S):
+        late = await engine.start("hello", text("Ada"))
+    with pytest.raises(NoWorker, match=r"no worker.*refold worker.*may still be taken"):
+        await engine.send(waits.task_id, text("hello?"), delivery_id="d1")
+
+    assert (looked.lifecycle, looked.status) == (TaskState.PAUSED, Status.INPUT_REQUIRED)
+    assert "refold worker" in looked.note
+    assert (late.lifecycle, late.status) == (TaskState.PLANNED, Status.SUBMITTED)
+    await workers.start(queue)
+    await sent_again(engine, waits.task_id)
+    done = await settled(engine, waits.task_id)
+    assert done.messages[-1].text == "6 characters"
+    events = [entry.event.kind for entry in await collected(engine.journal(waits.task_id)) if not entry.refused]
+    assert events == ["user_message", "user_message"]
+    assert (await settled(engine, late.task_id)).messages[-1].text == "Hello, Ada!"
+
+
+async def sent_again(engine: TemporalEngine, task_id: str) -> None:
+    """Send the same delivery once more, as whoever heard nothing does."""
+    with contextlib.suppress(InputRejected):  # the first one was taken as soon as the worker was back: it has ended
+        await engine.send(task_id, text("hello?"), delivery_id="d1")
+
+
+async def test_of_two_workers_one_is_enough(
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """
+    One of two is killed with effects under way: they are done by the other, and those of the other not again.
+    """
+    gate = tmp_path / "gate"
+    way = Content.from_data({"gate": str(gate), "count": 2})
+    first, _ = await asyncio.gather(workers.start(queue), workers.start(queue))
+    views = [await engine.start("gated", way) for _ in range(6)]
+    await ledger.until("begun", 12)
+    await first.kill()
+    gate.touch()
+
+    ended = [await settled(engine, view.task_id) for view in views]
+
+    assert [view.messages[-1].text for view in ended] == ["through, through"] * 6
+    begun, done = ledger.noted("begun"), ledger.noted("done")
+    assert sorted(done) == sorted(set(begun)), "each was done once"
+    again = [line for line in ledger.lines if line.what == "begun" and line.attempt > 1]
+    assert len(begun) == 12 + len(again)
+    assert {line.attempt for line in again} <= {2}
+
+
+async def test_a_worker_that_is_asked_to_leave_finishes_what_it_has(
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """
+    SIGTERM: an effect under way is finished within the grace, by the worker that began it, which exits with 0.
+    """
+    gate = tmp_path / "gate"
+    worker = await workers.start(queue)
+    view = await engine.start("gated", Content.from_data({"gate": str(gate)}))
+    await ledger.until("begun")
+
+    worker.ask_to_stop()
+    gate.touch()
+    async with asyncio.timeout(GRACE.total_seconds() + 10):
+        assert await worker.gone() == 0
+    await workers.start(queue)
+    done = await settled(engine, view.task_id)
+    assert done.messages[-1].text == "through"
+    assert [line.attempt for line in ledger.lines] == [1, 1]
+
+
+async def test_a_worker_that_is_asked_to_leave_does_not_stay_for_ever(
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """
+    An effect that takes longer than the grace is given up, and done by the next worker under the same id.
+    """
+    gate = tmp_path / "gate"
+    worker = await workers.start(queue, recovery="default")
+    view = await engine.start("gated", Content.from_data({"gate": str(gate)}))
+    await ledger.until("begun")
+
+    worker.ask_to_stop()
+    async with asyncio.timeout(GRACE.total_seconds() + 10):
+        assert await worker.gone() == 0
+    gate.touch()
+    await workers.start(queue, recovery="default")
+    async with asyncio.timeout(SOON_S):
+        done = await settled(engine, view.task_id)
+
+    assert done.messages[-1].text == "through"
+    assert [(line.what, line.attempt) for line in ledger.lines] == [("begun", 1), ("begun", 2), ("done", 2)]
+    assert len({line.invocation_id for line in ledger.lines}) == 1
