@@ -1,0 +1,1 @@
+"""What refold costs, measured: `python -m bench NAME`, one module per benchmark."""

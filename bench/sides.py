@@ -1,0 +1,110 @@
+"""The two sides of the comparison: a skill in one of its styles, and the workflow written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowHandle
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkerConfig
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+import workflows.research_loop
+import workflows.research_loop_steps
+import workflows.research_loop_table
+from bench import script
+from bench.script import Plan
+from bench.twin import ResearchTwin
+from bench.twin_wire import Start, model_call
+from refold.core.commands import CallLlm
+from refold.core.content import Content
+from refold.core.events import LlmOutcome, Usage, UserMessage
+from refold.temporal import show
+from refold.temporal.perform import LLM_ACTIVITY
+from refold.temporal.plugin import RefoldPlugin
+from refold.temporal.wire import TaskStart
+
+REFOLD, TWIN = "refold", "twin"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One workflow type that is measured.
+
+    Attributes:
+        name: In reports: the style, or the twin.
+        side: Which worker serves it: `refold` or `twin`.
+        workflow: Its workflow type.
+    """
+
+    name: str
+    side: str
+    workflow: str
+
+
+STYLES = (
+    Subject("reducer", REFOLD, "research_loop"),
+    Subject("steps", REFOLD, "research_loop_steps"),
+    Subject("table", REFOLD, "research_loop_table"),
+)
+BY_HAND = Subject("by hand", TWIN, "research_twin")
+SUBJECTS = (*STYLES, BY_HAND)
+
+
+@activity.defn(name=LLM_ACTIVITY)
+async def scripted_llm(command: CallLlm, stream: bool = False) -> LlmOutcome:
+    """Answer from the script, as `bench.twin_wire.model_call` does."""
+    command = CallLlm.model_validate(command)  # as refold's own activity does, where one argument of two came
+    asked = command.input.text if command.input is not None else ""
+    value: Any = script.draft(asked) if command.expect is None else script.verdict(asked)
+    return LlmOutcome(value=value, model="scripted:bench", usage=Usage(input_tokens=250, output_tokens=500))
+
+
+class _Scripted(RefoldPlugin):
+    """refold as it runs in production, its model call answered from the script."""
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """The plugin's own settings, with one activity for all of its own."""
+        config = super().configure_worker(config)
+        config["activities"] = [scripted_llm]
+        return config
+
+
+def plugin(side: str, *, sandboxed: bool = True) -> SimplePlugin:
+    """The side's settings for clients, workers and replayers."""
+    if side == REFOLD:
+        skills = [workflows.research_loop, workflows.research_loop_steps, workflows.research_loop_table]
+        return _Scripted(skills, sandboxed=sandboxed)
+    # Without pydantic outside, its models would be made of other classes inside: everybody who uses both does this.
+    passed = SandboxRestrictions.default.with_passthrough_modules(
+        "pydantic", "pydantic_core", "annotated_types", "structlog"
+    )
+    return SimplePlugin(
+        "twin",
+        data_converter=pydantic_data_converter,
+        workflows=[ResearchTwin],
+        activities=[model_call],
+        workflow_runner=SandboxedWorkflowRunner(restrictions=passed) if sandboxed else UnsandboxedWorkflowRunner(),
+    )
+
+
+async def start(client: Client, subject: Subject, plan: Plan, id: str, queue: str) -> WorkflowHandle[Any, Any]:
+    """Start a task as the side's own starter would: with search attributes and a summary.
+
+    Args:
+        client: With the side's plugin.
+    """
+    message = UserMessage(content=Content.from_text(plan.topic))
+    argument = TaskStart(message=message) if subject.side == REFOLD else Start(topic=plan.topic)
+    return await client.start_workflow(
+        subject.workflow,
+        argument,
+        id=id,
+        task_queue=queue,
+        search_attributes=show.at_start(subject.workflow, datetime.now(UTC)),
+        static_summary=f"{subject.workflow}: {plan.topic[:160]}",
+    )
