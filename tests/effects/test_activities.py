@@ -10,7 +10,6 @@ from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
-from activities import TOOLS
 from refold import Cmd, tool
 from refold.effects import TryLater
 from refold.effects.activities import Effects
@@ -28,11 +27,10 @@ def names(effects: Effects) -> list[str | None]:
 
 def test_what_is_registered() -> None:
     """
-    The model call, one activity a tool, and a fallback that can be left out.
+    The model call, the reminder, one activity a tool, and a fallback that can be left out.
     """
-    assert names(Effects([closed])) == ["refold.llm", "tool.closed", None]
-    assert names(Effects([closed], fallback=False)) == ["refold.llm", "tool.closed"]
-    assert names(Effects(TOOLS))[1:-1] == ["tool.wikipedia_summary"]
+    assert names(Effects([closed])) == ["refold.llm", "refold.notify", "tool.closed", None]
+    assert names(Effects([closed], fallback=False)) == ["refold.llm", "refold.notify", "tool.closed"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""`refold inbox`, `approve`, `deny`, `resolve` and `recover`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from client import approve
+from refold import Content, Ctx, Failure, FailureKind, Transition, flow_skill, step
+from refold.testing import FakeEngine
+from tests.cli.conftest import Shell
+from tests.gated import Payment
+
+
+@flow_skill(id="charging")
+class Charging:
+    """Charges by a tool whose outcome nobody knows."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(f"charged: {await ctx.tool('charge')}")
+
+
+UNKNOWN = Failure(kind=FailureKind.UNKNOWN, type="outcome_unknown", message="nobody knows")
+
+
+@pytest.fixture
+def paying() -> Shell:
+    """A payment of 50 waits for ada or bob."""
+    engine = FakeEngine([Payment])
+    asyncio.run(engine.start("payment", Content.from_text("50"), task_id="p1"))
+    return Shell(engine)
+
+
+@pytest.fixture
+def charging() -> Shell:
+    """A charge is blocked, for nobody knows whether it took place."""
+    engine = FakeEngine([Charging], answers={"charge": UNKNOWN})
+    asyncio.run(engine.start("charging", Content.from_text("go"), task_id="c1"))
+    return Shell(engine)
+
+
+def test_the_inbox_shows_what_is_decided_on(paying: Shell) -> None:
+    """
+    Task, gate, what is shown, who may decide and the digest, for people and for programs.
+    """
+    told = paying("inbox").out
+    (line,) = paying("inbox", "--json").lines
+
+    assert all(word in told for word in ("p1", "pay (approval)", '{"cents": 50}', "ada, bob", line["digest"]))
+    assert (line["task_id"], line["slot"], line["show"], line["approvers"]) == (
+        "p1",
+        "pay",
+        {"cents": 50},
+        ["ada", "bob"],
+    )
+    assert paying("inbox", "--for", "eve", "--json").out == ""
+
+
+def test_a_grant_and_who_may_give_it(paying: Shell) -> None:
+    """
+    Somebody who is not on the list is refused, and the way out is said; somebody who is lets the task go on.
+    """
+    refused = paying("approve", "p1", "--as", "eve")
+    granted = paying("approve", "p1", "pay", "--as", "ada", "-m", "fine", "--json")
+
+    assert refused.exit == 2
+    assert "eve may not decide here; those who may: ada, bob" in refused.err
+    assert (granted.exit, granted.json["status"]) == (0, "completed")
+
+
+def test_a_denial_fails_the_task(paying: Shell) -> None:
+    """
+    The reason says who denied it, and why.
+    """
+    denied = paying("deny", "p1", "--as", "bob", "-m", "too much", "--json").json
+
+    assert (denied["status"], denied["reason"]) == ("failed", "approval_denied by bob: too much")
+
+
+def test_a_stale_digest_is_refused(paying: Shell) -> None:
+    """
+    A decision is for what was shown, and for nothing else.
+    """
+    assert "look again" in paying("approve", "p1", "--as", "ada", "--digest", "0" * 32).err
+
+
+def test_a_blocked_command_is_resolved_with_its_outcome(charging: Shell) -> None:
+    """
+    `show` says that it is blocked; an outcome lets the task go on.
+    """
+    assert charging("show", "c1", "--json").json["pending"][0]["blocked"] is True
+    assert charging("resolve", "c1").exit == 2
+    assert charging("resolve", "c1", "--outcome", "not JSON").exit == 2
+
+    resolved = charging("resolve", "c1", "--outcome", '"yes"', "--as", "ops", "--json").json
+
+    assert (resolved["status"], resolved["messages"][-1]["text"]) == ("completed", "charged: yes")
+
+
+def test_a_denied_task_recovers_to_its_gate(paying: Shell) -> None:
+    """
+    The new task asks again; the old one stays as it ended.
+    """
+    paying("deny", "p1", "--as", "bob")
+
+    recovered = paying("recover", "p1", "--json").json
+
+    assert (recovered["status"], recovered["recovered_from"]) == ("input-required", "p1")
+    assert paying("show", "p1", "--json").json["status"] == "failed"
+
+
+async def test_the_script_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    `client/approve.py` grants and denies.
+    """
+    engine = FakeEngine([Payment])
+    await engine.start("payment", Content.from_text("50"), task_id="p1")
+
+    await approve.main("p1", "ada", engine=engine)
+
+    assert capsys.readouterr().out == "p1  completed\n"

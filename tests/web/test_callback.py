@@ -1,0 +1,97 @@
+"""Decisions over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from refold import Content, Status
+from refold.testing import FakeEngine
+from refold.web.callback import approval_app, bearer_keys
+from tests.gated import Payment
+
+KEYS = {"key-of-ada": "ada", "key-of-eve": "eve", "key-of-the-bot": "bot"}
+
+
+@pytest.fixture
+async def engine() -> FakeEngine:
+    """A payment of 50 waits for a decision."""
+    engine = FakeEngine([Payment])
+    await engine.start("payment", Content.from_text("50"), task_id="p1")
+    return engine
+
+
+@pytest.fixture
+async def http(engine: FakeEngine) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the callback."""
+    app = approval_app(engine, bearer_keys(KEYS), may_vouch={"bot"})
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://refold") as client:
+        yield client
+
+
+async def post(http: httpx2.AsyncClient, key: str | None, **body: Any) -> httpx2.Response:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    return await http.post(
+        "/approval-callback", json={"task_id": "p1", "decision": "approved", **body}, headers=headers
+    )
+
+
+async def test_a_grant_lets_the_task_go_on(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
+    """
+    The caller decides in its own name; the answer is the task.
+    """
+    answer = await post(http, "key-of-ada", comment="fine")
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "completed")
+    assert (await engine.look("p1")).messages[-1].text == "paid, says ada"
+
+
+async def test_a_service_on_the_list_vouches_for_people(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
+    """
+    A chat bot says who pressed the button; the journal says who vouched.
+    """
+    answer = await post(http, "key-of-the-bot", approver="bob")
+
+    assert answer.status_code == 200
+    events = [entry.event async for entry in engine.journal("p1")]
+    assert (events[-1].approver, events[-1].asserted_by) == ("bob", "bot")  # type: ignore[union-attr]  # a decision
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "status"),
+    [
+        pytest.param(None, {}, 401, id="nobody"),
+        pytest.param("key-of-nobody", {}, 401, id="an-unknown-key"),
+        pytest.param("key-of-ada", {"approver": "bob"}, 403, id="claims-to-be-another"),
+        pytest.param("key-of-eve", {}, 403, id="not-on-the-gates-list"),
+        pytest.param("key-of-ada", {"task_id": "p2"}, 404, id="no-such-task"),
+        pytest.param("key-of-ada", {"digest": "0" * 32}, 409, id="a-stale-digest"),
+        pytest.param("key-of-ada", {"gate": "other"}, 409, id="no-such-gate"),
+        pytest.param("key-of-ada", {"decision": "maybe"}, 422, id="neither-of-the-two"),
+        pytest.param("key-of-ada", {"approve": True}, 422, id="a-misspelt-field"),
+        pytest.param("key-of-ada", {"comment": "x" * 70_000}, 413, id="too-large"),
+    ],
+)
+async def test_what_does_not_fit_changes_nothing(
+    engine: FakeEngine, http: httpx2.AsyncClient, key: str | None, body: dict[str, Any], status: int
+) -> None:
+    """
+    Each mistake has its status and a sentence; the task still waits.
+    """
+    answer = await post(http, key, **body)
+
+    assert answer.status_code == status
+    assert answer.json()["error"]
+    assert (await engine.look("p1")).status is Status.INPUT_REQUIRED
+
+
+async def test_a_second_decision_is_refused(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
+    """
+    Whoever comes second hears that nothing is open any more.
+    """
+    await post(http, "key-of-ada")
+
+    assert (await post(http, "key-of-ada")).status_code == 409
