@@ -48,7 +48,7 @@ from refold.engine import Engine, TaskView
 CRASH_AT = "REFOLD_CRASH_AT"
 """Where a worker of `refold.testing.crash_worker` kills itself: `POINT INVOCATION_ID`."""
 
-PATIENCE_S = 120.0
+PATIENCE_S = 90.0
 """How long one run may take, in seconds; only a bug reaches it."""
 
 Script = Callable[[Engine, TaskView], Awaitable[None]]

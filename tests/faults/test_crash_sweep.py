@@ -26,6 +26,7 @@ from tests.services.shop import Shop
 from tests.temporal.test_task import collected, settled
 
 SWEEP_SKILLS = "tests.faults.sweep_skills"
+pytestmark = pytest.mark.timeout(300)
 LONG = [pytest.mark.sweep, pytest.mark.timeout(7_200)]
 
 
@@ -110,7 +111,7 @@ def some_points(points: list[Point]) -> Sequence[Point]:
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(some_points, id="some", marks=pytest.mark.timeout(300)),
+        pytest.param(some_points, id="some"),
         pytest.param(all_points, id="all", marks=LONG),
     ],
 )
