@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import overhead
+from bench import ledger, overhead
 
-BENCHMARKS = {"overhead": overhead}
+BENCHMARKS = {"ledger": ledger, "overhead": overhead}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from pydantic import JsonValue
@@ -44,12 +44,14 @@ from refold.effects.heartbeat import Heart
 from refold.effects.http import HttpClient, open_client
 from refold.effects.invocation import Invocation
 from refold.effects.keys import key_of_call, wire_key
-from refold.effects.ledger import LEASE_S, Ledger
 from refold.effects.model_part import ModelPart
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
-from refold.effects.receipts import ANY_TRY
+from refold.effects.receipts import ANY_TRY, LEASE_S
 from refold.effects.tail import Tail, TokenTail
 from refold.effects.tools import Tool, tools_of
+
+if TYPE_CHECKING:
+    from refold.effects.ledger import Ledger
 
 LLM = "refold.llm"
 TOOL = "tool."
@@ -113,7 +115,7 @@ class Effects:
         """
         self.tools = tools_of(tools)
         needed = any(tool.ledgered for tool in self.tools.values())
-        self.ledger = (ledger or Ledger()) if needed else None
+        self.ledger = (ledger or _ledger_from_env()) if needed else None
         self._model = model
         self._notifier = notifier
         self._opened: _Open | None = None
@@ -163,6 +165,12 @@ class Effects:
         if self._opened is None:
             raise RuntimeError("these effects are not open: run the worker inside `async with effects:`")
         return self._opened
+
+
+def _ledger_from_env() -> Ledger:
+    from refold.effects.ledger import Ledger
+
+    return Ledger()
 
 
 # --- the activities

@@ -25,7 +25,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -35,19 +34,19 @@ from pydantic import JsonValue
 
 from refold.core.errors import DefinitionError
 from refold.effects import receipts
-from refold.effects.ledger_store import ENV, LedgerUnavailable, Store, store_from_env, store_of
+from refold.effects.desk import Desk
+from refold.effects.ledger_store import ENV, Store, store_from_env, store_of
 from refold.effects.receipts import (
+    LEASE_S,
     Ask,
     InProgress,
+    LedgerUnavailable,
     Perform,
     Receipt,
     Told,
 )
 
 __all__ = ["Ledger", "LedgerUnavailable", "fingerprint"]
-
-LEASE_S = 30.0
-"""How long a silent worker is believed to be at work, if nobody says otherwise. A stall of 15 s passes unnoticed."""
 
 RENEWALS_PER_LEASE = 6
 OWED_EVERY_S = 1.0
@@ -117,7 +116,7 @@ class Ledger:
         self._users = 0
         self._stopped = True
         self._keeper: threading.Thread | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._desk: Desk | None = None
 
     def __enter__(self) -> Ledger:
         with self._changed:
@@ -126,7 +125,7 @@ class Ledger:
                 return self
             self._stopped = False
             # One writer at a time is all that SQLite has; more threads would only wait for each other.
-            self._threads = ThreadPoolExecutor(1 if self.store.one_host else 8, "refold-ledger")
+            self._desk = Desk(1 if self.store.one_host else 8, "refold-ledger")
             self._keeper = threading.Thread(target=self._keep, name="refold-leases", daemon=True)
             self._keeper.start()
         return self
@@ -138,11 +137,11 @@ class Ledger:
                 return
             self._stopped = True
             self._changed.notify_all()
-            keeper, threads = self._keeper, self._threads
+            keeper, desk = self._keeper, self._desk
         if keeper is not None:
             keeper.join()
-        if threads is not None:
-            threads.shutdown()
+        if desk is not None:
+            desk.close()
         self._pay()
         for owed in self._owed:
             log.error("receipt_not_written", key=owed.key, fence=owed.fence)
@@ -173,9 +172,9 @@ class Ledger:
         Raises:
             RuntimeError: The ledger is not entered.
         """
-        if self._threads is None or self._stopped:
+        if self._desk is None or self._stopped:
             raise RuntimeError("this ledger is not open: use it inside `with ledger:`")
-        return asyncio.get_running_loop().run_in_executor(self._threads, call, *args)
+        return self._desk.run(call, *args)
 
     # --- for whoever performs effects
 

@@ -43,8 +43,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from refold.core.errors import DefinitionError, EngineError
-from refold.effects.receipts import Receipt, ReceiptState
+from refold.core.errors import DefinitionError
+from refold.effects.receipts import LedgerUnavailable, Receipt, ReceiptState
 
 ENV = "REFOLD_LEDGER"
 VERSION = 1
@@ -83,18 +83,6 @@ _LOCK = 0x7265666F6C64  # any number that nobody else locks: "refold"
 _READ = select(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
 _CHANGE = update(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
 _NAMES = [column.name for column in RECEIPTS.c]
-
-
-class LedgerUnavailable(EngineError):
-    """The ledger cannot be read or written now. Nothing was begun because of it, and nothing is forgotten.
-
-    Attributes:
-        place: The file or database, without user and password.
-    """
-
-    def __init__(self, place: str, problem: str) -> None:
-        self.place = place
-        super().__init__(f"the receipt ledger in {place} cannot be used: {problem}")
 
 
 Change = Callable[[Receipt | None, float], Receipt | None]

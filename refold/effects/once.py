@@ -32,7 +32,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from pydantic import JsonValue
 
@@ -40,10 +40,21 @@ from refold.core.retry import Failure, FailureKind
 from refold.core.tool import ToolSpec
 from refold.effects.failures import classify, surely_not_done
 from refold.effects.invocation import Invocation, as_current
-from refold.effects.ledger import Ledger, LedgerUnavailable
 from refold.effects.probing import Done, NotDone, Unknown
-from refold.effects.receipts import Ask, Doubtful, Finished, InProgress, KeyReused, Perform, Told
+from refold.effects.receipts import (
+    Ask,
+    Doubtful,
+    Finished,
+    InProgress,
+    KeyReused,
+    LedgerUnavailable,
+    Perform,
+    Told,
+)
 from refold.effects.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from refold.effects.ledger import Ledger
 
 FIRST_LOOK_S = 0.02
 LONGEST_LOOK_S = 0.5
@@ -282,7 +293,10 @@ def _because(answer: Unknown) -> str:
 
 async def _to_the_end(future: asyncio.Future[T]) -> tuple[T, asyncio.CancelledError | None]:
     """Wait for what is short and must not be left half done; a cancellation that comes meanwhile is handed back."""
-    canceled: asyncio.CancelledError | None = None
+    try:
+        return await asyncio.shield(future), None
+    except asyncio.CancelledError as error:
+        canceled = error
     while not future.done():
         try:
             await asyncio.wait([future])

@@ -29,7 +29,24 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
+from refold.core.errors import EngineError
+
 ANY_TRY = -1
+
+LEASE_S = 30.0
+"""How long a silent worker is believed to be at work, if nobody says otherwise. A stall of 15 s passes unnoticed."""
+
+
+class LedgerUnavailable(EngineError):
+    """The ledger cannot be read or written now. Nothing was begun because of it, and nothing is forgotten.
+
+    Attributes:
+        place: The file or database, without user and password.
+    """
+
+    def __init__(self, place: str, problem: str) -> None:
+        self.place = place
+        super().__init__(f"the receipt ledger in {place} cannot be used: {problem}")
 
 
 class ReceiptState(StrEnum):

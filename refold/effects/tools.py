@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -28,9 +28,12 @@ from refold.core.retry import Failure, FailureKind
 from refold.core.schema import first_line, problems
 from refold.core.tool import ToolSpec, tool_spec
 from refold.effects.invocation import Invocation, as_current
-from refold.effects.ledger import LEASE_S, Ledger
 from refold.effects.once import Once, StillRunning
+from refold.effects.receipts import LEASE_S
 from refold.effects.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from refold.effects.ledger import Ledger
 
 T = TypeVar("T")
 

@@ -103,8 +103,14 @@ class RefoldPlugin(SimplePlugin):
         return data_converter(self.storage)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """See the SDK; adds the workflow that fails tasks of skills nobody serves, if the program has none such."""
+        """See the SDK; adds the workflow that fails tasks of skills nobody serves, if the program has none such.
+
+        Raises:
+            DefinitionError: Tools keep receipts in a file of this host, and the server is elsewhere.
+        """
         config = super().configure_worker(config)
+        if self._effects is not None and self._effects.ledger is not None:
+            self._effects.ledger.refuse_remote(config["client"].service_client.config.target_host)
         config.setdefault("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
         workflows = list(config.get("workflows") or [])
         if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):

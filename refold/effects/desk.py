@@ -1,0 +1,72 @@
+"""Calls that wait for a disk, made in threads beside an event loop, with as little delay as there can be.
+
+A `ThreadPoolExecutor` does the same with a second future, a lock and two more turns of the loop for each call: some
+60 µs, which is a quarter of a commit on a good disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    answer: asyncio.Future[Any]
+
+    def make(self) -> None:
+        """In a thread."""
+        try:
+            self._tell(self._done, self.function(*self.arguments))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+            self._tell(self._failed, error)
+
+    def _tell(self, how: Callable[[Any], None], what: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self.answer.get_loop().call_soon_threadsafe(how, what)
+
+    def _done(self, result: Any) -> None:
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+    def _failed(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Desk:
+    """Threads that take one call after the other."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        """Make a call in the next free thread; from an event loop. Cancelling the future does not stop the call."""
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._calls.put(_Call(function, arguments, answer))
+        return answer
+
+    def close(self) -> None:
+        """Make what is still to be made, then end the threads."""
+        for _ in self._threads:
+            self._calls.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call.make()
