@@ -3,10 +3,21 @@
 The models they use are a setting, not code: `REFOLD_MODEL=openai:gpt-5`, or the command's own `model`.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from activities.facts import FACTS
 from activities.notices import send_mail
 from activities.orders import find_order
 from activities.payments import charge_card, give_back, pay_refund
 from activities.wikipedia import wikipedia_summary
 
-TOOLS = [charge_card, find_order, give_back, pay_refund, send_mail, wikipedia_summary, *FACTS.values()]
+TOOLS: list[Callable[..., Any]] = [
+    charge_card,
+    find_order,
+    give_back,
+    pay_refund,
+    send_mail,
+    wikipedia_summary,
+    *FACTS.values(),
+]

@@ -38,4 +38,7 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    code = asyncio.run(main())
+    sys.stderr.flush()
+    # Not sys.exit: threads of the Temporal SDK may still be on their way out of Python, which then crashes.
+    os._exit(code)

@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""What every test is kept from: the receipts of whoever runs the tests, and the logs of the test before."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ import pytest
 import structlog
 
 
+@pytest.fixture(scope="session", autouse=True)
+def receipts_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tools that keep receipts keep them in a file of this run's own, in the processes that tests start too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFOLD_LEDGER", str(tmp_path_factory.mktemp("receipts") / "ledger.db"))
+        yield
+
+
 @pytest.fixture(autouse=True)
-def _logs_as_they_were() -> Iterator[None]:
+def logs_as_they_were() -> Iterator[None]:
     """A command line that was run sets up logs for its own output, which is gone when the test is over."""
     yield
     structlog.reset_defaults()

@@ -75,6 +75,8 @@ def application(names: Sequence[str]) -> Application:
             if (skill := _skill(value)) is not None:
                 if skills.setdefault(skill_id(skill), skill) is not skill:
                     raise CallError(f"two skills have the id {skill_id(skill)!r}, the second in {module.__name__}")
+            elif isinstance(value, list | tuple):  # tools that are made, and listed: TOOLS = [...]
+                tools |= {id(one): one for one in value if tool_spec(one) is not None}
             elif callable(value) and tool_spec(value) is not None:
                 tools[id(value)] = value
     return Application(modules, skills, tuple(tools.values()))

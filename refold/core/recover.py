@@ -150,6 +150,7 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
             "seq": entries[-1].seq,
             "at": at,
             "lifecycle": TaskState.PLANNED,
+            "recovered_from": snapshot.task_id,
             "pending": pending,
             "waits": tuple(wait.model_copy(update={"since": at, "reminded": False}) for wait in snapshot.waits),
             "done": tuple(done for done in snapshot.done if done.invocation_id not in undone),

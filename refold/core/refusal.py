@@ -81,9 +81,9 @@ def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
             return f"gate {gate} has not timed out"
         case DependencyResolved():
             return _resolution(snapshot, event)
-        case Recovered():
-            planned = snapshot.lifecycle is TaskState.PLANNED and snapshot.seq > 0
-            return "" if planned else "only a task that is made from a failed one recovers"
+        case Recovered(task_id=id):
+            made_for = snapshot.lifecycle is TaskState.PLANNED and snapshot.recovered_from == id
+            return "" if made_for else f"the task is not made to go on for {id!r}"
         case ChildAsked(invocation_id=id):
             pending = snapshot.pending.get(id)
             part = pending is not None and pending.started and isinstance(pending.command, CallSkill)

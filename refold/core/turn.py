@@ -173,7 +173,6 @@ class Turn:
 
     def _go_on(self, recovered: Recovered) -> None:
         """Begin where another task failed."""
-        self.changes["recovered_from"] = recovered.task_id
         self.move(TaskEvent.START)
         if self.waits:
             self.move(TaskEvent.PAUSE_FOR_APPROVAL)

@@ -8,7 +8,10 @@ import pytest
 
 from tests.cli.conftest import Shell
 
-VERBS = ["dev", "worker", "start", "answer", "cancel", "show", "list", "watch", "journal", "at", "graph", "check"]
+VERBS = [
+    "dev", "worker", "start", "answer", "cancel", "inbox", "approve", "deny", "resolve", "recover", "show", "list",
+    "watch", "journal", "at", "graph", "check",
+]  # fmt: skip
 
 
 def test_help_lists_every_verb(refold: Shell) -> None:
