@@ -11,13 +11,14 @@ import structlog
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
-from refold.core.commands import AskUser
+from refold.core.commands import AskApproval, AskUser
 from refold.core.lifecycle import Ending, Status, TaskState
+from refold.core.refusal import type_name
 from refold.core.wanted import finished
 
 if TYPE_CHECKING:
     from refold.core.journal import Entry
-    from refold.core.snapshot import Snapshot
+    from refold.core.snapshot import Pending, Snapshot
     from refold.core.waits import Wait
 
 STATE = SearchAttributeKey.for_keyword("RefoldState")
@@ -34,6 +35,9 @@ KINDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """What tasks are found by, and its type; a server knows only what was registered."""
+
+LINE_CHARS = 500
+"""The most of one text that the Temporal UI's details show."""
 
 log = structlog.get_logger("refold.task")
 
@@ -86,23 +90,48 @@ class Shown:
 
 def details(snapshot: Snapshot) -> str:
     """What the task is doing and what it waits for, in Markdown, for the Temporal UI."""
-    lines = [f"**{snapshot.status}** ({snapshot.lifecycle}), entry {snapshot.seq}"]
-    if snapshot.reason:
-        lines.append(snapshot.reason)
-    if snapshot.progress:
-        lines.append(snapshot.progress)
-    lines += [_waits(wait) for wait in snapshot.open_waits]
-    for pending in snapshot.pending.values():
-        again = f", try {pending.attempt}: {pending.failure}" if pending.failure else ""
-        lines.append(f"- {pending.command.kind} `{pending.command.subject}` ({pending.command.id}){again}")
-    return "\n".join(lines)
+    # A list is one only where an empty line stands before it.
+    parts = [f"**{snapshot.status}** ({snapshot.lifecycle}), entry {snapshot.seq}"]
+    parts += [_line(text) for text in (snapshot.reason, snapshot.progress) if text]
+    waits = [_waiting(wait) for wait in snapshot.open_waits]
+    going = [_going(pending) for pending in snapshot.pending.values()]
+    if waits or going:
+        parts.append("\n".join([*waits, *going]))
+    if any(isinstance(wait.ask, AskUser) for wait in snapshot.open_waits):
+        answer = f"refold answer {snapshot.task_id} TEXT"
+        parts.append(f"Answer with `{answer}`, or with a signal or update named `message`.")
+    if any(isinstance(wait.ask, AskApproval) for wait in snapshot.open_waits):
+        decide = f"refold approve {snapshot.task_id}"
+        parts.append(f"Decide with `{decide}` or `refold deny`, or with a signal or update named `decide`.")
+    if any(pending.blocked for pending in snapshot.pending.values()):
+        parts.append(f"Blocked: `refold resolve {snapshot.task_id} --retry`, or `--outcome JSON`, goes on.")
+    return "\n\n".join(parts)
 
 
-def _waits(wait: Wait) -> str:
-    if isinstance(wait.ask, AskUser):
-        return f"- waits for an answer to `{wait.slot}`: {wait.ask.message.text}"
-    until = f", until {wait.timeout_at:%H:%M:%S}" if wait.timeout_at else ""
-    return f"- waits for a decision at `{wait.slot}` ({wait.gate}{until}): {wait.ask.message.text}"
+def _waiting(wait: Wait) -> str:
+    if isinstance(wait.ask, AskApproval):
+        until = f", until {wait.timeout_at:%Y-%m-%d %H:%M:%S} UTC" if wait.timeout_at else ""
+        return f"- waits for a decision at `{wait.slot}` ({wait.gate}{until}): {_line(wait.ask.message.text)}"
+    fits = f" (a {type_name(wait.ask.expect)})" if wait.ask.expect is not None else ""
+    return f"- waits for an answer to `{wait.slot}`{fits}: {_line(wait.ask.message.text)}"
+
+
+def _going(pending: Pending) -> str:
+    command = pending.command
+    line = f"- {command.kind} `{command.subject}`"
+    if command.id != command.subject:
+        line += f" ({command.id})"
+    if pending.due_at is not None:
+        line += f", {'again ' if pending.failure else ''}due at {pending.due_at:%Y-%m-%d %H:%M:%S} UTC"
+    elif pending.attempt > 1:
+        line += f", attempt {pending.attempt}"
+    return f"{line}, after: {_line(pending.failure)}" if pending.failure else line
+
+
+def _line(text: str) -> str:
+    """Text in one line, cut where it is long: what people and models write has lines of its own."""
+    joined = " ".join(text.split())
+    return joined if len(joined) <= LINE_CHARS else f"{joined[: LINE_CHARS - 1]}…"
 
 
 def _log(snapshot: Snapshot, entry: Entry) -> None:

@@ -1,0 +1,32 @@
+"""The command line's help texts, as the reference has them: `python -m tests.docs.help_texts` writes them there."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner
+
+from refold.cli.app import app
+from tests.docs.pages import ROOT
+
+REFERENCE = ROOT / "docs" / "reference.md"
+HEADING = "## Command line\n"
+
+
+def verbs() -> list[str]:
+    """The verbs, in the order in which the help lists them."""
+    return [str(command.name or command.callback.__name__) for command in app.registered_commands if command.callback]
+
+
+def help_text(*words: str) -> str:
+    """What `--help` prints on a terminal of 100 columns."""
+    return CliRunner().invoke(app, [*words, "--help"], terminal_width=100).output
+
+
+def section() -> str:
+    """The reference's last section."""
+    parts = [HEADING, f"```text\n{help_text()}```\n"]
+    parts += [f"### refold {verb}\n\n```text\n{help_text(verb)}```\n" for verb in verbs()]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    REFERENCE.write_text(REFERENCE.read_text().partition(HEADING)[0] + section())

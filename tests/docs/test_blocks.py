@@ -1,0 +1,71 @@
+"""Every Python block of the documentation runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, blocks
+
+SHOWN_IN_FULL = {"README.md": ["workflows/hello.py"]}
+"""Pages whose first blocks are files of this repository, word for word."""
+
+NOT_RUN = "# not run: "
+
+
+def with_python() -> list[Path]:
+    """The pages that hold Python."""
+    return [page for page in PAGES if blocks(page, "python", "py")]
+
+
+@pytest.mark.parametrize("page", with_python(), ids=lambda page: page.name)
+def test_what_a_page_shows_runs(page: Path, tmp_path: Path) -> None:
+    """
+    Blocks that name a file make an application, whose tests pass; the others run as one module, in their order.
+    """
+    shown = blocks(page, "python", "py")
+    files = [block for block in shown if block.file is not None]
+    for block in files:
+        file = tmp_path / str(block.file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block.content)
+    if files:
+        (tmp_path / "workflows" / "__init__.py").touch()
+        # The repository has packages of the same names: the page's own come first in a process of its own.
+        run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "tests"], tmp_path)
+    others = [block.text for block in shown if block.file is None and not block.text.startswith(NOT_RUN)]
+    whole = tmp_path / "page.py"
+    whole.write_text("\n".join(others))
+    run([sys.executable, "-W", "error", "-c", "import page"], tmp_path)
+
+
+def run(command: list[str], folder: Path) -> None:
+    path = f"{folder}:{ROOT}"
+    done = subprocess.run(
+        command, cwd=folder, env={"PYTHONPATH": path, "PATH": ""}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_block_that_does_not_run_says_why(page: Path) -> None:
+    """
+    `# not run: ` is followed by the reason.
+    """
+    left_out = [block for block in blocks(page, "python", "py") if block.text.startswith("# not run")]
+
+    assert [block.line for block in left_out if len(block.text.splitlines()[0]) <= len(NOT_RUN)] == []
+
+
+@pytest.mark.parametrize(("page", "file"), [(page, file) for page, files in SHOWN_IN_FULL.items() for file in files])
+def test_the_readme_shows_the_smallest_skill_in_full(page: str, file: str) -> None:
+    """
+    What the first screen shows is the file in the repository, of 15 lines at most without what is empty.
+    """
+    text = (ROOT / file).read_text()
+
+    assert text in [block.text for block in blocks(ROOT / page, "python")]
+    assert len([line for line in text.splitlines() if line.strip()]) <= 15

@@ -1,0 +1,89 @@
+"""The pages agree with the code, with each other, and with what may be said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from refold import TRANSITION_TABLE
+from refold.temporal.show import KINDS
+from tests.docs.pages import PAGES, ROOT, blocks
+
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
+OPERATE = ROOT / "docs" / "operate.md"
+
+_CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks."""
+    return _CODE.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link can point to on a page, as GitHub names headings."""
+    titles = (re.sub(r"[^\w\- ]", "", title.lower()) for title in _HEADING.findall(prose(page)))
+    return {title.replace(" ", "-") for title in titles}
+
+
+@EACH_PAGE
+def test_links_lead_somewhere(page: Path) -> None:
+    """
+    Each link within the repository names a file that is there, and a heading in it.
+    """
+    dead = []
+    for link in _LINK.findall(prose(page)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+
+    assert dead == []
+
+
+@EACH_PAGE
+def test_pages_name_no_machine(page: Path) -> None:
+    """
+    No path of one machine, no address of a package registry.
+    """
+    found = re.findall(r"(?:/root|/work|/home/|/tmp/|/Users/)\S*|pypi\.org|files\.pythonhosted", page.read_text())
+
+    assert found == []
+
+
+@EACH_PAGE
+def test_lines_fit_a_screen(page: Path) -> None:
+    """
+    Prose is at most 120 columns wide; tables and code are as they are.
+    """
+    lines = prose(page).splitlines()
+
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
+
+
+def test_the_diagram_is_the_table() -> None:
+    """
+    The lifecycle that is drawn is the one that runs: seven states, fourteen moves.
+    """
+    (diagram,) = [block for block in blocks(HOW_IT_WORKS, "mermaid") if "stateDiagram" in block.text]
+    drawn = re.findall(r"(\w+) --> (\w+) : (\w+)", diagram.text)
+
+    assert sorted(drawn) == sorted(
+        (state.value, target.value, event.value) for (state, event), target in TRANSITION_TABLE.items()
+    )
+
+
+def test_the_search_attributes_are_listed() -> None:
+    """
+    The page for operators has the command that registers each.
+    """
+    page = OPERATE.read_text()
+
+    assert [name for name, kind in KINDS.items() if f"--name {name} --type {kind}" not in page] == []

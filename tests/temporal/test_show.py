@@ -1,0 +1,71 @@
+"""What the Temporal UI says of a task, as Markdown: a stranger can tell what it does and what it waits for."""
+
+from pydantic import BaseModel
+
+from refold import Ctx, Transition, flow_skill, step, tool
+from refold.temporal.show import LINE_CHARS, details
+from refold.testing import fails, play, reply, transient, user
+
+
+class Decision(BaseModel):
+    approved: bool
+
+
+YES = user({"approved": True})
+
+
+@tool(effect="idempotent")
+def book(amount_cents: int) -> int:
+    """Books it."""
+    return amount_cents
+
+
+@flow_skill(id="shown")
+class Shown:
+    """Asks, then books."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        ctx.status("asking")
+        await ctx.ask("decision", "Pay it?\nAll of it?", expect=Decision)
+        await ctx.tool(book, id="pay", amount_cents=1)
+        await ctx.llm("thanks")
+        return ctx.fail("x" * 1000)
+
+
+def test_a_question_stands_alone_and_says_how_to_answer_it() -> None:
+    """
+    Slot, type, question in one line, and the way to answer; parts are apart, so that a list is one.
+    """
+    task = play(Shown, "go").snapshot
+
+    assert details(task).split("\n\n") == [
+        "**input-required** (paused), entry 1",
+        "asking",
+        "- waits for an answer to `decision` (a Decision): Pay it? All of it?",
+        "Answer with `refold answer T TEXT`, or with a signal or update named `message`.",
+    ]
+
+
+def test_what_is_tried_again_says_when_and_why() -> None:
+    """
+    A command in backoff shows its next try; one that is out again, its attempt; both, what went wrong.
+    """
+    busy = fails("pay", transient("the ledger is closed"))
+    waits = play(Shown, "go", YES, busy, unfinished=True)
+    out = play(Shown, "go", YES, busy, reply("pay", 1), unfinished=True)
+
+    assert details(waits.snapshot).endswith(
+        "- tool `book` (pay), again due at 2026-01-01 00:00:01 UTC, after: the ledger is closed"
+    )
+    assert details(out.snapshots[-2]).endswith("- tool `book` (pay), attempt 2, after: the ledger is closed")
+    assert details(out.snapshot).endswith("- llm `thanks`")
+
+
+def test_a_long_text_is_cut() -> None:
+    """
+    A reason of any length leaves the rest in sight.
+    """
+    task = play(Shown, "go", YES, reply("pay", 1), reply("thanks", "so")).snapshot
+
+    assert len(max(details(task).splitlines(), key=len)) == LINE_CHARS
