@@ -166,15 +166,15 @@ class Once:
     async def _performed(self, fence: int) -> JsonValue:
         key, invocation = self._ask.key, replace(self._invocation, fence=fence)
         call, canceled = await self._ended(asyncio.ensure_future(self._perform(invocation)))
-        if call.cancelled():
+        if call.cancelled() and canceled:
             await self._note(self._ledger.doubt, key, fence, "it was canceled while it was under way")
-            raise canceled or asyncio.CancelledError
-        error = call.exception()
+            raise canceled
+        error = RuntimeError("the tool canceled itself") if call.cancelled() else call.exception()
         if error is None:
             # Canceled or not: what it has done is the truth.
             try:
                 value = self._write(call.result())
-            except Verdict as unwritable:
+            except Exception as unwritable:  # noqa: BLE001 - whatever its type's serializer raises
                 error = unwritable
             else:
                 return await self._note(self._ledger.finish, key, fence, value)

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue, model_serializer
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 
@@ -200,10 +200,11 @@ async def test_compensate_keeps_receipts_too() -> None:
         (httpx.ReadTimeout("x"), UNKNOWN, "outcome_unknown", ReceiptState.UNKNOWN),
         (ConnectionResetError(), UNKNOWN, "outcome_unknown", ReceiptState.UNKNOWN),
         (KeyError("a bug"), UNKNOWN, "outcome_unknown", ReceiptState.UNKNOWN),
+        (asyncio.CancelledError(), UNKNOWN, "outcome_unknown", ReceiptState.UNKNOWN),
     ],
 )
 async def test_what_a_failure_leaves_behind(
-    ledger_file: Path, error: Exception, kind: FailureKind, type: str, state: ReceiptState
+    ledger_file: Path, error: BaseException, kind: FailureKind, type: str, state: ReceiptState
 ) -> None:
     """
     Released only where nothing can have happened; then, and only then, the next try calls the tool again.
@@ -269,6 +270,30 @@ async def test_a_result_that_cannot_be_written(ledger_file: Path) -> None:
 
     assert failure.type == "outcome_unknown"
     assert "returned a str" in failure.message
+    assert receipt(ledger_file).state is ReceiptState.UNKNOWN
+
+
+class Stubborn(BaseModel):
+    """A value that cannot be written."""
+
+    @model_serializer
+    def refuse(self) -> str:
+        raise KeyError("no")
+
+
+async def test_a_result_whose_own_code_fails(ledger_file: Path) -> None:
+    """
+    Whatever goes wrong after the effect: the receipt says that nobody knows, and the key is not held for ever.
+    """
+
+    @tool(effect="at_most_once")
+    async def charge() -> Stubborn:
+        return Stubborn()
+
+    async with at_work(charge) as bench:
+        assert (await failed(bench, args={})).kind is UNKNOWN
+        assert (await failed(bench, args={})).kind is UNKNOWN
+
     assert receipt(ledger_file).state is ReceiptState.UNKNOWN
 
 
