@@ -16,7 +16,7 @@ COPY deploy ./deploy
 COPY worker.py ./
 
 # A named volume takes its owner from the folder it is first mounted on.
-RUN useradd --create-home refold && install -d -o refold -g refold /var/lib/refold/values
+RUN useradd --create-home refold && install -d -o refold -g refold /var/lib/refold/values /var/lib/refold/receipts
 USER refold
 
 CMD ["python", "worker.py"]
