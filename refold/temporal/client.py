@@ -398,7 +398,10 @@ class TemporalEngine:
             found = [execution async for execution in self.client.list_workflows(query)]
         except RPCError as error:
             raise search.server_refused(error, "list tasks") from None
-        newest = heapq.nlargest(limit, found, key=lambda execution: (execution.start_time, execution.id))
+        # One task each: a reset leaves a run behind beside the one that goes on.
+        found.sort(key=lambda execution: execution.start_time)
+        latest = {execution.id: execution for execution in found}.values()
+        newest = heapq.nlargest(limit, latest, key=lambda execution: (execution.start_time, execution.id))
         descriptions = [self.client.get_workflow_handle(one.id, run_id=one.run_id) for one in newest]
         for batch in _batches(descriptions, 10):
             for view in await asyncio.gather(*(self._listed(handle) for handle in batch)):

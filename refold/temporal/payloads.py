@@ -26,7 +26,7 @@ from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
-from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter, PydanticPayloadConverter
+from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
     DataConverter,
     DefaultFailureConverter,
@@ -54,6 +54,7 @@ an update just below it is accepted, and then the worker can never answer, nor c
 THRESHOLD_BYTES = 32 * 1024
 """From here on a value is stored. One gRPC message holds 4 MB, so about a hundred commands may go out at once."""
 
+_JSON = b"json/plain"
 _PART = "refold-part-"  # metadata key: a part taken out of the JSON, by its hash, on its way to storage
 _ANSWER = "refold-answer"  # metadata key: a query's answer, which no history keeps
 
@@ -156,7 +157,7 @@ class RefoldPayloadConverter(PydanticPayloadConverter):
     def __init__(self) -> None:
         # The SDK makes one of these for each value that external storage might take: with converters of its own it
         # would cost more than the value. In the sandbox the types are the workflow's own, and so is what knows them.
-        self.converters = _converters() if workflow.unsafe.in_sandbox() else _CONVERTERS
+        self.converters = {**_OTHERS, _JSON: _JsonConverter()} if workflow.unsafe.in_sandbox() else _CONVERTERS
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
         payloads: list[Payload] = []
@@ -217,6 +218,10 @@ class PartsCodec(PayloadCodec):
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         relieved = [await self._relieved(payload) if _parts(payload) else payload for payload in payloads]
+        for payload in relieved:
+            # It matters for large answers only; Temporal's command line shows what has it as base64.
+            if _ANSWER in payload.metadata and payload.ByteSize() < THRESHOLD_BYTES:
+                del payload.metadata[_ANSWER]
         return relieved if self.inner is None else await self.inner.encode(relieved)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -254,7 +259,7 @@ class PartsCodec(PayloadCodec):
     async def _keep(self, key: str, raw: bytes) -> None:
         # The key is the hash of what was written, encoded or not: only that is the same at replay.
         if self.inner is not None:
-            encoded = await self.inner.encode([Payload(metadata={"encoding": b"json/plain"}, data=raw)])
+            encoded = await self.inner.encode([Payload(metadata={"encoding": _JSON}, data=raw)])
             raw = encoded[0].SerializeToString(deterministic=True)
         await self.storage.put(key, raw)
 
@@ -273,7 +278,7 @@ class _Parts:
 
 def _as_json(value: Any) -> Payload:
     parts = _Parts()
-    payload = Payload(metadata={"encoding": b"json/plain"}, data=to_json(value, context=parts))
+    payload = Payload(metadata={"encoding": _JSON}, data=to_json(value, context=parts))
     for key, raw in parts.by_key.items():
         payload.metadata[_PART + key] = raw
     return payload
@@ -283,29 +288,45 @@ def _as_json(value: Any) -> Payload:
 _AS_JSON = (BaseModel, str, bool, int, float, dict, list)
 
 
-class _JsonConverter(PydanticJSONPlainPayloadConverter):
+class _JsonConverter(EncodingPayloadConverter):
+    """pydantic's JSON, as the SDK's own converter writes and reads it."""
+
+    def __init__(self) -> None:
+        self._adapters: dict[Any, TypeAdapter[Any]] = {}
+
+    @property
+    def encoding(self) -> str:
+        return "json/plain"
+
     def to_payload(self, value: Any) -> Payload | None:
         return _as_json(value)
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
-        parts = _parts(payload)
-        if not parts:
-            return super().from_payload(payload, type_hint)
+        data = payload.data
         # As bytes, so that it works whatever type is asked for. Nobody can write the reference to a part by accident
         # or by intent: it holds the hash of all that the part says.
-        data = payload.data
+        parts = _parts(payload)
         for _ in parts:  # a part may hold a part
             for key, raw in parts.items():
                 data = data.replace(to_json(_reference(key, len(raw))), b'{"value":' + raw + b"}")
-        return super().from_payload(Payload(metadata={"encoding": payload.metadata["encoding"]}, data=data), type_hint)
+        return self._adapter_of(Any if type_hint is None else type_hint).validate_json(data)
+
+    def _adapter_of(self, kind: Any) -> TypeAdapter[Any]:
+        if kind is Any or str(getattr(kind, "__module__", "")).startswith("refold."):
+            return _adapter(kind)
+        try:
+            found = self._adapters.get(kind)
+        except TypeError:  # an unhashable annotation
+            return TypeAdapter(kind)
+        if found is None:
+            found = self._adapters[kind] = TypeAdapter(kind)
+        return found
 
 
-def _converters() -> Mapping[bytes, EncodingPayloadConverter]:
-    json = _JsonConverter()
-    return {**PydanticPayloadConverter().converters, json.encoding.encode(): json}
-
-
-_CONVERTERS = _converters()
+_OTHERS = {
+    encoding: converter for encoding, converter in PydanticPayloadConverter().converters.items() if encoding != _JSON
+}
+_CONVERTERS: Mapping[bytes, EncodingPayloadConverter] = {**_OTHERS, _JSON: _JsonConverter()}
 
 
 def _reference(key: str, size: int) -> dict[str, Any]:
