@@ -212,7 +212,7 @@ class Turn:
         self.answered(reply)
 
     def _note_message(self, message: UserMessage) -> None:
-        self.messages = (*self.messages, Message(role="user", content=message.content, seq=self.seq))
+        self.messages = (*self.messages, Message.trusted(role="user", content=message.content, seq=self.seq))
         if message.delivery_id is not None:
             seen = {**self.base.seen, message.delivery_id: self.seq}
             self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
@@ -394,7 +394,7 @@ class Turn:
             self.state = transition.state
         if transition.progress is not None:
             self.progress = transition.progress
-        self.said += [Message(role="agent", content=content, seq=self.seq) for content in transition.messages]
+        self.said += [Message.trusted(role="agent", content=content, seq=self.seq) for content in transition.messages]
         self.handed_over += transition.artifacts
         for command in transition.commands:
             self.issue(command)
@@ -426,8 +426,8 @@ class Turn:
         id = f"{self.base.task_id}/{self.seq}.{len(self.issued) + 1}"
         self.issued.append(Issued.trusted(invocation_id=id, command=command))
         if isinstance(command, AskUser | AskApproval):
-            self.waits = (*self.waits, Wait(gate=id, ask=command, since=self.at))
-            self.said.append(Message(role="agent", content=command.message, seq=self.seq))
+            self.waits = (*self.waits, Wait.trusted(gate=id, ask=command, since=self.at))
+            self.said.append(Message.trusted(role="agent", content=command.message, seq=self.seq))
         else:
             self.pending[id] = Pending.trusted(invocation_id=id, command=command)
 

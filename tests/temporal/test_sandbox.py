@@ -1,0 +1,151 @@
+"""What tasks share of a skill's modules, and what they must not."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from temporalio import workflow
+
+import workflows.hello
+import workflows.research
+import workflows.research_loop
+import workflows.research_loop_steps
+import workflows.research_loop_table
+from refold.temporal.constant import constant
+from refold.temporal.plugin import sandbox
+from refold.temporal.registry import workflows_of
+from refold.temporal.sandbox import Sandbox
+from refold.temporal.workflow import SkillWorkflow
+
+SHIPPED = [
+    workflows.hello,
+    workflows.research,
+    workflows.research_loop,
+    workflows.research_loop_steps,
+    workflows.research_loop_table,
+]
+
+SKILL = """
+from refold import Content, Ctx, Transition, flow_skill, step
+from refold.temporal import workflow_for
+
+{more}
+
+@flow_skill(id="made_up")
+class MadeUp:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete("done")
+
+MadeUpWorkflow = workflow_for(MadeUp)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose modules can be imported, for as long as the test runs."""
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("made_up")]:
+        del sys.modules[name]
+
+
+def made(folder: Path, name: str, more: str) -> type[SkillWorkflow]:
+    """The workflow of a skill in a new module that also says `more`."""
+    (folder / f"{name}.py").write_text(SKILL.format(more=more))
+    module = __import__(name)
+    return workflows_of([module])[0]
+
+
+def prepared(cls: type[SkillWorkflow]) -> Sandbox:
+    """A sandbox that has imported the workflow once, as a worker's does when it starts."""
+    runner = sandbox([cls])
+    assert isinstance(runner, Sandbox)
+    runner.prepare_workflow(workflow._Definition.must_from_class(cls))
+    return runner
+
+
+@pytest.mark.parametrize("module", SHIPPED, ids=lambda module: str(module.__name__))
+def test_nothing_in_a_shipped_skill_can_change(module: ModuleType) -> None:
+    """
+    The modules of the shipped skills hold functions, classes and constants alone.
+    """
+    assert constant(module)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param("SEEN = []", id="list"),
+        pytest.param("COUNTS = {}", id="dict"),
+        pytest.param("import itertools\nNUMBERS = itertools.count()", id="iterator"),
+        pytest.param("import functools\n@functools.cache\ndef kept(x): return x", id="cache"),
+        pytest.param("class Box:\n    held = []", id="class-attribute"),
+        pytest.param("class Box: pass\nBOX = Box()", id="instance"),
+        pytest.param("def f(seen=[]): return seen", id="default"),
+        pytest.param("def make():\n    seen = []\n    return lambda: seen\nf = make()", id="closure"),
+        pytest.param("def f(): pass\nf.calls = []", id="function-attribute"),
+        pytest.param("PAIR = (1, [2])", id="tuple-of-list"),
+        pytest.param("from types import SimpleNamespace\nBOX = SimpleNamespace(seen=1)", id="namespace"),
+        pytest.param(
+            "from refold import table, Step\ndef make():\n    seen = []\n"
+            "    def begin(content: Content): return Transition.complete(seen)\n    return begin\n"
+            "TABLE = table('t', Step('begin', make()).start())",
+            id="step-of-a-table",
+        ),
+        pytest.param(
+            "@flow_skill(id='other')\nclass Other:\n    def __init__(self): self.seen = []\n"
+            "    @step(start=True)\n    async def begin(self, ctx: Ctx, content: Content): return ctx.complete()",
+            id="skills-own-attribute",
+        ),
+        pytest.param("from pydantic import BaseModel\nclass M(BaseModel): x: int = 0\nM1 = M()", id="model"),
+    ],
+)
+async def test_what_can_change_is_each_tasks_own(more: str, folder: Path, request: pytest.FixtureRequest) -> None:
+    """
+    A module that holds anything a task could leave a trace in is imported anew for every task.
+    """
+    name = "made_up_" + re.sub(r"\W", "_", request.node.callspec.id)
+    cls = made(folder, name, more)
+
+    assert not constant(sys.modules[name])
+    assert prepared(cls).shared == {}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param("LIMIT = 10_000\nNAMES = ('a', 'b')\nBOTH = frozenset({1, 2})", id="values"),
+        pytest.param("import enum\nclass Mood(enum.StrEnum):\n    GOOD = 'good'", id="enum"),
+        pytest.param("from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n    b: int = 2", id="tuple"),
+        pytest.param(
+            "from dataclasses import dataclass\n@dataclass(frozen=True, slots=True)\nclass D:\n    x: int = 0",
+            id="dataclass",
+        ),
+        pytest.param("from pydantic import BaseModel\nclass M(BaseModel):\n    xs: list[int] = []", id="model-class"),
+        pytest.param("from datetime import datetime, timedelta\nSOON = timedelta(minutes=5)", id="restricted"),
+    ],
+)
+async def test_what_cannot_change_is_shared(more: str, folder: Path, request: pytest.FixtureRequest) -> None:
+    """
+    A module of constants, functions and classes is imported once for all tasks of a worker.
+    """
+    name = "made_up_" + re.sub(r"\W", "_", request.node.callspec.id)
+    cls = made(folder, name, more)
+
+    assert list(prepared(cls).shared) == [name]
+
+
+async def test_a_helper_that_can_change_keeps_its_skill_from_being_shared(folder: Path) -> None:
+    """
+    What a skill imports is judged with it.
+    """
+    (folder / "made_up_helper.py").write_text("SEEN = []\n")
+    cls = made(folder, "made_up_user", "import made_up_helper")
+
+    assert prepared(cls).shared == {}
