@@ -47,7 +47,8 @@ MEMORY_LIMIT = 1.20
 BYTES_LIMIT = 1.15
 
 ROOT = Path(__file__).parents[1]
-SHORT = Plan(name="short", cycles=3, pause=2, topic_chars=40, draft_chars=60)
+# As the demo: the shipped loop, and drafts as long as the scripted model's.
+SHORT = Plan(name="short", cycles=3, pause=2, topic_chars=40, draft_chars=96)
 TINY = Plan(name="tiny", cycles=10, pause=5, topic_chars=40, draft_chars=60)
 REAL = Plan(name="realistic", cycles=8, pause=4, topic_chars=1_000, draft_chars=2_000)
 WAITING = Plan(name="waiting", cycles=3, pause=1, topic_chars=1_000, draft_chars=2_000)

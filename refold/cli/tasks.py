@@ -49,6 +49,9 @@ async def start(
     stream: Annotated[
         bool, typer.Option("--stream", help="Let watchers see the model's text while it is written.")
     ] = False,
+    owner: Annotated[
+        str | None, typer.Option("--owner", help="Whose task it is; a gate may ask for a second person.")
+    ] = None,
     wait: Wait = False,
 ) -> int:
     """Start a task of a skill, and say how it stands.
@@ -58,7 +61,7 @@ async def start(
     Exits 1 where the task failed, was rejected or canceled by then.
     """
     engine = await call.engine()
-    view = await engine.start(skill, content_of(words or [], data), task_id=id, stream=stream)
+    view = await engine.start(skill, content_of(words or [], data), task_id=id, stream=stream, owner=owner)
     if wait:
         view = await _settled(call, engine, view.task_id, after=0)
     return _answer(call, view)

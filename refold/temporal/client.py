@@ -248,12 +248,25 @@ class TemporalEngine:
         met = [wait for wait in gates if named in (None, wait.gate, wait.slot)]
         if len(met) == 1:
             return met[0]
+        if not gates and view.lifecycle is TaskState.FAILED and (late := await self._timed_out(task_id)) is not None:
+            return late
         if not met and named is not None and digest is not None:
             return WaitView(slot=named, message="", gate=named, digest=digest)  # the task knows why not
         listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait in gates) or "none"
         if len(met) > 1:
             raise InputRejected(f"several gates of task {task_id!r} are open; say which one: {listed}")
         raise InputRejected(f"no gate {named or ''!r} of task {task_id!r} is open ({view.status}); open: {listed}")
+
+    async def _timed_out(self, task_id: str) -> WaitView | None:
+        """The gate whose time ran out, while a late grant is still recorded."""
+        try:
+            snapshot: Snapshot = await self.client.get_workflow_handle(task_id).query(
+                "snapshot", result_type=Snapshot, rpc_timeout=self.patience
+            )
+        except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError):
+            return None
+        grace = snapshot.grace
+        return None if grace is None else WaitView(slot="", message="", gate=grace.gate, digest=grace.digest)
 
     async def resolve(
         self,

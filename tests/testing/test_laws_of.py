@@ -1,7 +1,7 @@
 import subprocess
 import sys
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from uuid import UUID
 
 import pytest
@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
 import refold.testing
-from refold import CommandFailed, Content, Ctx, Transition, UserMessage, flow_skill, step
-from refold.core.events import RESULT_TYPES, BackoffOver, CancelRequested, ChildAsked
+from refold import Content, Ctx, Event, Transition, UserMessage, flow_skill, step
 from refold.testing import LawBroken, check_history, check_laws, histories, laws_of
 from refold.testing.play import START
 from refold.testing.strategies import Happening, events, strategies_of
@@ -20,7 +19,7 @@ from refold.testing.values import values_for, values_of_schema
 from workflows.hello import Hello
 from workflows.research import Critique
 
-EVENTS = (*RESULT_TYPES, UserMessage, CommandFailed, BackoffOver, ChildAsked, CancelRequested)
+EVENTS = get_args(get_args(Event)[0])
 QUICK = settings(max_examples=20, deadline=None)
 
 
