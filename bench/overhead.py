@@ -2,8 +2,9 @@
 
 `bench/twin.py` is the workflow written by hand, and says what it does and does not do. Both sides run the research
 loop against one Temporal server with the same scripted model, which costs next to nothing. Workers and replays run
-in processes of their own, in the sandbox as in production; what is counted is the use of that process alone. Rounds
-are taken in turn (by hand, reducer, steps, table, and again), and a ratio is the median of the rounds' ratios.
+in processes of their own, in the sandbox as in production; what is counted is the use of that process alone. The
+model call is a stub on both sides, so what surrounds a real one in `refold.effects` is not counted either. Rounds are
+taken in turn (by hand, reducer, steps, table, and again), and a ratio is the median of the rounds' ratios.
 
 CPU per step: user and system time of the worker for a batch of tasks, start, one status query, one pause and its
 answer included, divided by the model calls; for realistic values (1 KB topic, 2 KB drafts) and for tiny ones.
@@ -270,7 +271,7 @@ class Bench:
             before = await queues[subject.side].worker.ask("memory")
             await self._wait_there(subject, self.size.idle, queues)
             after = await queues[subject.side].worker.ask("memory")
-        return (after - before) / self.size.idle / 1024
+        return max(after - before, 4096.0) / self.size.idle / 1024  # less than a page cannot be seen
 
     async def _wait_there(self, subject: Subject, number: int, queues: dict[str, _Queue]) -> None:
         # A few at a time: a burst would leave the worker with buffers that are no task's.

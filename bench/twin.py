@@ -9,8 +9,12 @@ It does what any production workflow has, and does it without waste:
 - one structlog line a change of status, not repeated on replay;
 - started with the search attributes and the static summary that the starter sets; ends with a readable result.
 
+It runs as Temporal's documentation sets up a worker with pydantic: the SDK's sandbox, pydantic and the models passed
+through, the SDK's pydantic converter.
+
 It does not: keep a journal, write search attributes when it pauses, number its effects, keep its state as data,
-hold what comes too early, retry by lifecycle, go on as new, put large values elsewhere.
+hold what comes too early, retry by lifecycle, go on as new, put large values elsewhere. Nor does it have refold's
+sandbox (`refold/temporal/sandbox.py`), which is a part of what is compared.
 """
 
 from __future__ import annotations

@@ -1,0 +1,89 @@
+"""The benchmarks run and say what they found; what they find is no test's affair."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.report import Check, Report, figure
+from bench.script import Plan, draft, verdict
+
+ROOT = Path(__file__).parents[2]
+STYLES = {"reducer", "steps", "table"}
+LIMITS = {"cpu": 1.10, "replay.sandboxed.cpu": 1.20, "memory": 1.20, "history_bytes": 1.15}
+
+
+@pytest.mark.server
+@pytest.mark.timeout(300)
+async def test_overhead_tells_every_figure_with_its_limit() -> None:
+    """
+    `python -m bench overhead --json` prints one object: each figure on both sides, its limit, and whether it holds.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench", "overhead", "--quick", "--json", cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    found = json.loads(out)
+
+    # One round with one task says nothing, so both verdicts are right; anything else is a crash.
+    assert process.returncode == (0 if found["passed"] else 1)
+    limits = {key: one["limit"] for key, one in found["figures"].items()}
+    for part, limit in LIMITS.items():
+        keys = [key for key in limits if key.startswith(f"{part}.")]
+        assert {key.rpartition(".")[2] for key in keys} == STYLES
+        assert {limits[key] for key in keys} == {limit}
+    assert {key for key in limits if limits[key] is None} == {
+        f"replay.{where}.{style}"
+        for where in ("sandboxed.wall", "unsandboxed.cpu", "unsandboxed.wall")
+        for style in STYLES
+    }
+    assert all(one["ours"] > 0 and one["twin"] > 0 for key, one in found["figures"].items() if "memory" not in key)
+    # Events are counted, not measured: these hold however slow the machine is.
+    assert len(found["checks"]) == 2 * len(STYLES)
+    assert all(check["passed"] for check in found["checks"].values())
+
+
+@pytest.mark.parametrize(
+    ("rounds", "passed"),
+    [
+        pytest.param([(1.1, 1.0), (9.0, 1.0), (1.0, 1.0)], True, id="one-bad-round"),
+        pytest.param([(1.3, 1.0), (1.3, 1.0), (1.0, 1.0)], False, id="two-bad-rounds"),
+    ],
+)
+def test_a_limit_holds_for_the_median_of_the_rounds(rounds: list[tuple[float, float]], passed: bool) -> None:
+    """
+    What disturbs one round does not break a limit.
+    """
+    one = figure("what", "what", "ms", rounds, limit=1.2)
+    report = Report(benchmark="made_up", settings={}, figures=[one])
+
+    assert report.passed is passed
+    assert json.loads(report.as_json())["figures"]["what"]["passed"] is passed
+    assert ("TOO HIGH" in report.as_text()) is not passed
+
+
+def test_a_check_that_fails_breaks_the_report() -> None:
+    """
+    A check counts as much as a limit.
+    """
+    failed = Check(name="nothing more", key="more", passed=False, found="two more")
+
+    assert not Report(benchmark="made_up", settings={}, checks=[failed]).passed
+
+
+def test_the_script_pauses_once_and_approves_at_the_end() -> None:
+    """
+    What the model says follows from what it is asked, so that it needs no memory.
+    """
+    plan = Plan(name="short", cycles=3, pause=2, topic_chars=40, draft_chars=60)
+    brief, decisions = plan.topic, []
+    for _ in range(plan.cycles):
+        text = draft(brief)
+        brief += f"\n{text} | "
+        decisions.append(verdict(text)["decision"])
+
+    assert decisions == ["NeedsRevision", "NeedsHumanInput", "Approved"]
