@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 from pydantic import (
     BaseModel,
     ConfigDict,
+    JsonValue,
     SerializationInfo,
     SerializerFunctionWrapHandler,
     TypeAdapter,
@@ -312,7 +313,7 @@ class _JsonConverter(EncodingPayloadConverter):
         return self._adapter_of(Any if type_hint is None else type_hint).validate_json(data)
 
     def _adapter_of(self, kind: Any) -> TypeAdapter[Any]:
-        if kind is Any or str(getattr(kind, "__module__", "")).startswith("refold."):
+        if kind in (Any, JsonValue) or str(getattr(kind, "__module__", "")).startswith("refold."):
             return _adapter(kind)
         try:
             found = self._adapters.get(kind)
