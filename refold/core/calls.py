@@ -58,6 +58,20 @@ class Gather(Generic[T]):
         return found
 
 
+class FirstOf:
+    """Ask for these calls; go on as soon as any call that is open, of these or of those before, has come back.
+
+    What is sent in are pairs of a call and its value, or the `CommandError` it failed with; see `Parallel`.
+    """
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: tuple[Call[Any], ...]) -> None:
+        self.calls = calls
+        for call in calls:
+            call.awaited = True
+
+
 Asked = tuple[Call[Any], ...]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
@@ -15,6 +15,7 @@ from refold.core.content import Artifact, Content, Message
 from refold.core.errors import SkillError
 from refold.core.events import SkillOutcome
 from refold.core.gates import DecisionMade, GatePolicy
+from refold.core.parallel import Parallel
 from refold.core.retry import RetryPolicy
 from refold.core.skill import Moment
 from refold.core.transition import Transition
@@ -305,6 +306,28 @@ class Ctx:
                 call.command = call.command.model_copy(update={"id": f"{call.command.id}.{count}"})
         return Gather(calls)
 
+    def parallel(self, *runs: Coroutine[Any, Any, T], limit: int | None = None) -> Parallel[T]:
+        """Run several coroutines of yours at once: their results, in the order of the arguments.
+
+        Each awaits calls of this context, and goes on as soon as they have come back, whatever the others wait for.
+        When all have ended, the first uncaught failure of a command, in that order, is raised. A question or gate is
+        asked when nothing else is going on, together with the others' questions: it pauses the task, and then nothing
+        new is started. Calls of one id are told apart as in `gather`.
+
+        Args:
+            runs: Coroutines, as `async def` functions give when they are called.
+            limit: How many calls may be out at once, sleeps not counted; None is no limit.
+
+        Raises:
+            SkillError: One of them is no coroutine, or the limit is no positive number.
+        """
+        for run in runs:
+            if not inspect.iscoroutine(run):
+                raise SkillError(f"parallel takes coroutines, not {run!r}; give calls of ctx to gather")
+        if limit is not None and limit < 1:
+            raise SkillError(f"limit={limit!r} would let nothing go on; give a positive number, or None")
+        return Parallel(runs, limit)
+
     def _call(self, command: Called, kind: Any) -> Call[Any]:
         call: Call[Any] = Call(command, kind)
         self._made.append(call)
@@ -375,7 +398,7 @@ def _check_call(given: object) -> None:
         return
     if inspect.iscoroutine(given):
         given.close()  # or Python would warn that nobody awaited it
-    raise SkillError(f"gather takes calls of ctx, not {given!r}; run a coroutine of yours as a skill of its own")
+    raise SkillError(f"gather takes calls of ctx, not {given!r}; give coroutines of yours to ctx.parallel")
 
 
 def _decoded_as(expect: Any, otherwise: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from refold.core.calls import Asked, Call
+from refold.core.calls import Asked, Call, FirstOf
 from refold.core.commands import AskUser, fingerprint
 from refold.core.content import Content
 from refold.core.context import Ctx
@@ -103,7 +103,7 @@ class Drive:
             return Transition(uncaught=error).after(ctx._said)
         if not inspect.iscoroutine(outcome):
             return self._ended(step, ctx, outcome)
-        return self._send(step, record, ctx, outcome, None)
+        return self._send(step, record, _Going(ctx, outcome), None)
 
     def _arguments(
         self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None
@@ -127,69 +127,84 @@ class Drive:
         step = self._saved_step(record["step"])
         last = record["awaits"][-1]
         live = self.live
-        if live is not None and live.run is not None and live.awaiting == last["ids"]:
-            ctx, run, asked = live.run
+        if live is not None and live.run is not None and live.awaiting == last.get("open", last["ids"]):
+            going = live.run
             live.run = None
         else:
-            ctx, run, asked = self._drive_again(step, record)
-        ctx._at(self.moment)
+            going = self._drive_again(step, record)
+        going.ctx._at(self.moment)
         now = Awaited(**last)
         now["at"], now["heard"] = self.moment.at.isoformat(), len(self.moment.messages)
+        if "open" in last:
+            now["came"] = [id for id in last["open"] if id in self.moment.receipts]
         record = Record(**record)
         record["awaits"] = [*record["awaits"][:-1], now]
-        return self._follow(step, self._send(step, record, ctx, run, self._results(asked, last["ids"])))
+        return self._follow(step, self._send(step, record, going, self._results(going, now)))
 
-    def _drive_again(self, step: StepSpec, record: Record) -> tuple[Ctx, Any, Asked]:
+    def _drive_again(self, step: StepSpec, record: Record) -> _Going:
         """A coroutine as it was when it asked last: what it said and asked for before is dropped, but compared."""
         ctx = Ctx(self.moment)
         values = _saved_values(step, record["args"])
-        run: Any = None
-        asked: Asked = ()
+        going = _Going(ctx)
         results: Any = None
         since: Record | Awaited = record
         for awaited in record["awaits"]:
             ctx._at(self.moment, now=datetime.fromisoformat(since["at"]), heard=since["heard"])
-            if run is None:
-                run = step.run(**_with_ctx(step, values, ctx))
-            found = _next_ask(step, run, results) if inspect.iscoroutine(run) else _Returned(run)
+            if going.run is None:
+                going.run = step.run(**_with_ctx(step, values, ctx))
+            found = _next_ask(step, going.run, results) if inspect.iscoroutine(going.run) else _Returned(going.run)
             if isinstance(found, _Returned):
                 raise ReplayMismatch(step.name, ", ".join(awaited["asked"]), "nothing more: it ends")
-            fingerprints = [fingerprint(call.command) for call in found]
-            if fingerprints != awaited["asked"]:
-                run.close()
+            calls, first = (found.calls, True) if isinstance(found, FirstOf) else (found, False)
+            fingerprints = [fingerprint(call.command) for call in calls]
+            if fingerprints != awaited["asked"] or first != ("open" in awaited):
+                going.run.close()
                 raise ReplayMismatch(step.name, ", ".join(awaited["asked"]), ", ".join(fingerprints))
-            asked, since = found, awaited
+            going.asks(calls, awaited["ids"], first=first)
+            since = awaited
             if awaited is not record["awaits"][-1]:
-                results = self._results(asked, awaited["ids"])
-        return ctx, run, asked
+                results = self._results(going, awaited)
+        return going
 
-    def _send(self, step: StepSpec, record: Record, ctx: Ctx, run: Any, results: Any) -> Transition:
+    def _send(self, step: StepSpec, record: Record, going: _Going, results: Any) -> Transition:
         """Send results in; what comes out is the next thing asked for, or the step's end."""
+        ctx = going.ctx
         try:
-            asked = _next_ask(step, run, results)
+            asked = _next_ask(step, going.run, results)
         except CommandError as error:
             return Transition(uncaught=error).after(ctx._said)
         if isinstance(asked, _Returned):
             return self._ended(step, ctx, asked.value)
-        ids = [self.moment.invocation_id(position) for position in range(len(asked))]
-        record["awaits"].append(Awaited(asked=[fingerprint(call.command) for call in asked], ids=ids))
+        calls, first = (asked.calls, True) if isinstance(asked, FirstOf) else (asked, False)
+        ids = [self.moment.invocation_id(position) for position in range(len(calls))]
+        awaited = Awaited(asked=[fingerprint(call.command) for call in calls], ids=ids)
+        going.asks(calls, ids, first=first)
+        if first:
+            awaited["open"] = list(going.open)
+        record["awaits"].append(awaited)
         if self.live is not None:
-            self.live.awaiting, self.live.run = ids, (ctx, run, asked)
-        commands = tuple(call.command for call in asked)
+            self.live.awaiting, self.live.run = awaited.get("open", ids), going
+        commands = tuple(call.command for call in calls)
         return replace(Transition().after(ctx._said), state=record, commands=commands)
 
-    def _results(self, asked: Asked, ids: list[str]) -> Any:
-        """What the await gives: the values, in order, or the first failure, to be raised there."""
-        values: list[Any] = []
-        for call, id in zip(asked, ids, strict=True):
-            try:
-                value = self._outcome(id, call.command.id)
-                if isinstance(call.command, AskUser) and call.command.expect is not None:
-                    value = reply_value(Content.model_validate(value))
-                values.append(call.decode(value, id))
-            except CommandError as error:
-                return error
-        return tuple(values)
+    def _results(self, going: _Going, awaited: Awaited) -> Any:
+        """What the await gives: the values, in order, or the first failure, to be raised there.
+
+        Where the step goes on with the first that comes back: what came, each with its call.
+        """
+        if "came" in awaited:
+            return [(call, self._result(call, id)) for id in awaited["came"] for call in [going.open.pop(id)]]
+        results = tuple(self._result(call, id) for id, call in going.open.items())
+        return next((one for one in results if isinstance(one, CommandError)), results)
+
+    def _result(self, call: Call[Any], id: str) -> Any:
+        try:
+            value = self._outcome(id, call.command.id)
+            if isinstance(call.command, AskUser) and call.command.expect is not None:
+                value = reply_value(Content.model_validate(value))
+            return call.decode(value, id)
+        except CommandError as error:
+            return error
 
     def _outcome(self, id: str, name: str) -> JsonValue:
         receipt: Receipt = self.moment.receipts[id]
@@ -282,12 +297,27 @@ class Drive:
         return step
 
 
+class _Going:
+    """A step's coroutine, its context, and the calls of it that are open, by their invocation ids."""
+
+    __slots__ = ("ctx", "open", "run")
+
+    def __init__(self, ctx: Ctx, run: Any = None) -> None:
+        self.ctx, self.run = ctx, run
+        self.open: dict[str, Call[Any]] = {}
+
+    def asks(self, calls: Asked, ids: list[str], *, first: bool) -> None:
+        """Note what it asks for; beside what is still open, where it goes on with the first that comes back."""
+        asked = dict(zip(ids, calls, strict=True))
+        self.open = {**self.open, **asked} if first else asked
+
+
 @dataclass(frozen=True, slots=True)
 class _Returned:
     value: Any
 
 
-def _next_ask(step: StepSpec, run: Any, results: Any) -> Asked | _Returned:
+def _next_ask(step: StepSpec, run: Any, results: Any) -> Asked | FirstOf | _Returned:
     """What the coroutine asks for next; or, if it ends, what it returns."""
     try:
         asked = run.throw(results) if isinstance(results, CommandError) else run.send(results)
@@ -297,7 +327,9 @@ def _next_ask(step: StepSpec, run: Any, results: Any) -> Asked | _Returned:
         if "no running event loop" not in str(error):
             raise
         raise SkillError(f"step {step.name!r} awaited something of asyncio; a step awaits calls of ctx only") from error
-    if isinstance(asked, tuple) and asked and all(isinstance(call, Call) for call in asked):
+    if isinstance(asked, FirstOf) or (
+        isinstance(asked, tuple) and asked and all(isinstance(one, Call) for one in asked)
+    ):
         return asked
     run.close()
     raise SkillError(f"step {step.name!r} awaited {repr(asked)[:100]}; a step awaits calls of ctx only")

@@ -55,18 +55,20 @@ class StepMachine:
             assert isinstance(event, UserMessage)
             return drive.enter(self.start, dict(self.start.seeds), event)
         record = cast("Record", state)
+        awaited: Any = ()
         if "resume" in record:
             # Another question's answer may have been held, and met by the await that asked for it.
             if isinstance(event, UserMessage | DecisionMade) and event.gate == record["gate"]:
                 return drive.resume(record, event)
-            awaited: Any = ()
         elif "enters" in record:
             awaited = record["enters"].values()
             if all(id in moment.receipts for id in awaited):
                 return drive.enter_fed(record)
-        else:
-            awaited = record["awaits"][-1]["ids"] if record["awaits"] else ()
-            if awaited and all(id in moment.receipts for id in awaited):
+        elif record["awaits"]:
+            last = record["awaits"][-1]
+            awaited = last.get("open") or last["ids"]
+            here = [id in moment.receipts for id in awaited]
+            if any(here) if "open" in last else all(here):
                 return drive.go_on(record)
         # One of several results: its receipt is kept until the others are here. A failure that no step waits for
         # is nobody's to catch.

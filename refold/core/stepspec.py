@@ -57,10 +57,14 @@ class Awaited(TypedDict):
         ids: The commands' ids.
         at: When the step went on; missing while it waits.
         heard: How many messages there were then.
+        open: Where the step goes on with the first of several that comes back: all that had not, when it asked.
+        came: Those of them that had, when it went on.
     """
 
     asked: list[str]
     ids: list[str]
+    open: NotRequired[list[str]]
+    came: NotRequired[list[str]]
     at: NotRequired[str]
     heard: NotRequired[int]
 

@@ -13,7 +13,7 @@ from refold.static.purity import finding
 from refold.static.units import Role, Unit, code_of, find
 
 CALLS = {"activity", "ask", "llm", "skill", "sleep", "tool", "workflow"}
-AWAITABLE = CALLS | {"gather"}
+AWAITABLE = CALLS | {"gather", "parallel"}
 ENDS = {"await_input", "complete", "fail", "goto", "reject"}
 ENDS_OF = {
     Role.REDUCER: "`Transition.to(...)` or `Transition.ignore(state)`",

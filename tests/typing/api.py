@@ -47,6 +47,10 @@ def price_of(item: str, currency: str = "EUR") -> int:
     return len(item + currency)
 
 
+async def checked(ctx: Ctx, item: str) -> int:
+    return await ctx.tool(price_of, item=item)
+
+
 @tool(effect="at_most_once", timeout_s=30)
 async def charge(order: Order) -> str:
     return order.item
@@ -121,6 +125,7 @@ class Shop:
             tuple[str, Verdict, int],
         )
         assert_type(await ctx.gather(*[ctx.tool(price_of, item=item) for item in seen]), tuple[int, ...])
+        assert_type(await ctx.parallel(*(checked(ctx, item) for item in seen), limit=3), tuple[int, ...])
         try:
             await ctx.tool("unknown", anything=1)
         except CommandError as error:
