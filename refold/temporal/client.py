@@ -45,6 +45,7 @@ from refold.engine import TaskView, Tokens, WaitView
 from refold.temporal import search, show, signing
 from refold.temporal.history import History
 from refold.temporal.payloads import data_converter
+from refold.temporal.stuck import why_stuck
 from refold.temporal.tail import Tail
 from refold.temporal.wire import TaskResult, TaskStart, Verdict
 from refold.temporal.workflow import RESULT_MEMO
@@ -319,6 +320,8 @@ class TemporalEngine:
         except WorkflowUpdateFailedError as error:
             _raise_verdict(error)
         except RPCTimeoutOrCancelledError:
+            if (stuck := await why_stuck(self.client, await self._describe(task_id))) is not None:
+                raise NoWorker(f"task {task_id!r} cannot take the {name}: {stuck}") from None
             raise NoWorker(
                 f"no worker took the {name} for task {task_id!r} within {UPDATE_PATIENCE.seconds} s; start one with "
                 f"`refold worker` (task queue {self.task_queue!r}), and look at the task before sending it again: it "
@@ -354,7 +357,15 @@ class TemporalEngine:
 
     async def _view_of_closed(self, description: WorkflowExecutionDescription, *, new: bool = False) -> TaskView:
         result = await self.result(description, new=new)
-        return result.task if result is not None else _unanswered(description, "Temporal ended it from outside")
+        return result.task if result is not None else _unanswered(description, await self._why_ended(description))
+
+    async def _why_ended(self, description: WorkflowExecutionDescription) -> str:
+        """Why a task was ended over its head, in Temporal's words."""
+        try:
+            await self.client.get_workflow_handle(description.id, run_id=description.run_id).result(follow_runs=False)
+        except WorkflowFailureError as error:
+            return f"Temporal ended it from outside: {error.cause}"
+        return "Temporal ended it from outside"
 
     async def result(self, description: WorkflowExecutionDescription, *, new: bool = False) -> TaskResult | None:
         """What an ended task left behind; None where it was ended over its head (terminated, timed out).

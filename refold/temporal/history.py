@@ -14,6 +14,7 @@ from refold.core.journal import Entry
 from refold.core.snapshot import Snapshot
 from refold.temporal import search
 from refold.temporal.payloads import load
+from refold.temporal.stuck import NOT_FITTING, in_words
 from refold.temporal.wire import EarlierRun, Page, Segment
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class History:
                 query, argument, result_type=kind, rpc_timeout=max(QUERY_PATIENCE, self.engine.patience)
             )
         except WorkflowQueryFailedError as error:
-            raise InputRejected(error.message) from None
+            raise InputRejected(in_words(error.message) if NOT_FITTING in error.message else error.message) from None
         except (RPCTimeoutOrCancelledError, RPCError) as error:
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
                 raise EngineError(

@@ -16,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.errors import EngineError, NotConnected
 from refold.core.lifecycle import Ending, Status, TaskState
 from refold.temporal import show
+from refold.temporal.stuck import in_words
 
 CLOSED = {
     WorkflowExecutionStatus.COMPLETED: (TaskState.DONE, Ending.COMPLETED),
@@ -70,7 +71,7 @@ def why_unanswered(error: Exception, task_queue: str) -> str:
             "start one with `refold worker`"
         )
     if isinstance(error, WorkflowQueryFailedError | RPCError):
-        return f"its worker cannot answer, so this is what the server knows: {error.message}"
+        return f"this is what the server knows: {in_words(error.message)}"
     return str(error)
 
 

@@ -11,11 +11,14 @@ import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, ResetWorkflowExecutionRequest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError
 
 from refold import Content, InputRejected, NoWorker, Status, TaskNotFound, TaskState
+from refold.core.journal import Entry
 from refold.engine import TaskView
-from refold.temporal import TemporalEngine
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.storage import Folder
+from tests.temporal import changed_after, changed_before
 
 T = TypeVar("T")
 
@@ -76,11 +79,11 @@ async def test_terminate_leaves_no_last_words(engine: TemporalEngine) -> None:
     """
     view = await paused(engine)
 
-    await engine.client.get_workflow_handle(view.task_id).terminate("stuck")
+    await engine.client.get_workflow_handle(view.task_id).terminate(reason="stuck")
     after = await engine.look(view.task_id)
 
     assert (after.status, after.lifecycle) == (Status.CANCELED, TaskState.FAILED)
-    assert after.note
+    assert after.note == "Temporal ended it from outside: stuck"
     assert len(await kinds(engine, view.task_id)) == view.seq
     assert (await engine.at(view.task_id, view.seq)).status is Status.INPUT_REQUIRED
     with pytest.raises(InputRejected, match="has ended"):
@@ -101,6 +104,7 @@ async def test_a_timeout_fails_the_task_without_last_words(engine: TemporalEngin
     after = await engine.look(task_id)
 
     assert (after.status, after.lifecycle) == (Status.FAILED, TaskState.FAILED)
+    assert after.note == "Temporal ended it from outside: Workflow timed out"
     assert await kinds(engine, task_id) == ["user_message"]
 
 
@@ -145,6 +149,32 @@ async def test_reset_revives_an_ended_task(engine: TemporalEngine, by_signal: bo
     await engine.send(view.task_id, Content.from_text("For sailors, again"))
     await collected(engine.watch(view.task_id, follow=True))
     assert (await engine.look(view.task_id)).status is Status.COMPLETED
+
+
+async def test_code_that_does_not_fit_is_named(client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A task whose code was changed under it stands still. Who looks at it or answers it is told why, and what to do;
+    with the right code it goes on.
+    """
+    monkeypatch.setattr("refold.temporal.client.UPDATE_PATIENCE", timedelta(seconds=3))
+    engine = TemporalEngine(client, "changed")
+    before = RefoldPlugin([changed_before], model="scripted:demo", storage=values)
+    after = RefoldPlugin([changed_after], model="scripted:demo", storage=values)
+    async with make_worker(client, before, task_queue="changed"):
+        task_id = (await engine.start("changed", Content.from_text("Hello"))).task_id
+
+    async with make_worker(client, after, task_queue="changed"):
+        note = (await engine.look(task_id)).note
+        with pytest.raises(InputRejected, match="ctx.patched"):
+            await kinds(engine, task_id)
+        with pytest.raises(NoWorker, match=r"cannot take the message: its code has changed .* `ctx.patched`"):
+            await engine.send(task_id, Content.from_text("Ada"))
+    async with make_worker(client, before, task_queue="changed"):
+        ended = [entry async for entry in engine.watch(task_id)]
+
+    assert "its code has changed and does not fit" in note
+    assert "TMPRL1100" in note
+    assert [entry.event.kind for entry in ended if isinstance(entry, Entry)][-1] == "user_message"
 
 
 async def test_a_deleted_task_is_gone(engine: TemporalEngine) -> None:
