@@ -1,7 +1,8 @@
-"""Answers a task that waits, and says how it stands: `python client/answer.py TASK_ID TEXT [SLOT]`."""
+"""Answers a task that waits, and says how it stands: `python client/answer.py TASK_ID REPLY [SLOT]`."""
 
 import argparse
 import asyncio
+import json
 import sys
 
 from refold import Content, RefoldError
@@ -9,9 +10,12 @@ from refold.engine import Engine, TaskView
 from refold.temporal import connect
 
 
-async def main(task_id: str, text: str, slot: str | None = None, engine: Engine | None = None) -> TaskView:
+async def main(
+    task_id: str, reply: str, slot: str | None = None, *, data: bool = False, engine: Engine | None = None
+) -> TaskView:
     engine = engine or await connect()
-    view = await engine.send(task_id, Content.from_text(text), slot=slot)
+    content = Content.from_data(json.loads(reply)) if data else Content.from_text(reply)
+    view = await engine.send(task_id, content, slot=slot)
     print(f"{view.task_id}  {view.status}")
     return view
 
@@ -19,9 +23,10 @@ async def main(task_id: str, text: str, slot: str | None = None, engine: Engine 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task_id")
-    parser.add_argument("text", help="the reply")
+    parser.add_argument("reply", help="a text; JSON with --data")
     parser.add_argument("slot", nargs="?", help="which question it answers, where several are open")
+    parser.add_argument("--data", action="store_true", help="the reply is JSON, for a question that wants data")
     try:
         asyncio.run(main(**vars(parser.parse_args())))
-    except RefoldError as error:
+    except (RefoldError, json.JSONDecodeError) as error:
         sys.exit(f"error: {error}")

@@ -15,6 +15,7 @@ from refold.core.content import Artifact, Content, Message, Part
 from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
 from refold.core.refusal import type_name
+from refold.core.schema import fields_of
 from refold.core.snapshot import Pending, Snapshot
 from refold.core.waits import Wait
 
@@ -75,6 +76,7 @@ class WaitView(_View):
         message: What is asked.
         gate: The wait's own id.
         expects: The name of the type that the reply must fit.
+        fields: Its fields, a `?` after those that may be left out; empty where it is no object.
         gate_kind: Why a person must decide, at a gate; None for a question.
         digest: What the gate shows, as a hash: a decision names it.
         show: What is decided on.
@@ -88,6 +90,7 @@ class WaitView(_View):
     message: str
     gate: str
     expects: str | None = lean()
+    fields: tuple[str, ...] = lean(())
     gate_kind: str | None = lean()
     digest: str | None = lean()
     show: JsonValue = lean()
@@ -357,7 +360,9 @@ def _wait(wait: Wait) -> WaitView:
     ask = wait.ask
     said = {"slot": wait.slot, "message": ask.message.text, "gate": wait.gate}
     if isinstance(ask, AskUser):
-        return WaitView(**said, expects=None if ask.expect is None else type_name(ask.expect))
+        if ask.expect is None:
+            return WaitView(**said)
+        return WaitView(**said, expects=type_name(ask.expect), fields=fields_of(ask.expect))
     return WaitView(
         **said,
         gate_kind=ask.policy.kind.value,

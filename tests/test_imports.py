@@ -65,7 +65,6 @@ OUTSIDE = {"a2a", "asyncio", "httpx", "pydantic_ai", "starlette", "structlog", "
 LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.effects.activities", "_ledger_from_env"): "SQLAlchemy is loaded only by workers whose tools keep receipts",
     ("refold.effects.model_part", "_load"): "pydantic-ai and the providers load in a thread, while the worker polls",
-    ("refold.cli.logs", "log_to_stderr"): "structlog takes as long to load as rich, and only workers log",
     ("refold.effects.failures", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",
 }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,7 @@ from refold.cli.errors import DONE, WRONG_CALL
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
 from refold.cli.worker import LogJson, Model, NoSandbox, Recovery
+from refold.temporal.dev import DevServerError
 from refold.temporal.profile import DEFAULT
 
 if TYPE_CHECKING:
@@ -63,11 +65,13 @@ async def dev(
         options += ["--no-sandbox"] if no_sandbox else []
         options += ["--log-json"] if log_json else []
         async with Supervised(options, call.out.alert) as worker:
-            await _first(worker.ready, worker.gave_up, stop)
+            await _first(worker.ready.wait(), worker.gave_up.wait(), stop.wait())
             if worker.ready.is_set():
                 _say(call, server, worker, task_queue)
-                await _first(worker.gave_up, stop)
+                await _first(worker.gave_up.wait(), stop.wait(), asyncio.shield(server.ended))
                 call.out.note("stopping")
+        if server.ended.done() and not stop.is_set():
+            raise DevServerError(f"{server.ended.result()}\n{_what_is_left(db)}")
     return DONE if stop.is_set() else WRONG_CALL
 
 
@@ -78,7 +82,6 @@ def _say(call: Call, server: DevServer, worker: Supervised, task_queue: str) -> 
         pids = {"server_pid": server.pid, "worker_pid": worker.pid}
         call.out.value({**line, **pids, "skills": worker.skills, "tools": worker.tools})
         return
-    first = worker.skills[0] if worker.skills else "SKILL"
     call.out.say(
         f"Temporal   {server.address}   namespace {server.namespace}",
         f"UI         {ui}",
@@ -86,14 +89,29 @@ def _say(call: Call, server: DevServer, worker: Supervised, task_queue: str) -> 
         "",
         "In another terminal:",
         f"  export TEMPORAL_ADDRESS={server.address}",
-        f'  refold start {first} "Hello"',
+        f"  {_first_start(worker)}",
     )
     call.out.note("Ctrl-C stops all of it.")
 
 
-async def _first(*events: asyncio.Event) -> None:
+def _first_start(worker: Supervised) -> str:
+    """A command that starts a task: of a skill that takes a text, if there is one."""
+    for skill in worker.skills:
+        if skill not in worker.inputs:
+            return f'refold start {skill} "Hello"'
+    skill = worker.skills[0]
+    return f"refold start {skill} {' '.join(f'{name}=…' for name in worker.inputs[skill] if not name.endswith('?'))}"
+
+
+def _what_is_left(db: Path | None) -> str:
+    if db is None:
+        return "Its tasks were in memory, and are gone; --db FILE keeps them."
+    return f"Its tasks are in {db}: `refold dev --db {db}` goes on with them."
+
+
+async def _first(*awaited: Awaitable[Any]) -> None:
     """Wait for the first of several."""
-    waits = [asyncio.create_task(event.wait()) for event in events]
+    waits = [asyncio.ensure_future(one) for one in awaited]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -11,7 +11,7 @@ from refold.cli.entries import Story
 from refold.cli.errors import DONE, TASK_FAILED
 from refold.cli.output import clean
 from refold.cli.verb import Call, TaskId, add
-from refold.cli.views import FAILED, card
+from refold.cli.views import FAILED, card, way_out
 from refold.engine import view_of
 
 After = Annotated[int, typer.Option("--after", min=0, help="Only entries after this number.")]
@@ -49,7 +49,8 @@ async def watch(
         story.tell(news)
     view = await engine.look(task_id)
     for wait in view.waiting_for:
-        call.out.note(f"waiting for {wait.slot}: {wait.message}\nanswer it with: refold answer {task_id} TEXT")
+        verb = "answer" if wait.gate_kind is None else "decide"
+        call.out.note(f"waiting for {wait.slot}: {wait.message}\n{verb} it with: {way_out(view, wait)}")
     return TASK_FAILED if view.status in FAILED else DONE
 
 

@@ -31,6 +31,7 @@ class Supervised:
         pid: The worker that polls now; None between two.
         skills: What it serves.
         tools: The tools it has.
+        inputs: The fields of the data that a skill starts from, for each skill that starts from data.
     """
 
     def __init__(self, options: Sequence[str], say: Callable[[str], None]) -> None:
@@ -49,6 +50,7 @@ class Supervised:
         self.pid: int | None = None
         self.skills: list[str] = []
         self.tools: list[str] = []
+        self.inputs: dict[str, list[str]] = {}
 
     async def __aenter__(self) -> Self:
         self._running = asyncio.create_task(self._keep_running())
@@ -100,6 +102,7 @@ class Supervised:
             self._say(line)
             return
         self.pid, self.skills, self.tools = told["pid"], told["skills"], told["tools"]
+        self.inputs = told["inputs"]
         if self.ready.is_set():
             self._say(f"the worker is back, process {self.pid}")
         self.ready.set()
@@ -110,7 +113,7 @@ def _ready_line(line: str) -> dict[str, Any] | None:
         told = json.loads(line)
     except ValueError:
         return None
-    return told if isinstance(told, dict) and {"pid", "skills", "tools"} <= told.keys() else None
+    return told if isinstance(told, dict) and {"pid", "skills", "tools", "inputs"} <= told.keys() else None
 
 
 def _how(code: int) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from refold.cli.output import clean, indented, snippet
 from refold.core.lifecycle import Status, TaskState
-from refold.engine import ArtifactView, PendingView, TaskView
+from refold.engine import ArtifactView, PendingView, TaskView, WaitView
 
 FAILED = frozenset({Status.FAILED, Status.REJECTED, Status.CANCELED})
 """Statuses that `start`, `answer` and `watch` exit 1 for."""
@@ -70,8 +70,7 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
         yield from _rows("waits for", [f"{wait.slot}{fits}", *indented(wait.message)])
         if past:
             continue
-        slot = f" --slot {wait.slot}" if len(view.waiting_for) > 1 else ""
-        yield _row("", f"refold answer {view.task_id} TEXT{slot}")
+        yield _row("", way_out(view, wait))
     if view.messages:
         yield "messages"
     for message in view.messages:
@@ -83,6 +82,18 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
     for artifact in view.artifacts:
         yield f"  {clean(artifact.name)}"
         yield from indented(_content(artifact), " " * LABEL)
+
+
+def way_out(view: TaskView, wait: WaitView) -> str:
+    """The command that answers a question, or decides at a gate."""
+    several = len(view.waiting_for) > 1
+    if wait.gate_kind is not None:
+        return f"refold approve {view.task_id}{f' {wait.gate}' if several else ''}"
+    if wait.fields:
+        reply = " ".join(f"{name}=…" for name in wait.fields if not name.endswith("?")) or f"{wait.fields[0][:-1]}=…"
+    else:
+        reply = "TEXT" if wait.expects is None else "--data JSON"
+    return f"refold answer {view.task_id} {reply}{f' --slot {wait.slot}' if several else ''}"
 
 
 def rows(views: Sequence[TaskView]) -> Iterator[str]:

@@ -40,7 +40,7 @@ from refold.core.events import (
 )
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
-from refold.core.schema import Schema, misfit
+from refold.core.schema import Schema, fields_of, misfit
 from refold.core.skill import Skill, unfit_start
 from refold.core.snapshot import Snapshot
 from refold.core.waits import Wait
@@ -185,9 +185,12 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
 def _unfit_reply(ask: AskUser, content: Content) -> str:
     if ask.expect is None:
         return ""
-    expected = type_name(ask.expect)
     found = misfit(ask.expect, reply_value(content))
-    return f"the reply to {ask.slot!r} must fit {expected}: {found}" if found else ""
+    if not found:
+        return ""
+    fields = () if content.has_data else fields_of(ask.expect)
+    way_out = f"; send data with the fields {', '.join(fields)}" if fields else ""
+    return f"the reply to {ask.slot!r} must fit {type_name(ask.expect)}: {found}{way_out}"
 
 
 def reply_value(content: Content) -> JsonValue:

@@ -118,6 +118,34 @@ def json_schema(schema: Schema) -> dict[str, JsonValue]:
     return adapter(kind).json_schema()
 
 
+def fields_of(schema: Schema) -> tuple[str, ...]:
+    """The fields of an object type, in order, a `?` after those that may be left out.
+
+    Empty for any other type, and for one that is not known here or has no JSON schema.
+    """
+    if isinstance(schema, dict):
+        return _fields(schema)
+    kind = resolve(schema)
+    return () if kind is None else fields_of_kind(kind)
+
+
+def fields_of_kind(kind: Any) -> tuple[str, ...]:
+    """As `fields_of`, of a type that is at hand."""
+    return kept(kind, "__refold_fields__", _fields_of_kind)
+
+
+def _fields_of_kind(kind: Any) -> tuple[str, ...]:
+    try:
+        return _fields(adapter(kind).json_schema())
+    except PydanticUserError:
+        return ()
+
+
+def _fields(schema: dict[str, Any]) -> tuple[str, ...]:
+    required = schema.get("required", ())
+    return tuple(name if name in required else f"{name}?" for name in schema.get("properties", ()))
+
+
 def misfit(schema: Schema, value: JsonValue) -> str:
     """Why `value` does not fit the type; empty if it does, or if only the JSON schema of the type is known."""
     kind = resolve(schema)

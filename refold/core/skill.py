@@ -19,7 +19,7 @@ from refold.core.base import Value
 from refold.core.content import Content, Message
 from refold.core.events import Event
 from refold.core.retry import RetryPolicy
-from refold.core.schema import adapter, first_line, misfit_of
+from refold.core.schema import adapter, fields_of_kind, first_line, misfit_of
 from refold.core.snapshot import Receipt
 from refold.core.transition import Transition
 
@@ -207,6 +207,8 @@ def unfit_start(skill: Skill, content: Content) -> str:
         return ""
     expected = getattr(wanted, "__name__", str(wanted))
     if not content.has_data:
-        return f"skill {skill_id(skill)!r} starts from data that fits {expected}; got text only"
+        fields = ", ".join(fields_of_kind(wanted))
+        way_out = f"; send data with the fields {fields}" if fields else ""
+        return f"skill {skill_id(skill)!r} starts from data that fits {expected}; got text only{way_out}"
     found = misfit_of(wanted, content.data)
     return f"skill {skill_id(skill)!r} starts from data that fits {expected}: {found}" if found else ""

@@ -70,12 +70,14 @@ class DevServer:
         ui_url: Its web UI; None if it was started without.
         namespace: The namespace that exists in it.
         pid: Its process.
+        ended: Comes with its last words, should it end before its block does.
     """
 
     address: str
     ui_url: str | None
     namespace: str
     pid: int
+    ended: asyncio.Future[str]
 
 
 def find_binary() -> Path:
@@ -137,6 +139,7 @@ async def dev_server(
                 grpc, web if ui else None, db, namespace, time_skipping, search_attributes, settings
             )
             process = _spawn(binary, server_args, output)
+            ended = asyncio.create_task(_last_words(process, output))
             try:
                 try:
                     await _until_it_answers(process, f"{HOST}:{grpc}", namespace, search_attributes, output)
@@ -149,10 +152,12 @@ async def dev_server(
                     ui_url=f"http://{HOST}:{web}" if ui else None,
                     namespace=namespace,
                     pid=process.pid,
+                    ended=ended,
                 )
                 return
             finally:
                 await _stop(process, graceful=db is not None)
+                await ended
 
 
 def _arguments(
@@ -201,7 +206,7 @@ async def _until_it_answers(
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         if process.poll() is not None:
-            raise DevServerError(f"the Temporal server ended with code {process.returncode}:\n{_tail(output)}")
+            raise DevServerError(await _last_words(process, output))
         if time.monotonic() > deadline:
             raise DevServerError(
                 f"the Temporal server at {address} did not answer within {START_TIMEOUT_S:.0f} s:\n{_tail(output)}"
@@ -209,6 +214,11 @@ async def _until_it_answers(
         if await _listens(address) and await _serves(address, namespace, search_attributes):
             return
         await asyncio.sleep(POLL_S)
+
+
+async def _last_words(process: subprocess.Popen[bytes], output: IO[bytes]) -> str:
+    code = await asyncio.to_thread(process.wait)
+    return f"the Temporal server ended with code {code}:\n{_tail(output)}"
 
 
 async def _listens(address: str) -> bool:

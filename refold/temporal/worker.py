@@ -13,6 +13,7 @@ from temporalio.worker import Worker
 
 from refold.temporal import search
 from refold.temporal.client import connected
+from refold.temporal.logs import log_to_stderr
 from refold.temporal.plugin import RefoldPlugin
 from refold.temporal.profile import DEFAULT, Profile
 
@@ -53,6 +54,7 @@ async def run_worker(
     model: str | None = None,
     recovery: Profile = DEFAULT,
     sandboxed: bool = True,
+    log_json: bool = False,
     ready: Callable[[Worker], None] | None = None,
     **options: Any,
 ) -> None:
@@ -68,6 +70,8 @@ async def run_worker(
         model: See `RefoldPlugin`.
         recovery: See `RefoldPlugin`.
         sandboxed: See `RefoldPlugin`.
+        log_json: Write log lines to stderr as JSON, instead of columns for people. A program that has set up
+            structlog itself keeps its own way.
         ready: Called once the worker polls.
         options: Passed on to `temporalio.worker.Worker`.
 
@@ -76,6 +80,7 @@ async def run_worker(
         NotConnected: No server answers.
         StorageError: The storage for large values cannot be used.
     """
+    log_to_stderr(as_json=log_json)
     plugin = RefoldPlugin(skills, tools, model=model, recovery=recovery, sandboxed=sandboxed)
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
     await search.register(client)

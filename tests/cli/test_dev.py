@@ -130,6 +130,21 @@ def test_a_killed_worker_is_reported_and_started_again(dev: Dev) -> None:
 
 
 @pytest.mark.fault
+def test_the_end_of_the_server_is_said(dev: Dev) -> None:
+    """
+    Without a server nothing goes on: it ends, and says what is lost and how it would have been kept.
+    """
+    os.kill(dev.up["server_pid"], signal.SIGKILL)
+
+    _, said = dev.process.communicate(timeout=60)
+
+    assert dev.process.returncode == 2
+    assert "the Temporal server ended with code -9" in said
+    assert "--db FILE keeps them" in said
+    wait_for_end(dev.up["worker_pid"])
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_outlives_it(number: signal.Signals, dev: Dev) -> None:
     """

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 from rich.text import Text
 
-from refold import Content
+from refold import Content, Ctx, Transition, flow_skill, step
 from refold.cli.entries import Story
 from refold.cli.history import watch
 from refold.cli.output import Output, clean
@@ -36,6 +36,45 @@ def test_show_is_a_card(refold: Shell) -> None:
         "  user      Tides",
         "  agent     Which coast?",
     ]
+
+
+class Trip(BaseModel):
+    """A reply with fields."""
+
+    to: str
+    nights: int = 1
+
+
+@flow_skill(id="asks")
+class Asks:
+    """Waits for a reply of each sort, and for a decision."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        """Ask for all of it."""
+        await ctx.gather(
+            ctx.ask("trip", "Where to?", expect=Trip), ctx.ask("note", "Anything else?"), ctx.approve("pay", "Pay?")
+        )
+        return ctx.complete("Thanks.")
+
+
+def test_each_question_shows_the_command_that_answers_it() -> None:
+    """
+    Fields where data is wanted, a text where anything goes, a decision at a gate.
+    """
+    shell = Shell(FakeEngine([Asks]))
+    shell.start("asks", "hi", "a")
+
+    shown = [line.strip() for line in shell("show", "a").out.splitlines() if "refold " in line]
+
+    assert shown == [
+        "refold answer a to=… --slot trip",
+        "refold answer a TEXT --slot note",
+        "refold approve a a/1.3",
+    ]
+    assert shell("approve", "a", "a/1.3", "--as", "Ann").exit == 0
+    assert shell("answer", "a", "yes", "--slot", "trip").err.count("the fields to, nights?") == 1
+    assert shell("answer", "a", "to=Rome", "--slot", "trip").exit == 0
 
 
 def test_show_exits_0_for_a_failed_task(refold: Shell) -> None:

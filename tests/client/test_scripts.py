@@ -33,7 +33,7 @@ async def test_the_scripts_drive_a_task_from_start_to_end(capsys: pytest.Capture
 
     await start.main("research_loop", "Tides", "t1", engine)
     await show.main("t1", engine)
-    await answer.main("t1", "The Dutch one", "guidance", engine)
+    await answer.main("t1", "The Dutch one", "guidance", engine=engine)
     await show.main("t1", engine)
     await watch.main("t1", follow=True, engine=engine)
 

@@ -825,7 +825,10 @@ def test_input_that_does_not_fit_is_refused_at_the_edge() -> None:
     A first message, or a reply, that breaks its type leaves the task as it was: it still waits.
     """
     task = ByHand(Typed)
-    assert why(task, message("hi")) == "skill 'typed' starts from data that fits Order; got text only"
+    assert (
+        why(task, message("hi"))
+        == "skill 'typed' starts from data that fits Order; got text only; send data with the fields amount"
+    )
     wrong = UserMessage(content=Content.from_data({"amount": "lots"}))
     assert why(task, wrong).startswith(
         "skill 'typed' starts from data that fits Order: amount: Input should be a valid"

@@ -165,7 +165,7 @@ async def test_code_that_does_not_fit_is_named(client: Client, values: Folder, m
 
     async with make_worker(client, after, task_queue="changed"):
         note = (await engine.look(task_id)).note
-        with pytest.raises(InputRejected, match="ctx.patched"):
+        with pytest.raises(InputRejected, match=r"`ctx\.patched`"):
             await kinds(engine, task_id)
         with pytest.raises(NoWorker, match=r"cannot take the message: its code has changed .* `ctx.patched`"):
             await engine.send(task_id, Content.from_text("Ada"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 
+import structlog
+
 
 def log_to_stderr(*, as_json: bool) -> None:
     """Write log lines of INFO and above to stderr, unless the application has set up structlog itself.
@@ -12,8 +14,6 @@ def log_to_stderr(*, as_json: bool) -> None:
     Args:
         as_json: One object a line, instead of columns for people.
     """
-    import structlog
-
     if structlog.is_configured():
         return
     last = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
@@ -22,7 +22,8 @@ def log_to_stderr(*, as_json: bool) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            # A change of a task has a time of its own.
+            structlog.processors.MaybeTimeStamper(fmt="iso", utc=True),
             last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
