@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -80,6 +80,7 @@ class WaitView(_View):
         gate_kind: Why a person must decide, at a gate; None for a question.
         digest: What the gate shows, as a hash: a decision names it.
         show: What is decided on.
+        editable: What of it whoever grants may change, or add.
         approvers: Who may decide; empty lets anybody.
         needed: How many grants it takes.
         granted_by: Who has granted it so far.
@@ -94,6 +95,7 @@ class WaitView(_View):
     gate_kind: str | None = lean()
     digest: str | None = lean()
     show: JsonValue = lean()
+    editable: tuple[str, ...] = lean(())
     approvers: tuple[str, ...] = lean(())
     needed: int | None = lean()
     granted_by: tuple[str, ...] = lean(())
@@ -223,6 +225,7 @@ class Engine(Protocol):
         digest: str | None = None,
         comment: str = "",
         vouched_by: str | None = None,
+        changes: Mapping[str, JsonValue] | None = None,
     ) -> TaskView:
         """Decide at a gate.
 
@@ -233,6 +236,8 @@ class Engine(Protocol):
             digest: What they were shown; None takes what the gate shows now.
             comment: Why.
             vouched_by: Who vouches for the approver; needs `REFOLD_APPROVAL_KEY`, here and where the workers run.
+            changes: What is to be different from what the gate shows, where it lets that be edited: earlier grants are
+                void, and this one is for the changed thing.
 
         Raises:
             InputRejected: No such gate is open, it shows something else, or this person may not decide.
@@ -368,6 +373,7 @@ def _wait(wait: Wait) -> WaitView:
         gate_kind=ask.policy.kind.value,
         digest=ask.digest,
         show=ask.show,
+        editable=ask.editable,
         approvers=ask.policy.approvers,
         needed=ask.policy.needed,
         granted_by=tuple(grant.approver for grant in wait.grants),

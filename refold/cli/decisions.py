@@ -29,6 +29,10 @@ Digest = Annotated[
     typer.Option("--digest", help="What you were shown, as `refold inbox` prints it: refused if it changed."),
 ]
 Comment = Annotated[str, typer.Option("--comment", "-m", help="Why; kept in the journal.")]
+Set = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=JSON", help="Change what is shown, where the gate lets it be edited."),
+]
 VouchedBy = Annotated[
     str | None,
     typer.Option("--vouched-by", metavar="NAME", help="Who vouches for it; signed with REFOLD_APPROVAL_KEY."),
@@ -66,10 +70,13 @@ async def inbox(
 
 async def approve(
     call: Call, task_id: TaskId, gate: Gate = None, approver: As = None, digest: Digest = None,
-    comment: Comment = "", vouched_by: VouchedBy = None,
+    comment: Comment = "", vouched_by: VouchedBy = None, changed: Set = [],  # noqa: B006 - typer's way to say none
 ) -> int:  # fmt: skip
-    """Grant what a task asks for at a gate. A grant that comes too late is recorded, and leads to `refold recover`."""
-    return await _decide(call, task_id, gate, True, approver, digest, comment, vouched_by)
+    """Grant what a task asks for at a gate. A grant that comes too late is recorded, and leads to `refold recover`.
+
+    With --set it is granted as changed: `--set 'arguments={"amount_cents": 500}'`. Earlier grants are void then.
+    """
+    return await _decide(call, task_id, gate, True, approver, digest, comment, vouched_by, _changes(changed))
 
 
 async def deny(
@@ -89,6 +96,7 @@ async def _decide(
     digest: str | None,
     comment: str,
     vouched_by: str | None,
+    changes: dict[str, JsonValue] | None = None,
 ) -> int:
     call.hint = f"`refold show {task_id}` tells what it waits for"
     engine = await call.engine()
@@ -100,6 +108,7 @@ async def _decide(
         digest=digest,
         comment=comment,
         vouched_by=vouched_by,
+        changes=changes,
     )
     _show(call, view)
     if view.late:
@@ -155,14 +164,24 @@ def _show(call: Call, view: TaskView) -> None:
         call.out.note(f"note: {view.note}")
 
 
-def _json(text: str) -> JsonValue:
+def _json(text: str, option: str = "--outcome") -> JsonValue:
     try:
         value: JsonValue = json.loads(text)
     except ValueError as error:
         raise CallError(
-            f"--outcome takes JSON, for example '\"done\"' or '{{\"id\": 7}}'; got {text!r}: {error}"
+            f"{option} takes JSON, for example '\"done\"' or '{{\"id\": 7}}'; got {text!r}: {error}"
         ) from None
     return value
+
+
+def _changes(given: list[str]) -> dict[str, JsonValue]:
+    changes = {}
+    for one in given:
+        name, is_, text = one.partition("=")
+        if not is_:
+            raise CallError(f"--set takes KEY=JSON, for example 'arguments={{\"amount_cents\": 500}}'; got {one!r}")
+        changes[name] = _json(text, f"--set {name}")
+    return changes
 
 
 def _may(wait: WaitView, approver: str | None) -> bool:
@@ -174,6 +193,8 @@ def _open_gate(view: TaskView, wait: WaitView) -> Iterator[str | Text]:
     yield from indented(wait.message)
     if wait.show is not None:
         yield from indented(json.dumps(wait.show, ensure_ascii=False))
+    if wait.editable:
+        yield from indented(f"may be changed with --set KEY=JSON: {', '.join(wait.editable)}")
     who = ", ".join(wait.approvers) or "anybody"
     granted = f"; granted by {', '.join(wait.granted_by)}" if wait.granted_by else ""
     until = f"; until {wait.timeout_at:%Y-%m-%d %H:%M:%S}" if wait.timeout_at else ""

@@ -22,10 +22,15 @@ APPROVAL_DENIED = "approval_denied"
 def decided(turn: Turn, decision: DecisionMade) -> None:
     """Take a decision: count it, end the gate, and let the skill or the lifecycle have it."""
     wait, ask = _gate(turn, decision.gate)
-    decision = decision.model_copy(update={"slot": ask.slot})
+    decision = decision.model_copy(update={"slot": ask.slot, "shown": None})
     grants = (*wait.grants, decision)
+    if decision.changes:
+        ask = ask.changed(decision.changes)
+        grants = (decision.model_copy(update={"digest": ask.digest}),)
+        turn.notes.append(f"{ask.slot}: {decision.approver} changed {', '.join(decision.changes)}")
     if decision.approved and len(grants) < ask.policy.needed:
-        turn.waits = tuple(one.model_copy(update={"grants": grants}) if one is wait else one for one in turn.waits)
+        fields = {"grants": grants, "ask": ask}
+        turn.waits = tuple(one.model_copy(update=fields) if one is wait else one for one in turn.waits)
         turn.notes.append(f"{ask.slot}: {len(grants)} of {ask.policy.needed} grants")
         return
     turn.waits = tuple(one for one in turn.waits if one is not wait)
@@ -36,6 +41,8 @@ def decided(turn: Turn, decision: DecisionMade) -> None:
         said = f": {decision.comment}" if decision.comment else ""
         turn.end(Ending.FAILED, f"{APPROVAL_DENIED} by {decision.approver}{said}", TaskEvent.APPROVAL_DENIED)
         return
+    if any(grant.changes for grant in grants):
+        decision = decision.model_copy(update={"digest": ask.digest, "shown": ask.show})
     outcome = decision.model_dump(mode="json")
     turn.receipts[wait.gate] = Receipt.trusted(invocation_id=wait.gate, status=ReceiptStatus.OK, outcome=outcome)
     if turn.waits:

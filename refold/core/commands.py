@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol
 
@@ -206,12 +206,14 @@ class AskApproval(_Command):
         message: What is asked.
         show: What is decided on, as data: the approver sees it, and a decision is for exactly this.
         policy: Who decides, and how long they have.
+        editable: What of it whoever grants may change, or add: keys of `show`, which is an object then.
     """
 
     kind: Literal["approval"] = "approval"
     message: Content
     show: JsonValue = lean()
     policy: GatePolicy = lean(factory=GatePolicy)
+    editable: tuple[str, ...] = lean(())
 
     @property
     def slot(self) -> str:
@@ -222,6 +224,11 @@ class AskApproval(_Command):
     def digest(self) -> str:
         """What is shown, as a hash."""
         return digest_of(self.id, self.policy.kind, self.show)
+
+    def changed(self, changes: Mapping[str, JsonValue]) -> AskApproval:
+        """The same gate, showing this instead: what was decided on before is decided on no more."""
+        shown = self.show if isinstance(self.show, dict) else {}
+        return self.model_copy(update={"show": {**shown, **changes}})
 
 
 class Notify(_Command):
@@ -459,15 +466,28 @@ class Cmd:
 
     @staticmethod
     def ask_approval(
-        slot: str, message: str | Content, *, show: Any = None, policy: GatePolicy | None = None
+        slot: str,
+        message: str | Content,
+        *,
+        show: Any = None,
+        policy: GatePolicy | None = None,
+        editable: Collection[str] = (),
     ) -> AskApproval:
         """Wait for a decision; see `AskApproval`.
 
         Raises:
-            SkillError: What is shown cannot be written as JSON.
+            SkillError: What is shown cannot be written as JSON; or it is to be editable, and is no object.
         """
         shown = _json(show, f"what gate {slot!r} shows")
-        return AskApproval(id=slot, message=as_content(message), show=shown, policy=policy or GatePolicy())
+        if editable and not isinstance(shown, dict):
+            raise SkillError(f"gate {slot!r}: editable={tuple(editable)!r} names keys, but what it shows is no object")
+        return AskApproval(
+            id=slot,
+            message=as_content(message),
+            show=shown,
+            policy=policy or GatePolicy(),
+            editable=tuple(editable),
+        )
 
     @staticmethod
     def message(content: str | Content) -> EmitMessage:

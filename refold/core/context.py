@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
@@ -265,7 +265,13 @@ class Ctx:
         return self._call(Cmd.ask_user(slot, message, expect=expect), _decoded_as(expect, Content))
 
     def approve(
-        self, slot: str, message: str | Content, *, show: Any = None, policy: GatePolicy | None = None
+        self,
+        slot: str,
+        message: str | Content,
+        *,
+        show: Any = None,
+        policy: GatePolicy | None = None,
+        editable: Collection[str] = (),
     ) -> Call[DecisionMade]:
         """Wait here for a person's decision. A denial ends the task, unless the policy says to go on.
 
@@ -274,8 +280,11 @@ class Ctx:
             message: What is asked.
             show: What is decided on, as data: the approver sees it, and the decision is for exactly this.
             policy: Who decides, and how long they have.
+            editable: What of it whoever grants may change, or add: keys of `show`. The decision's `shown` is then what
+                was granted.
         """
-        return self._call(Cmd.ask_approval(slot, message, show=show, policy=policy), DecisionMade)
+        asked = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
+        return self._call(asked, DecisionMade)
 
     @overload
     def gather(self, one: Call[T1], two: Call[T2], /) -> Gather[tuple[T1, T2]]: ...
@@ -384,13 +393,15 @@ class Ctx:
         *,
         show: Any = None,
         policy: GatePolicy | None = None,
+        editable: Collection[str] = (),
         **carry: Any,
     ) -> Transition:
         """Wait for a person's decision; the step that says `resume_from` this one meets it, with what is carried.
 
         That step gets the decision in its parameter of type `DecisionMade`.
         """
-        return Transition(resume=carry).cmd(Cmd.ask_approval(slot, message, show=show, policy=policy))
+        asked = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
+        return Transition(resume=carry).cmd(asked)
 
 
 def _check_call(given: object) -> None:

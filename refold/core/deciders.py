@@ -18,9 +18,24 @@ def decision_refusal(snapshot: Snapshot, decision: DecisionMade) -> str:
         return f"no gate {decision.gate!r} is open; open: {gates}"
     if not isinstance(wait.ask, AskApproval):
         return f"{wait.slot!r} is a question, not a gate: it takes a message, not a decision"
-    if any(grant.approver == decision.approver for grant in wait.grants):
+    if found := _unfit_changes(wait.ask, decision):
+        return found
+    # Whoever changes what is shown decides on another thing than before.
+    if not decision.changes and any(grant.approver == decision.approver for grant in wait.grants):
         return f"{decision.approver} has decided before; {wait.ask.policy.needed} different people must"
     return decider_refusal(snapshot, wait.ask.policy, wait.ask.digest, decision)
+
+
+def _unfit_changes(ask: AskApproval, decision: DecisionMade) -> str:
+    if not decision.changes:
+        return ""
+    if not decision.approved:
+        return "a denial changes nothing: grant what is changed, or deny without changes"
+    wrong = [name for name in decision.changes if name not in ask.editable]
+    if not wrong:
+        return ""
+    may = ", ".join(ask.editable) or "nothing"
+    return f"{', '.join(wrong)} cannot be changed at gate {ask.slot!r}; what can: {may}"
 
 
 def decider_refusal(snapshot: Snapshot, policy: GatePolicy, digest: str, decision: DecisionMade) -> str:

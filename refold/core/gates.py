@@ -82,6 +82,9 @@ class DecisionMade(Value):
         comment: Why, in the approver's words.
         said_at: When the approver says so; data, and never the time that counts.
         slot: The gate's name; the skill is always told it.
+        changes: What whoever grants has changed in what is shown. The grant is for the changed thing, and earlier
+            grants, which were for another, are void.
+        shown: What was granted, where somebody has changed it; told to the skill.
     """
 
     kind: Literal["decision_made"] = "decision_made"
@@ -93,6 +96,8 @@ class DecisionMade(Value):
     comment: str = lean("")
     said_at: datetime | None = lean()
     slot: str | None = lean()
+    changes: dict[str, JsonValue] = lean(factory=dict)
+    shown: JsonValue = lean()
 
     @property
     def approved(self) -> bool:

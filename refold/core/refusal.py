@@ -103,6 +103,8 @@ def _after_end(snapshot: Snapshot, event: Event) -> str:
         case DecisionMade() if grace is not None and grace.gate == event.gate and event.approved:
             if event.approver in grace.granted:
                 return f"{event.approver} has decided before; {grace.policy.needed} different people must"
+            if event.changes:
+                return "a late grant is for what was shown; it can change nothing any more"
             return decider_refusal(snapshot, grace.policy, grace.digest, event)
         case ToolResult() | CommandFailed():
             return _outcome(snapshot, event)

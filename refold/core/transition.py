@@ -7,6 +7,7 @@ A transition is a value. Each method of the chain returns a new one:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,7 @@ class Transition:
         *,
         show: Any = None,
         policy: GatePolicy | None = None,
+        editable: Collection[str] = (),
     ) -> Transition:
         """Wait in `state` for a person's decision, which comes as `DecisionMade`.
 
@@ -122,8 +124,10 @@ class Transition:
             state: Where the decision is met.
             show: What is decided on, as data.
             policy: Who decides, and how long they have.
+            editable: What of it whoever grants may change, or add: keys of `show`.
         """
-        return Transition(state=state).cmd(Cmd.ask_approval(slot, message, show=show, policy=policy))
+        asked = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
+        return Transition(state=state).cmd(asked)
 
     @staticmethod
     def goto(step: str, /, **payload: Any) -> Transition:

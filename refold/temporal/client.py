@@ -8,7 +8,7 @@ import contextlib
 import heapq
 import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NoReturn
@@ -226,6 +226,7 @@ class TemporalEngine:
         digest: str | None = None,
         comment: str = "",
         vouched_by: str | None = None,
+        changes: Mapping[str, JsonValue] | None = None,
     ) -> TaskView:
         """See `Engine.decide`."""
         wait = await self._gate(task_id, gate, digest)
@@ -236,6 +237,7 @@ class TemporalEngine:
             approver=approver,
             asserted_by=vouched_by,
             comment=comment,
+            changes=dict(changes or {}),
             said_at=datetime.now(UTC),
         )
         # A part's gate is decided at the part: its id begins with that task's.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 
 from refold.core.errors import InputRejected
@@ -19,6 +20,8 @@ ENV = "REFOLD_APPROVAL_KEY"
 def signature(task_id: str, decision: DecisionMade, key: str) -> str:
     """The signature of who vouches for a decision, as hex."""
     said = [task_id, decision.gate, decision.digest, decision.decision, decision.approver, decision.asserted_by or ""]
+    if decision.changes:
+        said.append(json.dumps(decision.changes, sort_keys=True))
     text = "".join(f"{len(part)}:{part}" for part in said)  # so that no two decisions read the same
     return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
 

@@ -196,6 +196,7 @@ class FakeEngine:
         digest: str | None = None,
         comment: str = "",
         vouched_by: str | None = None,
+        changes: Mapping[str, JsonValue] | None = None,
     ) -> TaskView:
         """See `Engine.decide`. Whoever `vouched_by` names is believed."""
         task = self._task(task_id)
@@ -210,6 +211,7 @@ class FakeEngine:
             approver=approver,
             asserted_by=vouched_by,
             comment=comment,
+            changes=dict(changes or {}),
         )
         self._take(holder, decision)
         await self._do()

@@ -407,6 +407,7 @@ class _Player:
                     approver=turn.by,
                     asserted_by=turn.vouched_by,
                     comment=turn.comment,
+                    changes=dict(turn.changes or {}),
                 )
             case Resolves(id=id):
                 ids = [one.invocation_id for one in self.task.pending.values() if one.command.id == id]

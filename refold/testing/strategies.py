@@ -250,7 +250,14 @@ def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> l
 
 def _decision(wait: Wait, ask: AskApproval) -> Recipe:
     """A grant or a denial; mostly by somebody who may decide."""
-    return lambda draw: _decided(draw, wait.gate, ask.digest, ask.policy, draw(_WORDS))
+
+    def recipe(draw: Draw) -> DecisionMade:
+        decision = _decided(draw, wait.gate, ask.digest, ask.policy, draw(_WORDS))
+        if not ask.editable or draw(st.integers(0, 3)):
+            return decision
+        return decision.model_copy(update={"changes": {draw(st.sampled_from([*ask.editable, "else"])): draw(TEXTS)}})
+
+    return recipe
 
 
 def _grant(gate: str, digest: str, policy: GatePolicy) -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +90,7 @@ class Decides:
     comment: str = ""
     digest: str | None = None
     vouched_by: str | None = None
+    changes: Mapping[str, Any] | None = None
 
     def __str__(self) -> str:
         return f"{'approve' if self.approved else 'deny'}({self.slot!r}, by={self.by!r})"
@@ -176,6 +178,7 @@ def approve(
     comment: str = "",
     digest: str | None = None,
     vouched_by: str | None = "the test",
+    changes: Mapping[str, Any] | None = None,
 ) -> Decides:
     """Somebody grants what the gate of this name asks for; late, too, in the time for it.
 
@@ -185,8 +188,11 @@ def approve(
         comment: Why.
         digest: What they were shown; None takes what the gate shows.
         vouched_by: Who vouches for them; None is an unsigned decision.
+        changes: What they change in what is shown.
     """
-    return Decides(slot=slot, approved=True, by=by, comment=comment, digest=digest, vouched_by=vouched_by)
+    return Decides(
+        slot=slot, approved=True, by=by, comment=comment, digest=digest, vouched_by=vouched_by, changes=changes
+    )
 
 
 def deny(

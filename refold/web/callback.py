@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -37,6 +37,7 @@ class Decision(BaseModel):
         approver: Who decided; None is the caller.
         comment: Why.
         timestamp: When the approver says so; kept as data.
+        changes: What is to be different from what was shown, where the gate lets that be edited.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -48,6 +49,7 @@ class Decision(BaseModel):
     approver: str | None = None
     comment: str = ""
     timestamp: datetime | None = None
+    changes: dict[str, JsonValue] = {}
 
 
 def bearer_keys(keys: Mapping[str, str]) -> Authenticate:
@@ -113,6 +115,7 @@ async def _decide(engine: Engine, decision: Decision, approver: str, caller: str
             digest=decision.digest,
             comment=decision.comment,
             vouched_by=caller,
+            changes=decision.changes,
         )
     except TaskNotFound as error:
         return _said(404, str(error))
