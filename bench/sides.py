@@ -20,9 +20,10 @@ from bench import script
 from bench.script import Plan
 from bench.twin import ResearchTwin
 from bench.twin_wire import Start, model_call
+from refold.core.chat import Usage
 from refold.core.commands import CallLlm
 from refold.core.content import Content
-from refold.core.events import LlmOutcome, Usage, UserMessage
+from refold.core.events import LlmOutcome, UserMessage
 from refold.temporal import show
 from refold.temporal.perform import LLM_ACTIVITY
 from refold.temporal.plugin import RefoldPlugin

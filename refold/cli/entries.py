@@ -10,11 +10,13 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from refold.cli.output import Output, clean, snippet
+from refold.core.chat import Reply
 from refold.core.content import Content
 from refold.core.events import (
     ActivityResult,
     BackoffOver,
     CancelRequested,
+    ChatResult,
     ChildAsked,
     CommandFailed,
     DependencyResolved,
@@ -105,6 +107,8 @@ def event_text(event: Event) -> str:
             return f"{clean(sender) if sender else 'user'}: {snippet(_text(content))}"
         case LlmResult() | ToolResult() | ActivityResult() | WorkflowResult():
             return f"{clean(event.id)} answered: {snippet(_shown(event.value))}"
+        case ChatResult(id=id, reply=reply):
+            return f"{clean(id)} replied: {snippet(_replied(reply))}"
         case SkillResult(id=id, outcome=outcome):
             return f"{clean(id)} answered: {snippet(outcome.text)}"
         case TimerFired(id=id):
@@ -134,6 +138,12 @@ def event_text(event: Event) -> str:
             return f"goes on for {clean(id)}"
         case CancelRequested(reason=reason, by=by):
             return f"cancel requested{f' by {clean(by)}' if by else ''}{f': {snippet(reason)}' if reason else ''}"
+
+
+def _replied(reply: Reply) -> str:
+    said = [reply.text] if reply.text else []
+    said += [_shown(reply.value)] if reply.value is not None else []
+    return "; ".join([*said, *(f"{call.name}({_shown(call.args)})" for call in reply.tool_calls)])
 
 
 def _text(content: Content) -> str:

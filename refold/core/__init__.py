@@ -3,6 +3,7 @@
 Standard library and pydantic only. Nothing here reads a clock, draws a random number, opens a file or waits.
 """
 
+from refold.core.chat import Reply, Said, ToolCall, ToolOffer, ToolReturn, Usage, UserSaid
 from refold.core.commands import Cmd, EffectPolicy
 from refold.core.content import Artifact, Content, Message, Part
 from refold.core.context import Ctx
@@ -27,6 +28,7 @@ from refold.core.errors import (
 )
 from refold.core.events import (
     ActivityResult,
+    ChatResult,
     CommandFailed,
     Event,
     LlmResult,
@@ -48,6 +50,7 @@ __all__ = [
     "TRANSITION_TABLE",
     "ActivityResult",
     "Artifact",
+    "ChatResult",
     "Cmd",
     "CommandError",
     "CommandFailed",
@@ -73,7 +76,9 @@ __all__ = [
     "PayloadTooLarge",
     "RefoldError",
     "ReplayMismatch",
+    "Reply",
     "RetryPolicy",
+    "Said",
     "SkillError",
     "SkillOutcome",
     "SkillResult",
@@ -85,10 +90,15 @@ __all__ = [
     "TaskNotFound",
     "TaskState",
     "TimerFired",
+    "ToolCall",
+    "ToolOffer",
     "ToolResult",
+    "ToolReturn",
     "Transition",
     "UnknownSkill",
+    "Usage",
     "UserMessage",
+    "UserSaid",
     "WorkflowResult",
     "flow_skill",
     "skill_of",

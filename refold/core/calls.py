@@ -8,13 +8,23 @@ from typing import Any, Generic, TypeVar
 from pydantic import JsonValue, ValidationError
 
 from refold.core.codec import codec, copied
-from refold.core.commands import AskApproval, AskUser, CallActivity, CallLlm, CallSkill, CallTool, CallWorkflow, Sleep
+from refold.core.commands import (
+    AskApproval,
+    AskUser,
+    CallActivity,
+    CallChat,
+    CallLlm,
+    CallSkill,
+    CallTool,
+    CallWorkflow,
+    Sleep,
+)
 from refold.core.errors import DecodeError
 from refold.core.retry import Failure, FailureKind
 from refold.core.schema import problems
 
 T = TypeVar("T")
-Called = CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | AskUser | AskApproval
+Called = CallLlm | CallChat | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | AskUser | AskApproval
 
 
 class Call(Generic[T]):

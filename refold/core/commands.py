@@ -3,6 +3,7 @@
 | command        | comes back as                     |
 | -------------- | --------------------------------- |
 | `CallLlm`      | `LlmResult`, `CommandFailed`      |
+| `CallChat`     | `ChatResult`, `CommandFailed`     |
 | `CallTool`     | `ToolResult`, `CommandFailed`     |
 | `CallSkill`    | `SkillResult`, `CommandFailed`    |
 | `CallActivity` | `ActivityResult`, `CommandFailed` |
@@ -17,15 +18,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, MinLen
 from pydantic import Field, JsonValue, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from refold.core.base import Value, lean
+from refold.core.chat import Frame, Said, ToolOffer, as_offer, as_said
 from refold.core.content import Artifact, Content, as_content
 from refold.core.errors import SkillError
 from refold.core.gates import GatePolicy, digest_of
@@ -77,6 +79,28 @@ class CallLlm(_Command):
     model: str | None = lean()
     expect: Schema | None = lean()
     settings: dict[str, JsonValue] = lean(factory=dict)
+    retry: RetryPolicy | None = lean()
+    queue: str | None = lean()
+
+
+class CallChat(_Command):
+    """Go on with a conversation: say something in a thread, and hear the model's reply.
+
+    Attributes:
+        id: The author's name of the call.
+        thread: The conversation's name; one call at a time goes on in each.
+        say: What is new, in order.
+        frame: What the model is told beside the conversation; None where it is as in the thread's call before.
+        since: How many of the oldest turns the model is not shown. They stay in the thread.
+        retry: How "try later" is tried again; None takes the skill's.
+        queue: The task queue of the workers that serve it; None is the task's own.
+    """
+
+    kind: Literal["chat"] = "chat"
+    thread: Annotated[str, MinLen(1)] = lean("main")
+    say: tuple[Said, ...] = lean(())
+    frame: Frame | None = lean()
+    since: Annotated[int, Ge(0)] = lean(0)
     retry: RetryPolicy | None = lean()
     queue: str | None = lean()
 
@@ -255,11 +279,11 @@ class EmitArtifact(Value):
 
 Question = Annotated[AskUser | AskApproval, Field(discriminator="kind")]
 Effect = Annotated[
-    CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | Notify,
+    CallLlm | CallChat | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | Notify,
     Field(discriminator="kind"),
 ]
 Command = Annotated[
-    CallLlm | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | Notify | AskUser | AskApproval,
+    CallLlm | CallChat | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | Notify | AskUser | AskApproval,
     Field(discriminator="kind"),
 ]
 COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
@@ -280,7 +304,7 @@ def retry_of(command: Command, default: RetryPolicy) -> RetryPolicy:
     A child task or workflow is never run a second time: its id is taken, and it retries what it does itself.
     """
     match command:
-        case CallLlm() | CallTool() | CallActivity():
+        case CallLlm() | CallChat() | CallTool() | CallActivity():
             return command.retry or default
         case CallSkill() | CallWorkflow() | Sleep() | AskUser() | AskApproval():
             return NO_RETRY
@@ -383,6 +407,53 @@ class Cmd:
             retry=retry,
             queue=queue,
         )
+
+    @staticmethod
+    def chat(
+        id: str,
+        say: str | Content | Said | Sequence[str | Content | Said] = (),
+        *,
+        thread: str = "main",
+        instructions: str = "",
+        tools: Sequence[str | ToolOffer | Callable[..., Any]] = (),
+        model: str | None = None,
+        expect: Any = None,
+        settings: dict[str, JsonValue] | None = None,
+        since: int = 0,
+        retry: RetryPolicy | None = None,
+        queue: str | None = None,
+    ) -> CallChat:
+        """Go on with a conversation; see `CallChat` and `Frame`.
+
+        Args:
+            id: The author's name of the call.
+            say: What is new: text or content in the user's name, what tools returned; or a reply that was heard
+                elsewhere.
+            thread: The conversation's name.
+            instructions: What the model is to do. Written to history where they change, and not with each call.
+            tools: What it may ask for: tools by function or name, which the worker looks up, or full offers.
+            model: `provider:name`; None takes the worker's setting.
+            expect: The type of its final answer, which is then the reply's `value`; any type that pydantic knows.
+            settings: Passed on to the provider.
+            since: How many of the oldest turns the model is not shown.
+            retry: How "try later" is tried again; None takes the skill's.
+            queue: The task queue of the workers that serve it; None is the task's own.
+
+        Raises:
+            SkillError: Something in `tools` is no tool, or two have one name; `expect` is no type that can be checked.
+        """
+        offers = tuple(as_offer(tool, lambda function: declared(function).name) for tool in tools)
+        names = [offer.name for offer in offers]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise SkillError(f"chat {id!r} offers two tools named {', '.join(twice)}; a model asks for a tool by name")
+        frame = Frame(
+            instructions=instructions,
+            tools=offers,
+            model=model,
+            expect=schema_of(expect),
+            settings=settings or {},
+        )
+        return CallChat(id=id, thread=thread, say=as_said(say), frame=frame, since=since, retry=retry, queue=queue)
 
     @staticmethod
     def tool(

@@ -10,6 +10,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 from pydantic import JsonValue
 
 from refold.core.calls import Call, Called, Gather, decode_as
+from refold.core.chat import EMPTY, Reply, Said, ToolOffer
 from refold.core.commands import Cmd, declared
 from refold.core.content import Artifact, Content, Message
 from refold.core.errors import SkillError
@@ -62,12 +63,20 @@ class Ctx:
         self._made: list[Call[Any]] = []
         self._at(moment)
 
-    def _at(self, moment: Moment, *, now: datetime | None = None, heard: int | None = None) -> None:
+    def _at(
+        self,
+        moment: Moment,
+        *,
+        now: datetime | None = None,
+        heard: int | None = None,
+        turns: Mapping[str, int] | None = None,
+    ) -> None:
         """Move on to a moment; or, for a step that is driven again, back to what it knew when it came here first."""
         self._moment = moment
         self._again = now is not None
         self._now = now or moment.at
         self._heard = heard
+        self._turns = turns
         self._said = Transition()
 
     # --- what it knows
@@ -86,6 +95,12 @@ class Ctx:
     def messages(self) -> tuple[Message, ...]:
         """What was said in this task before this moment, and the message that it is about; oldest first."""
         return tuple(message.own() for message in self._moment.messages[: self._heard])
+
+    def thread(self, name: str = "main") -> tuple[Said, ...]:
+        """What was said in a conversation with a model before this moment, oldest first; empty where there is none."""
+        said = self._moment.threads.get(name, EMPTY).said
+        known = said if self._turns is None else said[: self._turns.get(name, 0)]
+        return tuple(one.own() for one in known)
 
     def patched(self, id: str) -> bool:
         """Whether this task takes the new path of a change: True for tasks that come here first with new code.
@@ -149,6 +164,28 @@ class Ctx:
     ) -> Call[Any]:
         """Ask a model: its text, or a value of the type `expect`. See `CallLlm`."""
         return self._call(Cmd.llm(id, prompt, input, expect=expect, **options), _decoded_as(expect, str))
+
+    def chat(
+        self,
+        id: str,
+        say: str | Content | Said | Sequence[str | Content | Said] = (),
+        *,
+        thread: str = "main",
+        instructions: str = "",
+        tools: Sequence[str | ToolOffer | Callable[..., Any]] = (),
+        expect: Any = None,
+        since: int = 0,
+        **options: Unpack[LlmOptions],
+    ) -> Call[Reply]:
+        """Go on with a conversation: the model's reply, which may call tools. See `Cmd.chat`.
+
+        Where `expect` names a type, the model's final answer is the reply's `value`; `ctx.decode(kind, reply.value)`
+        reads it.
+        """
+        asked = Cmd.chat(
+            id, say, thread=thread, instructions=instructions, tools=tools, expect=expect, since=since, **options
+        )
+        return self._call(asked, Reply)
 
     @overload
     def tool(

@@ -96,6 +96,8 @@ class Drive:
         self.left = True
         moment = self.moment
         record = Record(step=step.name, args=args, at=moment.at.isoformat(), heard=len(moment.messages), awaits=[])
+        if moment.threads:
+            record["threads"] = _lengths(moment)
         ctx = Ctx(moment)
         try:
             outcome = step.run(**_with_ctx(step, values, ctx))
@@ -137,6 +139,8 @@ class Drive:
         now["at"], now["heard"] = self.moment.at.isoformat(), len(self.moment.messages)
         if "open" in last:
             now["came"] = [id for id in last["open"] if id in self.moment.receipts]
+        if self.moment.threads:
+            now["threads"] = _lengths(self.moment)
         record = Record(**record)
         record["awaits"] = [*record["awaits"][:-1], now]
         return self._follow(step, self._send(step, record, going, self._results(going, now)))
@@ -149,7 +153,12 @@ class Drive:
         results: Any = None
         since: Record | Awaited = record
         for awaited in record["awaits"]:
-            ctx._at(self.moment, now=datetime.fromisoformat(since["at"]), heard=since["heard"])
+            ctx._at(
+                self.moment,
+                now=datetime.fromisoformat(since["at"]),
+                heard=since["heard"],
+                turns=since.get("threads", {}),
+            )
             if going.run is None:
                 going.run = step.run(**_with_ctx(step, values, ctx))
             found = _next_ask(step, going.run, results) if inspect.iscoroutine(going.run) else _Returned(going.run)
@@ -333,6 +342,10 @@ def _next_ask(step: StepSpec, run: Any, results: Any) -> Asked | FirstOf | _Retu
         return asked
     run.close()
     raise SkillError(f"step {step.name!r} awaited {repr(asked)[:100]}; a step awaits calls of ctx only")
+
+
+def _lengths(moment: Moment) -> dict[str, int]:
+    return {name: len(thread.said) for name, thread in moment.threads.items()}
 
 
 def _check_way_out(step: StepSpec, outcome: Transition) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, TypeAdapter
 
 from refold.core.base import Value, lean
+from refold.core.chat import Reply, Usage
 from refold.core.content import Artifact, Content
 from refold.core.gates import DecisionMade
 from refold.core.retry import Failure
@@ -41,14 +42,6 @@ class _Result(Value):
     invocation_id: str
 
 
-class Usage(Value):
-    """What a model call cost, as the provider counts it, in tokens."""
-
-    input_tokens: int = lean(0)
-    output_tokens: int = lean(0)
-    requests: int = lean(1)
-
-
 class LlmOutcome(Value):
     """What a model call came to, as it leaves the process that made it."""
 
@@ -64,6 +57,18 @@ class LlmResult(_Result):
     value: JsonValue
     model: str = lean("")
     usage: Usage | None = lean()
+
+
+class ChatResult(_Result):
+    """A model replied, in a conversation."""
+
+    kind: Literal["chat_result"] = "chat_result"
+    reply: Reply
+
+    @property
+    def value(self) -> JsonValue:
+        """The reply as data, as every result has it."""
+        return self.reply.model_dump(mode="json")
 
 
 class ToolResult(_Result):
@@ -224,9 +229,10 @@ class CancelRequested(Value):
     by: str | None = lean()
 
 
-Result = LlmResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired | Notified
+Result = LlmResult | ChatResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired | Notified
 Event = Annotated[
     LlmResult
+    | ChatResult
     | ToolResult
     | SkillResult
     | ActivityResult
@@ -247,4 +253,4 @@ Event = Annotated[
     Field(discriminator="kind"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-RESULT_TYPES = (LlmResult, ToolResult, SkillResult, ActivityResult, WorkflowResult, TimerFired, Notified)
+RESULT_TYPES = (LlmResult, ChatResult, ToolResult, SkillResult, ActivityResult, WorkflowResult, TimerFired, Notified)

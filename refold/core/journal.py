@@ -15,6 +15,7 @@ from refold.core.content import Artifact, Content
 from refold.core.events import (
     ActivityResult,
     CancelRequested,
+    ChatResult,
     CommandFailed,
     Event,
     LlmResult,
@@ -122,7 +123,15 @@ def receipt_of(event: Event) -> Receipt | None:
         case CommandFailed(invocation_id=id, failure=failure):
             outcome = failure.model_dump(mode="json")
             return Receipt.trusted(invocation_id=id, status=ReceiptStatus.ERROR, outcome=outcome)
-        case LlmResult() | ToolResult() | SkillResult() | ActivityResult() | WorkflowResult() | TimerFired():
+        case (
+            LlmResult()
+            | ChatResult()
+            | ToolResult()
+            | SkillResult()
+            | ActivityResult()
+            | WorkflowResult()
+            | TimerFired()
+        ):
             return Receipt.trusted(invocation_id=event.invocation_id, status=ReceiptStatus.OK, outcome=event.value)
         case _:
             return None

@@ -13,7 +13,7 @@ from refold.core.code import called_globals
 from refold.core.codec import Codec, NoData, codec, copied, unsavable
 from refold.core.context import Ctx
 from refold.core.errors import DefinitionError, SkillError
-from refold.core.events import ActivityResult, Event, LlmResult, ToolResult, UserMessage, WorkflowResult
+from refold.core.events import ActivityResult, ChatResult, Event, LlmResult, ToolResult, UserMessage, WorkflowResult
 from refold.core.schema import problems
 from refold.core.skill import Live, Moment, Options, snake
 from refold.core.tool import tool_spec
@@ -104,6 +104,8 @@ def _own(event: Event) -> Event:
             return event.model_copy(update={"content": content.own()})
         case LlmResult(value=dict() | list()) | ToolResult(value=dict() | list()):
             return event.model_copy(update={"value": copied(event.value)})
+        case ChatResult(reply=reply):
+            return event.model_copy(update={"reply": reply.own()})
         case ActivityResult(value=dict() | list()) | WorkflowResult(value=dict() | list()):
             return event.model_copy(update={"value": copied(event.value)})
         case _:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
+from refold.core.chat import Reply
 from refold.core.commands import (
     AskUser,
     CallActivity,
+    CallChat,
     CallLlm,
     CallSkill,
     CallTool,
@@ -22,6 +24,7 @@ from refold.core.events import (
     ActivityResult,
     BackoffOver,
     CancelRequested,
+    ChatResult,
     ChildAsked,
     CommandFailed,
     DependencyResolved,
@@ -40,13 +43,14 @@ from refold.core.events import (
 )
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
-from refold.core.schema import Schema, fields_of, misfit
+from refold.core.schema import Schema, fields_of, misfit, misfit_of
 from refold.core.skill import Skill, unfit_start
 from refold.core.snapshot import Snapshot
 from refold.core.waits import Wait
 
 _RESULT_OF: dict[type[Command], type[Event]] = {
     CallLlm: LlmResult,
+    CallChat: ChatResult,
     CallTool: ToolResult,
     CallSkill: SkillResult,
     CallActivity: ActivityResult,
@@ -141,6 +145,9 @@ def _resolution(snapshot: Snapshot, event: DependencyResolved) -> str:
 
 
 def _unfit_outcome(command: Command, outcome: JsonValue) -> str:
+    if isinstance(command, CallChat):
+        found = "" if isinstance(outcome, str) else misfit_of(Reply, outcome)
+        return f"the outcome of {command.id!r} must be a text, or a Reply as data: {found}" if found else ""
     if not isinstance(command, CallLlm):
         return ""
     if command.expect is None:

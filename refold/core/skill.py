@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import JsonValue, PydanticUserError
 
 from refold.core.base import Value
+from refold.core.chat import Thread
 from refold.core.content import Content, Message
 from refold.core.events import Event
 from refold.core.retry import RetryPolicy
@@ -60,6 +61,7 @@ class Moment:
         issued: How many commands this entry has issued before this call.
         receipts: Outcomes kept for the skill, the event's own among them.
         messages: What was said so far.
+        threads: Conversations with models so far, by name.
         patched: Whether new code takes its new path here, by patch id, and by whether a step is driven again through
             what it did with older code; see `ctx.patched`.
     """
@@ -70,6 +72,7 @@ class Moment:
     issued: int = 0
     receipts: Mapping[str, Receipt] = field(default_factory=dict)
     messages: tuple[Message, ...] = ()
+    threads: Mapping[str, Thread] = field(default_factory=dict)
     patched: Callable[[str, bool], bool] = lambda _, again: not again
 
     def invocation_id(self, position: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from refold.core.base import Value, lean
+from refold.core.chat import Thread
 from refold.core.commands import CallTool, Effect
 from refold.core.content import Artifact, Message
 from refold.core.events import Event, UserMessage
@@ -108,6 +109,7 @@ class Snapshot(Value):
         waits: Open questions, oldest first.
         held: Events that wait for the task to run again, in the order they came.
         receipts: Outcomes that the skill may still look back at, by invocation id.
+        threads: Conversations with models, by name.
         messages: What was said, oldest first.
         artifacts: What was handed over; one per name.
         progress: One line on what is going on.
@@ -137,6 +139,7 @@ class Snapshot(Value):
     waits: tuple[Wait, ...] = ()
     held: tuple[Event, ...] = lean(())
     receipts: Mapping[str, Receipt] = lean(factory=dict)
+    threads: Mapping[str, Thread] = lean(factory=dict)
     messages: tuple[Message, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     progress: str = lean("")

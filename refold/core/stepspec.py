@@ -59,6 +59,7 @@ class Awaited(TypedDict):
         heard: How many messages there were then.
         open: Where the step goes on with the first of several that comes back: all that had not, when it asked.
         came: Those of them that had, when it went on.
+        threads: How many turns each conversation had then; missing where there was none.
     """
 
     asked: list[str]
@@ -67,6 +68,7 @@ class Awaited(TypedDict):
     came: NotRequired[list[str]]
     at: NotRequired[str]
     heard: NotRequired[int]
+    threads: NotRequired[dict[str, int]]
 
 
 class Record(TypedDict):
@@ -77,6 +79,7 @@ class Record(TypedDict):
         args: The arguments of the step, or of the one that meets the answer, as far as they are known.
         at: When the step was entered.
         heard: How many messages there were then.
+        threads: How many turns each conversation had then; missing where there was none.
         awaits: What it has awaited, oldest first.
         enters: Before a step that commands feed: their ids, by parameter.
         resume: At a question: the step that meets the answer.
@@ -88,6 +91,7 @@ class Record(TypedDict):
     args: dict[str, JsonValue]
     at: NotRequired[str]
     heard: NotRequired[int]
+    threads: NotRequired[dict[str, int]]
     awaits: NotRequired[list[Awaited]]
     enters: NotRequired[dict[str, str]]
     resume: NotRequired[str]

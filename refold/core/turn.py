@@ -14,10 +14,12 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 
 from refold.core import after_end, at_gates, when_blocked
+from refold.core.chat import EMPTY, UserSaid
 from refold.core.commands import (
     AskApproval,
     AskUser,
     CallActivity,
+    CallChat,
     CallLlm,
     CallTool,
     Command,
@@ -32,6 +34,7 @@ from refold.core.events import (
     RESULT_TYPES,
     BackoffOver,
     CancelRequested,
+    ChatResult,
     ChildAsked,
     CommandFailed,
     DependencyResolved,
@@ -97,6 +100,7 @@ class Turn:
         self.waits = base.waits
         self.held = base.held
         self.receipts = dict(base.receipts)
+        self.threads = base.threads
         self.messages = base.messages
         self.done = base.done
         # the entry
@@ -163,6 +167,7 @@ class Turn:
         if isinstance(pending.command, Notify):
             return
         self.keep_undo(pending, result)
+        self.hear(pending, result)
         if pending.blocked:
             when_blocked.release(self)
         if pending.aside:  # done again: the skill has had its outcome, and waited for this alone
@@ -326,7 +331,7 @@ class Turn:
     def _should_block(self, event: CommandFailed) -> bool:
         policy = self.policy(event.invocation_id)
         # A part, or a child workflow, is never run a second time under its id: there is nothing to decide.
-        repeatable = isinstance(self.pending[event.invocation_id].command, CallLlm | CallTool | CallActivity)
+        repeatable = isinstance(self.pending[event.invocation_id].command, CallLlm | CallChat | CallTool | CallActivity)
         exhausted = event.failure.kind is FailureKind.TRANSIENT and policy.on_exhausted == "block"
         return repeatable and (exhausted or event.failure.kind is FailureKind.UNKNOWN)
 
@@ -352,6 +357,7 @@ class Turn:
             issued=len(self.issued),
             receipts=self.receipts,
             messages=self.messages,
+            threads=self.threads,
             patched=self._patched,
         )
         at_work = skill_at_work.set(self.base.skill)
@@ -421,15 +427,58 @@ class Turn:
                     "or wait for the first one"
                 )
             taken.add(command.id)
+        self._check_threads(transition.commands)
+
+    def _check_threads(self, commands: Sequence[Command]) -> None:
+        going = {
+            pending.command.thread: pending.command.id
+            for pending in self.pending.values()
+            if isinstance(pending.command, CallChat)
+        }
+        for chat in commands:
+            if not isinstance(chat, CallChat):
+                continue
+            if chat.thread in going:
+                raise SkillError(
+                    f"chat {chat.id!r} goes on with thread {chat.thread!r} while {going[chat.thread]!r} waits for a "
+                    "reply in it; wait for that one, or give each its own `thread=`"
+                )
+            going[chat.thread] = chat.id
+            said = (*self.threads.get(chat.thread, EMPTY).said, *chat.say)
+            if not said:
+                raise SkillError(f"chat {chat.id!r} begins thread {chat.thread!r} and says nothing in it: give `say=`")
+            if chat.since and not (chat.since < len(said) and isinstance(said[chat.since], UserSaid)):
+                raise SkillError(
+                    f"chat {chat.id!r} shows thread {chat.thread!r} since turn {chat.since}, where the user says "
+                    f"nothing; a model can begin to read there only ({len(said)} turns)"
+                )
 
     def issue(self, command: Command) -> None:
         id = f"{self.base.task_id}/{self.seq}.{len(self.issued) + 1}"
+        if isinstance(command, CallChat):
+            command = self._framed(command)
         self.issued.append(Issued.trusted(invocation_id=id, command=command))
         if isinstance(command, AskUser | AskApproval):
             self.waits = (*self.waits, Wait.trusted(gate=id, ask=command, since=self.at))
             self.said.append(Message.trusted(role="agent", content=command.message, seq=self.seq))
         else:
             self.pending[id] = Pending.trusted(invocation_id=id, command=command)
+
+    def _framed(self, chat: CallChat) -> CallChat:
+        """The call without its frame where the thread has it already: instructions would be journaled each time."""
+        thread = self.threads.get(chat.thread, EMPTY)
+        if chat.frame == thread.frame:
+            return chat.model_copy(update={"frame": None})
+        if chat.frame is not None:
+            self.threads = {**self.threads, chat.thread: thread.framed(chat.frame)}
+        return chat
+
+    def hear(self, pending: Pending, result: Result) -> None:
+        """Keep what was said in a conversation."""
+        if isinstance(pending.command, CallChat) and isinstance(result, ChatResult):
+            chat = pending.command
+            thread = self.threads.get(chat.thread, EMPTY).after([*chat.say, result.reply])
+            self.threads = {**self.threads, chat.thread: thread}
 
     def keep_receipt(self, event: Event) -> None:
         receipt = receipt_of(event)
@@ -525,6 +574,7 @@ class Turn:
                 "waits": self.waits,
                 "held": self.held,
                 "receipts": self.receipts,
+                "threads": self.threads,
                 "done": self.done,
                 "messages": (*self.messages, *self.said),
                 **changes,

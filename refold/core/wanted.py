@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from refold.core.commands import Effect, Sleep
+from refold.core.chat import EMPTY
+from refold.core.commands import CallChat, Effect, Sleep
+from refold.core.conversation import Prior
 from refold.core.events import (
     BackoffOver,
     CommandFailed,
@@ -21,7 +23,7 @@ from refold.core.events import (
     UserMessage,
 )
 from refold.core.lifecycle import TaskState
-from refold.core.snapshot import Snapshot
+from refold.core.snapshot import Pending, Snapshot
 from refold.core.waits import Wait
 
 
@@ -30,13 +32,16 @@ class Perform:
     """Perform a command and feed its outcome back.
 
     Attributes:
+        command: The command; in a conversation with its frame, whether that is new or not.
         decided: An operator said that it may be performed, whatever is known of an earlier try.
+        prior: What came before, in a conversation; None for all else.
     """
 
     invocation_id: str
     command: Effect
     attempt: int
     decided: bool = False
+    prior: Prior | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +89,25 @@ def wanted(snapshot: Snapshot) -> dict[str, Want]:
             summary = f"retry {pending.attempt} of {command.id}: {pending.failure}"
             going[f"{id}~{pending.attempt}"] = Alarm(due_at=pending.due_at, event=over, summary=summary)
         elif pending.started:
-            going[f"{id}#{pending.attempt}"] = Perform(
-                invocation_id=id, command=command, attempt=pending.attempt, decided=pending.decided
-            )
+            going[f"{id}#{pending.attempt}"] = _performed(snapshot, pending)
         for answer in pending.answers:
             going[f"{id}<{answer.gate}"] = Tell(task_id=id, message=answer)
     return going
+
+
+def _performed(snapshot: Snapshot, pending: Pending) -> Perform:
+    command, prior = pending.command, None
+    if isinstance(command, CallChat):
+        prior = Prior(thread=snapshot.threads.get(command.thread, EMPTY), framed=command.frame is None)
+        if command.frame is None:
+            command = command.model_copy(update={"frame": prior.thread.frame})
+    return Perform(
+        invocation_id=pending.invocation_id,
+        command=command,
+        attempt=pending.attempt,
+        decided=pending.decided,
+        prior=prior,
+    )
 
 
 def _alarms(wait: Wait) -> dict[str, Want]:

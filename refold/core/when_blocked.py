@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from refold.core.commands import CallActivity, CallLlm, CallTool
+from refold.core.chat import as_reply
+from refold.core.commands import CallActivity, CallChat, CallLlm, CallTool
 from refold.core.events import (
     ActivityResult,
+    ChatResult,
     CommandFailed,
     DependencyResolved,
     LlmResult,
@@ -64,6 +66,7 @@ def resolved(turn: Turn, event: DependencyResolved) -> None:
     result = given_outcome(pending, event)
     del turn.pending[id]
     turn.keep_undo(pending, result)
+    turn.hear(pending, result)
     if not pending.aside:
         turn.keep_receipt(result)
     release(turn)
@@ -105,6 +108,8 @@ def given_outcome(pending: Pending, event: DependencyResolved) -> Result:
     match pending.command:
         case CallLlm():
             return LlmResult(id=id, invocation_id=invocation_id, value=event.outcome)
+        case CallChat():
+            return ChatResult(id=id, invocation_id=invocation_id, reply=as_reply(event.outcome))
         case CallActivity():
             return ActivityResult(id=id, invocation_id=invocation_id, value=event.outcome)
         case CallTool():

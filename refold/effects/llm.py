@@ -27,9 +27,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
+from refold.core.chat import Usage
 from refold.core.commands import CallLlm
 from refold.core.content import Content, Part
-from refold.core.events import LlmOutcome, Usage
+from refold.core.events import LlmOutcome
 from refold.core.retry import Failure, FailureKind
 from refold.effects.keys import nth
 from refold.effects.models import Models

@@ -22,9 +22,12 @@ from temporalio.exceptions import (
     TimeoutError,
 )
 
-from refold.core.commands import CallActivity, CallLlm, CallSkill, CallTool, CallWorkflow, Notify, Sleep
+from refold.core.chat import Reply
+from refold.core.commands import CallActivity, CallChat, CallLlm, CallSkill, CallTool, CallWorkflow, Notify, Sleep
+from refold.core.conversation import request_of
 from refold.core.events import (
     ActivityResult,
+    ChatResult,
     CommandFailed,
     Event,
     LlmOutcome,
@@ -43,6 +46,7 @@ from refold.temporal.show import at_start
 from refold.temporal.wire import TaskResult, TaskStart
 
 LLM_ACTIVITY = "refold.llm"
+CHAT_ACTIVITY = "refold.chat"
 TOOL_PREFIX = "tool."
 NOTIFY_ACTIVITY = "refold.notify"
 
@@ -81,6 +85,10 @@ def _effect(want: Perform, *, stream: bool) -> asyncio.Future[Any]:
             asked = _Asked.trusted(**vars(command))
             args = [asked, True] if stream else [asked]
             return _activity(want, LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
+        case CallChat():
+            assert want.prior is not None
+            request = request_of(command, want.prior)
+            return _activity(want, CHAT_ACTIVITY, [request, True] if stream else [request], Reply, queue=command.queue)
         case CallTool():
             args = [command, want.decided]
             return _activity(want, TOOL_PREFIX + command.name, args, None, queue=command.queue)
@@ -184,6 +192,8 @@ def _result(want: Perform, value: Any) -> Event:
         case CallLlm():
             answer: LlmOutcome = value
             return LlmResult(**ids, value=answer.value, model=answer.model, usage=answer.usage)
+        case CallChat():
+            return ChatResult(**ids, reply=value)
         case CallTool():
             return ToolResult(**ids, value=value)
         case Notify():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from refold.testing.answers import ScriptError, permanent, transient, unknown
+from refold.testing.answers import ScriptError, calls, permanent, transient, unknown
 from refold.testing.fake_engine import Clock, FakeEngine
 from refold.testing.play import Played, play
 from refold.testing.turns import approve, cancel, deny, fails, fires, passes, refused, reply, resolve, user
@@ -35,6 +35,7 @@ __all__ = [
     "Played",
     "ScriptError",
     "approve",
+    "calls",
     "cancel",
     "check_history",
     "check_laws",

@@ -1,6 +1,7 @@
 """What stands in for models, tools and other skills in a test: plain values and plain functions.
 
-An *answer* is a value, a `Failure`, an exception, or a function of the command that gives one of these. A list is
+An *answer* is a value, a `Failure`, an exception, or a function of the command that gives one of these; to a chat,
+a text, a tool call (`calls`) or a list of them. A list is
 several answers, one a call, in order. Answers are found by the command's own id, else by what it calls (a tool's,
 activity's or skill's name), else by its kind (`"llm"`, `"tool"`, …).
 """
@@ -8,16 +9,18 @@ activity's or skill's name), else by its kind (`"llm"`, `"tool"`, …).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 
+from refold.core.chat import Reply, ToolCall
 from refold.core.commands import (
     AskApproval,
     AskUser,
     CallActivity,
+    CallChat,
     CallLlm,
     CallSkill,
     CallTool,
@@ -30,6 +33,7 @@ from refold.core.content import Artifact
 from refold.core.errors import RefoldError
 from refold.core.events import (
     ActivityResult,
+    ChatResult,
     CommandFailed,
     Event,
     LlmResult,
@@ -77,6 +81,18 @@ def failure_of(error: Exception) -> Failure:
     return Failure(kind=kind, type=type(error).__name__, message=message or type(error).__name__)
 
 
+def calls(tool: str | Callable[..., Any], /, **args: Any) -> ToolCall:
+    """A model's wish, as an answer: `answers={"model": [calls("weather", city="Oslo"), "It rains."]}`.
+
+    Args:
+        tool: The tool, by function or by name.
+        args: Its arguments.
+    """
+    spec = None if isinstance(tool, str) else tool_spec(tool)
+    name = tool if isinstance(tool, str) else spec.name if spec is not None else tool.__name__
+    return ToolCall(id="", name=name, args=to_jsonable_python(args))
+
+
 def as_failure(failure: str | Failure | Exception) -> Failure:
     """A plain sentence is a permanent failure."""
     if isinstance(failure, Failure):
@@ -95,6 +111,8 @@ def outcome(command: Command, invocation_id: str, answer: Any) -> Event:
     match command:
         case CallLlm():
             return LlmResult(id=command.id, invocation_id=invocation_id, value=_llm_value(command, answer))
+        case CallChat():
+            return ChatResult(id=command.id, invocation_id=invocation_id, reply=_reply(command, invocation_id, answer))
         case CallTool():
             return ToolResult(id=command.id, invocation_id=invocation_id, value=as_json(command, answer))
         case CallActivity():
@@ -141,6 +159,42 @@ def _llm_value(command: CallLlm, answer: Any) -> JsonValue:
             f"failure: write fails({command.id!r}, ...) if that is meant"
         )
     return value
+
+
+def _reply(command: CallChat, invocation_id: str, answer: Any) -> Reply:
+    match answer:
+        case Reply():
+            return answer
+        case ToolCall():
+            return _calling([answer], invocation_id)
+        case list() | tuple() if answer and all(isinstance(one, ToolCall) for one in answer):
+            return _calling(answer, invocation_id)
+        case _:
+            pass
+    value = as_json(command, answer)
+    expect = None if command.frame is None else command.frame.expect
+    if expect is None:
+        if not isinstance(value, str):
+            raise ScriptError(
+                f"chat {command.id!r} is answered with text, with calls(...) or a list of them, or with a Reply; not "
+                f"with {_short(value)}"
+            )
+        return Reply(text=value)
+    found = misfit(expect, value)
+    if found:
+        raise ScriptError(
+            f"the answer to chat {command.id!r} does not fit what it expects: {found}; a worker would make this a "
+            f"failure: write fails({command.id!r}, ...) if that is meant"
+        )
+    return Reply(value=value)
+
+
+def _calling(calls: Sequence[ToolCall], invocation_id: str) -> Reply:
+    named = [
+        call if call.id else call.model_copy(update={"id": f"{invocation_id}#{number}"})
+        for number, call in enumerate(calls, 1)
+    ]
+    return Reply(tool_calls=tuple(named), stop="tools")
 
 
 def _skill_outcome(command: CallSkill, invocation_id: str, answer: Any) -> SkillOutcome:

@@ -17,10 +17,12 @@ from typing import Any
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from refold.core.chat import Frame, Reply, ToolCall
 from refold.core.commands import (
     AskApproval,
     AskUser,
     CallActivity,
+    CallChat,
     CallLlm,
     CallSkill,
     CallTool,
@@ -36,6 +38,7 @@ from refold.core.events import (
     ActivityResult,
     BackoffOver,
     CancelRequested,
+    ChatResult,
     ChildAsked,
     CommandFailed,
     DependencyResolved,
@@ -324,6 +327,9 @@ def _result(command: Effect, id: str, values: Mapping[str, Values]) -> Recipe:
             case CallLlm(expect=expect):
                 fitting = _expected(expect) if known is any_json else known
                 return LlmResult(id=command.id, invocation_id=id, value=draw(fitting))
+            case CallChat():
+                reply = draw(replies(command.frame or Frame()))
+                return ChatResult(id=command.id, invocation_id=id, reply=reply)
             case CallTool():
                 return ToolResult(id=command.id, invocation_id=id, value=draw(known))
             case CallActivity():
@@ -338,6 +344,26 @@ def _result(command: Effect, id: str, values: Mapping[str, Values]) -> Recipe:
                 return Notified(id=command.id, invocation_id=id)
 
     return recipe
+
+
+def replies(frame: Frame) -> st.SearchStrategy[Reply]:
+    """What a model may reply: calls of the tools it is offered, or an answer that fits."""
+    names = [offer.name for offer in frame.tools]
+    final = (
+        st.builds(Reply, text=TEXTS, stop=st.sampled_from(["end", "length"]))
+        if frame.expect is None
+        else st.builds(Reply, value=_expected(frame.expect))
+    )
+    if not names:
+        return final
+    wishes = st.builds(ToolCall, id=_CALL_IDS, name=st.sampled_from(names), args=st.dictionaries(TEXTS, any_json))
+    calling = st.builds(
+        Reply, text=TEXTS, tool_calls=st.lists(wishes, min_size=1, max_size=3).map(tuple), stop=st.just("tools")
+    )
+    return final | calling
+
+
+_CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
 
 
 def _failure(name: str, id: str) -> Recipe:

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import JsonValue
-
 from refold.core import Content, Failure, FailureKind, Status, TaskState, UserMessage, skill_of
+from refold.core.chat import Reply
 from refold.core.commands import (
     AskApproval,
     CallActivity,
+    CallChat,
     CallLlm,
     CallSkill,
     CallTool,
@@ -22,6 +22,7 @@ from refold.core.events import (
     ActivityResult,
     BackoffOver,
     CancelRequested,
+    ChatResult,
     CommandFailed,
     DependencyResolved,
     Event,
@@ -234,13 +235,16 @@ class ByHand:
         return fold(self.skill, self.base, self.journal)
 
 
-def result(pending: Pending, value: JsonValue = None) -> Event:
+def result(pending: Pending, value: Any = None) -> Event:
     """The event with which a command comes back."""
     command: Effect = pending.command
     id, invocation_id = command.id, pending.invocation_id
     match command:
         case CallLlm():
             return LlmResult(id=id, invocation_id=invocation_id, value=value)
+        case CallChat():
+            reply = value if isinstance(value, Reply) else Reply(text=str(value))
+            return ChatResult(id=id, invocation_id=invocation_id, reply=reply)
         case CallTool():
             return ToolResult(id=id, invocation_id=invocation_id, value=value)
         case CallSkill():

@@ -123,6 +123,7 @@ class Work(BaseModel):
 def commands_of(kinds: list[str], ids: list[str]) -> tuple[Effect, ...]:
     make: dict[str, Callable[[str], Effect]] = {
         "llm": lambda id: Cmd.llm(id, "Say.", id),
+        "chat": lambda id: Cmd.chat(id, ["Say.", id], thread=id, instructions="Be brief.", tools=["look"]),
         "tool": lambda id: Cmd.tool(id, "look", args={"id": id}, retry=RetryPolicy(max_retries=2, base=3)),
         "sleep": lambda id: Cmd.sleep(id, 5),
         "skill": lambda id: Cmd.skill(id, "hello", "Ada"),
@@ -134,7 +135,9 @@ def commands_of(kinds: list[str], ids: list[str]) -> tuple[Effect, ...]:
 
 def nodes(size: int) -> st.SearchStrategy[Node]:
     targets = st.lists(st.integers(FAILED, size - 1), min_size=1, max_size=3).map(tuple)
-    kinds = st.lists(st.sampled_from(["llm", "tool", "sleep", "skill", "activity", "workflow"]), min_size=1, max_size=3)
+    kinds = st.lists(
+        st.sampled_from(["llm", "chat", "tool", "sleep", "skill", "activity", "workflow"]), min_size=1, max_size=3
+    )
     commands = st.builds(commands_of, kinds, st.permutations(["a", "b", "c"]))
     asks = st.builds(Node, targets=targets, slot=st.sampled_from(["q", "r"]))
     return st.builds(Node, targets=targets, commands=commands) | asks
@@ -147,7 +150,7 @@ machines: st.SearchStrategy[Machine] = st.integers(1, 4).flatmap(
 
 def target_of(node: Node, work: Work, results: list[JsonValue], ctx: Ctx) -> int:
     """Where to go on from a node, with what came back written into the work."""
-    work.log.append([ctx.now.isoformat(), *results])
+    work.log.append([ctx.now.isoformat(), len(ctx.thread("a")), *results])
     work.rounds += 1
     return DONE if work.rounds == 8 else node.targets[len(json.dumps(results)) % len(node.targets)]
 
@@ -261,6 +264,9 @@ def as_awaiting_steps(machine: Machine) -> Any:
         match command.kind:
             case "llm":
                 return ctx.llm(command.id, "Say.", command.id)
+            case "chat":
+                said = ["Say.", command.id]
+                return ctx.chat(command.id, said, thread=command.id, instructions="Be brief.", tools=["look"])
             case "tool":
                 return ctx.tool("look", {"id": command.id}, id=command.id, retry=RetryPolicy(max_retries=2, base=3))
             case "sleep":
