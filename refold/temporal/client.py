@@ -27,9 +27,10 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
     WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
 )
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import QueryRejectCondition, WorkflowIDReusePolicy
 from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -46,7 +47,7 @@ from refold.temporal import search, show, signing
 from refold.temporal.history import History
 from refold.temporal.payloads import data_converter
 from refold.temporal.stuck import why_stuck
-from refold.temporal.tail import Tail
+from refold.temporal.tail import Tails
 from refold.temporal.wire import TaskResult, TaskStart, Verdict
 from refold.temporal.workflow import RESULT_MEMO
 
@@ -126,7 +127,10 @@ async def connect(
 
 
 class TemporalEngine:
-    """See `refold.engine.Engine`. Keeps nothing: any number of them serve the same tasks."""
+    """See `refold.engine.Engine`. Keeps nothing of a task but its tail while somebody watches.
+
+    Any number of engines serve the same tasks.
+    """
 
     def __init__(
         self,
@@ -149,6 +153,7 @@ class TemporalEngine:
         self.task_queue = task_queue
         self.events_per_run = events_per_run
         self.patience = patience
+        self.tails = Tails(self)
 
     # --- start, answer, cancel
 
@@ -339,8 +344,14 @@ class TemporalEngine:
 
     async def look(self, task_id: str) -> TaskView:
         """See `Engine.look`."""
+        # One question for an open task; the server refuses to ask about one that has ended.
+        view = await self._status(self.client.get_workflow_handle(task_id), if_open=True)
+        if isinstance(view, TaskView):
+            return view
         description = await self._describe(task_id)
-        return await self._view(description)
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            return await self._view_of_closed(description)
+        return _unanswered(description, view)
 
     async def _view(self, description: WorkflowExecutionDescription) -> TaskView:
         if description.status is not WorkflowExecutionStatus.RUNNING:
@@ -349,12 +360,19 @@ class TemporalEngine:
         view = await self._status(handle)
         return view if isinstance(view, TaskView) else _unanswered(description, view)
 
-    async def _status(self, handle: WorkflowHandle[Any, Any]) -> TaskView | str:
+    async def _status(self, handle: WorkflowHandle[Any, Any], *, if_open: bool = False) -> TaskView | str:
         """The task as its worker sees it; or why it cannot be asked, as one sentence."""
         try:
-            view: TaskView = await handle.query("status", result_type=TaskView, rpc_timeout=self.patience)
+            view: TaskView = await handle.query(
+                "status",
+                result_type=TaskView,
+                reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
+                rpc_timeout=self.patience,
+            )
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
             return search.why_unanswered(error, self.task_queue)
+        except WorkflowQueryRejectedError:
+            return "it has ended"
         return view
 
     async def _view_of_closed(self, description: WorkflowExecutionDescription, *, new: bool = False) -> TaskView:
@@ -450,7 +468,7 @@ class TemporalEngine:
 
     def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[Entry | Tokens]:
         """See `Engine.watch`."""
-        return Tail(self, task_id).follow(after, over_pauses=follow)
+        return self.tails.watch(task_id, after, over_pauses=follow)
 
     async def at(self, task_id: str, seq: int) -> Snapshot:
         """See `Engine.at`. Asks the run that holds the entry, so a worker with the skill must be there."""

@@ -9,19 +9,17 @@ from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from refold.core.commands import CallLlm
 from refold.core.errors import InputRejected
 from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event
 from refold.core.fold import fold
 from refold.core.journal import Entry, receipts
 from refold.core.refusal import refusal
 from refold.core.skill import Skill
-from refold.core.snapshot import Receipt, Snapshot
+from refold.core.snapshot import Pending, Receipt, Snapshot
 from refold.engine import TaskView, view_of
 from refold.temporal import signing
-from refold.temporal.wire import Page, Taken, TaskStart, Verdict, as_message
-
-PAGE_ENTRIES = 500
-"""The most entries that one answer to `journal` holds."""
+from refold.temporal.wire import PAGE_ENTRIES, Page, Taken, TaskStart, Verdict, as_message
 
 
 class TaskHandlers(ABC):
@@ -123,7 +121,16 @@ class TaskHandlers(ABC):
     def _journal(self, after: int = 0, limit: int = PAGE_ENTRIES) -> Page:
         skipped = max(0, after - self._base.seq)
         entries = tuple(self._entries[skipped : skipped + min(limit, PAGE_ENTRIES)])
-        return Page(entries=entries, base=self._base.seq, last=self._now.seq, earlier=self._start.earlier)
+        now = self._now
+        return Page(
+            entries=entries,
+            base=self._base.seq,
+            last=now.seq,
+            lifecycle=now.lifecycle,
+            status=now.status,
+            writes=now.stream and any(_writes(pending) for pending in now.pending.values()),
+            earlier=self._start.earlier,
+        )
 
     @workflow.query(name="receipts", description="What came of each command of this run.")
     def _receipts(self) -> list[Receipt]:
@@ -137,3 +144,7 @@ class TaskHandlers(ABC):
                 f"{self._now.task_id!r}, not {seq}"
             )
         return fold(self.skill, self._base, self._entries[: seq - self._base.seq])
+
+
+def _writes(pending: Pending) -> bool:
+    return isinstance(pending.command, CallLlm) and pending.started and pending.due_at is None

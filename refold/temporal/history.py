@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
-from temporalio.client import RPCTimeoutOrCancelledError, WorkflowExecutionStatus, WorkflowQueryFailedError
+from temporalio.client import (
+    RPCTimeoutOrCancelledError,
+    WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+)
+from temporalio.common import QueryRejectCondition
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import EngineError, InputRejected, NoWorker, StorageError
+from refold.core.errors import EngineError, InputRejected, NoWorker, StorageError, TaskNotFound
 from refold.core.journal import Entry
+from refold.core.lifecycle import Status, TaskState, derive_status
 from refold.core.snapshot import Snapshot
 from refold.temporal import search
 from refold.temporal.payloads import load
 from refold.temporal.stuck import NOT_FITTING, in_words
-from refold.temporal.wire import EarlierRun, Page, Segment
+from refold.temporal.wire import PAGE_ENTRIES, EarlierRun, Page, Segment
 
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine
@@ -27,6 +35,27 @@ QUERY_PATIENCE = timedelta(seconds=10)
 """How long a worker may take to read a run's history again, which a question about an ended run needs."""
 
 
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """How a task stands.
+
+    Attributes:
+        entries: Some of its journal's entries, in order; not always up to the newest.
+        last: The newest entry's number.
+        lifecycle: Where it is in its life.
+        status: In A2A's words.
+        writes: A model is at work, and its text can be seen meanwhile.
+        over: Its workflow has closed.
+    """
+
+    entries: tuple[Entry, ...]
+    last: int
+    lifecycle: TaskState
+    status: Status
+    writes: bool
+    over: bool
+
+
 class History:
     """Reads one task's past."""
 
@@ -36,34 +65,54 @@ class History:
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
         """The entries after number `after`, over all runs; ended tasks and earlier runs need no worker."""
-        description = await self.engine._describe(self.task_id)
-        if description.status is not WorkflowExecutionStatus.RUNNING:
-            result = await self.engine.result(description)
-            if result is None:
-                page = await self.page(description.run_id, after)  # ended over its head: only its history is left
-                async for entry in self._paged(page, description.run_id, after):
-                    yield entry
+        while (page := await self.open_page(after)) is not None:
+            async for entry in self._of(page, after):
+                yield entry
+                after = entry.seq
+            if after >= page.last or not page.entries:
                 return
+        async for entry in self._of_ended(after):
+            yield entry
+
+    async def newest(self, after: int, *, limit: int) -> Newest:
+        """How the task stands, and some of the entries after number `after`: those at hand, `limit` at the most."""
+        page = await self.open_page(after, limit)
+        if page is not None:
+            standing = (page.lifecycle, page.status)
+            return Newest(page.entries, page.last, *standing, writes=page.writes, over=False)
+        description = await self.engine._describe(self.task_id)
+        result = await self.engine.result(description)
+        if result is not None:
+            task = result.task
+            return Newest((), task.seq, task.lifecycle, task.status, writes=False, over=True)
+        # Ended over its head: its history is all that is left.
+        page = await self.page(description.run_id, after)
+        lifecycle, ending = search.as_shown(description)
+        return Newest(page.entries, page.last, lifecycle, derive_status(lifecycle, ending), writes=False, over=True)
+
+    async def _of_ended(self, after: int) -> AsyncIterator[Entry]:
+        description = await self.engine._describe(self.task_id)
+        result = await self.engine.result(description)
+        if result is not None:
             last = EarlierRun(run_id=description.run_id, last=result.task.seq, journal=result.journal)
             async for entry in self._stretches((*result.earlier, last), after):
                 yield entry
             return
-        page = await self.page(description.run_id, after)
-        async for entry in self._paged(page, description.run_id, after):
-            yield entry
+        while True:  # ended over its head: only its history is left
+            page = await self.page(description.run_id, after)
+            async for entry in self._of(page, after):
+                yield entry
+                after = entry.seq
+            if after >= page.last or not page.entries:
+                return
 
-    async def _paged(self, page: Page, run_id: str | None, after: int) -> AsyncIterator[Entry]:
+    async def _of(self, page: Page, after: int) -> AsyncIterator[Entry]:
         async for entry in self._stretches(page.earlier, after):
             yield entry
             after = entry.seq
-        while True:
-            for entry in page.entries:
-                if entry.seq > after:
-                    yield entry
-                    after = entry.seq
-            if after >= page.last or not page.entries:
-                return
-            page = await self.page(run_id, after)
+        for entry in page.entries:
+            if entry.seq > after:
+                yield entry
 
     async def _stretches(self, runs: tuple[EarlierRun, ...], after: int) -> AsyncIterator[Entry]:
         for run in runs:
@@ -103,7 +152,20 @@ class History:
 
     async def page(self, run_id: str | None, after: int) -> Page:
         """A page of one run's journal, from its worker."""
-        return await self._ask(run_id, "journal", after, Page)
+        return await self._ask(run_id, "journal", (after,), Page)
+
+    async def open_page(self, after: int, limit: int | None = None) -> Page | None:
+        """A page of the open run's journal; None where the task has ended. One question: the server knows which.
+
+        Raises:
+            TaskNotFound: There is no such task.
+        """
+        while True:
+            try:
+                return await self._ask(None, "journal", (after, limit or PAGE_ENTRIES), Page, if_open=True)
+            except WorkflowQueryRejectedError as rejected:
+                if rejected.status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:  # it went on while we asked
+                    return None
 
     async def at(self, seq: int) -> Snapshot:
         """The snapshot after entry `seq`, from a worker with the skill's code."""
@@ -111,25 +173,33 @@ class History:
         run_id, last = await self._run_holding(description.run_id, seq)
         if not 0 <= seq <= last:
             raise InputRejected(f"task {self.task_id!r} has the entries 1 to {last}, not {seq}")
-        return await self._ask(run_id, "state_at", seq, Snapshot)
+        return await self._ask(run_id, "state_at", (seq,), Snapshot)
 
     async def _run_holding(self, run_id: str, seq: int) -> tuple[str, int]:
-        page: Page = await self._ask(run_id, "journal", 2**31, Page)
+        page: Page = await self._ask(run_id, "journal", (2**31,), Page)
         for run in page.earlier:
             if seq <= run.last:
                 return run.run_id, page.last
         return run_id, page.last
 
-    async def _ask(self, run_id: str | None, query: str, argument: object, kind: type[T]) -> T:
+    async def _ask(
+        self, run_id: str | None, query: str, arguments: tuple[object, ...], kind: type[T], *, if_open: bool = False
+    ) -> T:
         from_run = self.engine.client.get_workflow_handle(self.task_id, run_id=run_id)
         try:
             answer: T = await from_run.query(
-                query, argument, result_type=kind, rpc_timeout=max(QUERY_PATIENCE, self.engine.patience)
+                query,
+                args=arguments,
+                result_type=kind,
+                reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
+                rpc_timeout=max(QUERY_PATIENCE, self.engine.patience),
             )
         except WorkflowQueryFailedError as error:
             raise InputRejected(in_words(error.message) if NOT_FITTING in error.message else error.message) from None
         except (RPCTimeoutOrCancelledError, RPCError) as error:
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+                if run_id is None:
+                    raise TaskNotFound(self.task_id) from None
                 raise EngineError(
                     f"run {run_id} of task {self.task_id!r} is gone: the server keeps runs for its retention time only"
                 ) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_serializer, model_validator
 
@@ -11,12 +11,13 @@ from refold.core.content import Content
 from refold.core.events import UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
+from refold.core.lifecycle import Status, TaskState
 from refold.core.snapshot import Snapshot
 from refold.engine import TaskView
 from refold.temporal.payloads import Stored
 
-if TYPE_CHECKING:
-    pass
+PAGE_ENTRIES = 500
+"""The most entries that one page of a journal holds."""
 
 
 class Segment(Value):
@@ -120,12 +121,18 @@ class Page(Value):
         entries: In order, without gaps.
         base: The number of the last entry before this run.
         last: The newest entry's number.
+        lifecycle: Where the task is in its life.
+        status: In A2A's words.
+        writes: A model is at work, and its text can be seen meanwhile.
         earlier: The runs before this one, oldest first.
     """
 
     entries: tuple[Entry, ...]
     base: int
     last: int
+    lifecycle: TaskState
+    status: Status
+    writes: bool = lean(False)
     earlier: tuple[EarlierRun, ...] = lean(())
 
 
