@@ -73,6 +73,7 @@ COMES_WITH = {
     "annotated_types": "pydantic",
     "click": "typer",
     "google": "temporalio",
+    "httpcore2": "pydantic-ai-slim",
     "httpx2": "pydantic-ai-slim",
     "openai": "pydantic-ai-slim",
     "opentelemetry": "temporalio",

@@ -1,0 +1,308 @@
+"""Where a request may go whose address somebody else chose: a webhook's receiver, a file to be fetched.
+
+Such an address can point at what only this host reaches: its own ports, the private network, a cloud's metadata. So
+
+1. an address is written plainly: http or https, no user or password, no other notation of a number;
+2. a name is resolved once for each connection, every address it stands for must be a public one, and the connection
+   goes to one of these very addresses: a name that means something else a moment later changes nothing;
+3. above that nothing differs: certificates are checked for the name, and `Host` says the name.
+
+Proxies of the environment are not used, since they would resolve the name again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Self
+
+import httpcore2
+import httpx2
+
+from refold.core.errors import DefinitionError, InputRejected
+
+ALLOW_ENV = "REFOLD_OUTBOUND_ALLOW"
+PORTS_ENV = "REFOLD_OUTBOUND_PORTS"
+
+PORTS = (range(80, 81), range(443, 444), range(1024, 65536))
+"""By default no other service's well-known port: a webhook is no mail."""
+
+LONGEST_URL = 2_048
+"""In characters."""
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_LOOPBACK: tuple[Network, ...] = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+_LOCALHOST: tuple[Address, ...] = (ip_address("127.0.0.1"), ip_address("::1"))
+_PRIVATE: tuple[Network, ...] = tuple(
+    ip_network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+)
+_NAMED = {"loopback": _LOOPBACK, "private": _PRIVATE}
+
+# What `is_global` calls public in some version of Python, and is not: carriers' own networks, protocol assignments,
+# benchmarks, and tunnels whose other end is an IPv4 address again.
+_NOT_PUBLIC: tuple[Network, ...] = tuple(
+    ip_network(text)
+    for text in (
+        *("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15", "224.0.0.0/3"),
+        *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
+    )
+)
+_PUBLIC_IPV6 = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+# Credentials of a whole cloud account are handed out here. No setting opens them.
+_METADATA = frozenset(
+    ip_address(text)
+    for text in ("169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "168.63.129.16")
+) | {ip_address("fd00:ec2::254"), ip_address("fd00:ec2::23"), ip_address("fd20:ce::254")}
+
+_CONTROL = re.compile(r"[\x00-\x20\x7f\\]")
+_NAME = re.compile(r"(?=.{1,253}\.?$)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
+_NUMBER = re.compile(r"\d+|0[xX][0-9a-fA-F]*")
+
+
+class AddressRefused(InputRejected):
+    """An address that nothing is sent to. Says the host at most: paths may hold secrets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screen:
+    """Judges addresses.
+
+    Attributes:
+        allowed: Networks that may be reached besides public addresses.
+        ports: Ports that may be reached; on loopback, where that is allowed, any port.
+    """
+
+    allowed: tuple[Network, ...] = ()
+    ports: tuple[range, ...] = PORTS
+
+    @classmethod
+    def from_env(cls, *, loopback: bool = False) -> Self:
+        """The screen that `REFOLD_OUTBOUND_ALLOW` and `REFOLD_OUTBOUND_PORTS` describe.
+
+        The first lists networks, as `10.20.0.0/16`, `loopback` or `private`; the second ports, as `443,8000-8999`.
+
+        Args:
+            loopback: Allow it whatever the setting says.
+
+        Raises:
+            DefinitionError: A setting cannot be read.
+        """
+        allowed = _networks(os.environ.get(ALLOW_ENV, ""))
+        return cls(allowed=(*allowed, *_LOOPBACK) if loopback else allowed, ports=_ports(os.environ.get(PORTS_ENV, "")))
+
+    async def check(self, url: str) -> None:
+        """Judge an address before anything is sent there. A name that does not resolve now may do so later: it passes.
+
+        Raises:
+            AddressRefused: Nothing may be sent there.
+        """
+        host, port = target(url)
+        try:
+            await self.addresses(host, port)
+        except OSError:
+            return
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """What a host stands for at this moment, all of it reachable.
+
+        Raises:
+            AddressRefused: Any of it may not be reached.
+            OSError: The name cannot be resolved.
+        """
+        found = _known(host) or await _resolved(host, port)
+        for address in found:
+            if not self._may_reach(address, port):
+                # Not what the name stands for: whoever asks could explore the inner network's names with it.
+                raise AddressRefused(
+                    f"{host}, port {port}, cannot be reached from here: only public addresses are, at the usual ports. "
+                    f"The operator of this agent may allow others with {ALLOW_ENV} and {PORTS_ENV}"
+                )
+        return [str(address) for address in found]
+
+    def _may_reach(self, address: Address, port: int) -> bool:
+        meant = _meant(address)
+        if meant in _METADATA:
+            return False
+        allowed = _within(meant, self.allowed)
+        if allowed and _within(meant, _LOOPBACK):
+            return True
+        return (allowed or _public(meant)) and any(port in ports for ports in self.ports)
+
+
+class ScreenedTransport(httpx2.AsyncHTTPTransport):
+    """An HTTP transport that goes only where a screen lets it: `AsyncClient(transport=ScreenedTransport(screen))`.
+
+    Raises `AddressRefused` for a request that may not be sent. Each redirect that a client follows is judged anew.
+    """
+
+    def __init__(self, screen: Screen, *, limits: httpx2.Limits | None = None) -> None:
+        limits = limits or httpx2.Limits()
+        super().__init__(trust_env=False)
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=httpx2.create_ssl_context(trust_env=False),
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            network_backend=_ScreenedNetwork(screen),
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """See httpx2."""
+        target(str(request.url))
+        return await super().handle_async_request(request)
+
+
+class _ScreenedNetwork(httpcore2.AsyncNetworkBackend):
+    """Opens connections to addresses that were judged, never to names."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._network = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's interface
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        try:
+            async with asyncio.timeout(timeout):
+                addresses = await self._screen.addresses(host, port)
+        except TimeoutError as error:
+            raise httpcore2.ConnectTimeout(f"resolving {host} took too long") from error
+        except OSError as error:
+            raise httpcore2.ConnectError(str(error)) from error
+        failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
+        for address in addresses:
+            try:
+                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failure = failure or error
+        assert failure is not None, "a name that resolves stands for one address at least"
+        raise failure
+
+    async def sleep(self, seconds: float) -> None:
+        await self._network.sleep(seconds)
+
+
+def target(url: str) -> tuple[str, int]:
+    """The host and port of an address that is written plainly.
+
+    Raises:
+        AddressRefused: It is not, or it is no address of a web server.
+    """
+    if len(url) > LONGEST_URL:
+        raise AddressRefused(f"an address has at most {LONGEST_URL} characters, not {len(url)}")
+    if _CONTROL.search(url):
+        raise AddressRefused("an address holds no spaces, control characters or backslashes")
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
+        raise AddressRefused(f"no address can be read: {error}") from None
+    if parsed.scheme not in ("http", "https"):
+        raise AddressRefused(f"an address begins with https:// or http://, not {parsed.scheme or 'nothing'!r}")
+    if parsed.userinfo:
+        raise AddressRefused("an address holds no user or password; give credentials apart from it")
+    host = parsed.raw_host.decode("ascii")
+    if _literal(host) is None and not _NAME.fullmatch(host):
+        raise AddressRefused("an address names a host, as a plain name or an IP address")
+    port = parsed.port or (443 if parsed.scheme == "https" else 80)
+    if port > 65_535:
+        raise AddressRefused(f"a port is a number up to 65535, not {port}")
+    return host, port
+
+
+def _literal(host: str) -> Address | None:
+    """The IP address that a host is; None for a name.
+
+    Raises:
+        AddressRefused: It is a number in a notation that some programs read as an address, and others do not.
+    """
+    last = host.rstrip(".").rpartition(".")[2]
+    if ":" not in host and not _NUMBER.fullmatch(last):
+        return None
+    try:
+        return None if "%" in host else ip_address(host)
+    except ValueError:
+        raise AddressRefused("an IP address is written in full: four decimal numbers, or IPv6 in brackets") from None
+
+
+def _known(host: str) -> list[Address]:
+    """What a host stands for whatever a name server says; empty where one must be asked."""
+    if (literal := _literal(host)) is not None:
+        return [literal]
+    return list(_LOCALHOST) if f".{host.rstrip('.').lower()}".endswith(".localhost") else []
+
+
+async def _resolved(host: str, port: int) -> list[Address]:
+    loop = asyncio.get_running_loop()
+    try:
+        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a label that no name server takes
+        raise OSError(f"{host} is no name") from error
+    return [ip_address(str(info[4][0]).partition("%")[0]) for info in infos]
+
+
+def _meant(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one stands for, if it does."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return IPv4Address(int(address) & 0xFFFF_FFFF) if address in _NAT64 else address
+
+
+def _public(address: Address) -> bool:
+    if isinstance(address, IPv6Address) and address not in _PUBLIC_IPV6:
+        return False
+    return address.is_global and not _within(address, _NOT_PUBLIC)
+
+
+def _within(address: Address, networks: Iterable[Network]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _networks(listed: str) -> tuple[Network, ...]:
+    found: list[Network] = []
+    for word in _words(listed):
+        try:
+            found += _NAMED[word] if word in _NAMED else [ip_network(word)]
+        except ValueError:
+            raise DefinitionError(
+                ALLOW_ENV,
+                [f"{word!r} is no network; write one as 10.20.0.0/16, `loopback` or `private`"],
+                what="setting",
+            ) from None
+    return tuple(found)
+
+
+def _ports(listed: str) -> tuple[range, ...]:
+    words = _words(listed)
+    try:
+        return tuple(_port_range(word) for word in words) if words else PORTS
+    except ValueError:
+        said = f"{listed!r} lists no ports; write them as 443,8000-8999"
+        raise DefinitionError(PORTS_ENV, [said], what="setting") from None
+
+
+def _port_range(word: str) -> range:
+    first, dash, last = word.partition("-")
+    found = range(int(first), int(last if dash else first) + 1)
+    if not found or found.start < 1 or found.stop > 65_536:
+        raise ValueError(word)
+    return found
+
+
+def _words(listed: str) -> list[str]:
+    return [word for part in listed.split(",") if (word := part.strip().lower())]
