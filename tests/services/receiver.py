@@ -51,10 +51,12 @@ class Receiver:
 
     Attributes:
         answer: How it answers.
+        slow: It never answers.
         posts: What came, oldest first.
     """
 
     answer: Answer = lambda _: Response(status_code=204)
+    slow: bool = False
     posts: list[Post] = field(default_factory=list)
     _port: int = 0
     _serving: Serving | None = None
@@ -102,4 +104,7 @@ class Receiver:
             response = self.answer(len(self.posts) + 1)
             self.posts.append(Post(headers=dict(request.headers), body=body, answered=response.status_code))
             self._came.notify_all()
+        if self.slow:
+            await request.is_disconnected()
+            await asyncio.Event().wait()
         return response

@@ -1,0 +1,188 @@
+"""Posting one update to a webhook."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+from standardwebhooks import Webhook as Signer
+from standardwebhooks import WebhookVerificationError
+from starlette.responses import Response
+
+from refold.core.errors import DefinitionError, InputRejected
+from refold.effects import webhooks
+from refold.effects.screen import Screen
+from refold.effects.webhooks import Poster
+from refold.webhooks import Webhook
+from tests.services.receiver import Receiver
+
+SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
+OTHER = "whsec_" + base64.b64encode(b"fedcba9876543210fedcba9876543210").decode()
+BODY = '{"statusUpdate":{"taskId":"t","text":"grün"}}'.encode()
+
+
+@pytest.fixture
+async def poster() -> AsyncIterator[Poster]:
+    poster = Poster(Screen.from_env(loopback=True), [SECRET, OTHER])
+    yield poster
+    await poster.aclose()
+
+
+async def test_a_post_says_who_it_is_for_and_is_signed(poster: Poster) -> None:
+    """
+    The token and the authorization that were asked for, and a signature by each of the operator's secrets.
+    """
+    with Receiver() as receiver:
+        hook = Webhook(id="w", url=receiver.url, token="tok", scheme="Bearer", credentials="cred")
+        answer = await poster.post(hook, id="t/3-1", body=BODY)
+
+    (post,) = receiver.posts
+    assert answer.kind == "taken"
+    assert post.body == BODY
+    assert post.headers["x-a2a-notification-token"] == "tok"
+    assert post.headers["authorization"] == "Bearer cred"
+    assert post.headers["webhook-id"] == "t/3-1"
+    assert post.headers["content-type"] == "application/json"
+    for secret in (SECRET, OTHER):
+        assert Signer(secret).verify(post.body, post.headers) == post.json
+    with pytest.raises(WebhookVerificationError):
+        Signer(SECRET).verify(post.body.replace(b"t", b"u"), post.headers)
+
+
+async def test_a_receiver_may_bring_its_own_secret(poster: Poster) -> None:
+    """
+    It signs alone, and is not sent.
+    """
+    own = "whsec_" + base64.b64encode(os.urandom(32)).decode()
+    with Receiver() as receiver:
+        hook = Webhook(id="w", url=receiver.url, scheme="StandardWebhooks", credentials=own)
+        await poster.post(hook, id="t/1-1", body=BODY)
+
+    (post,) = receiver.posts
+    assert "authorization" not in post.headers
+    assert own not in str(post.headers)
+    Signer(own).verify(post.body, post.headers)
+    with pytest.raises(WebhookVerificationError):
+        Signer(SECRET).verify(post.body, post.headers)
+
+
+async def test_without_a_secret_nothing_is_signed() -> None:
+    """
+    The id is there all the same, to tell a repetition by.
+    """
+    poster = Poster(Screen.from_env(loopback=True))
+    with Receiver() as receiver:
+        await poster.post(Webhook(id="w", url=receiver.url), id="t/1-1", body=BODY)
+    await poster.aclose()
+
+    assert receiver.posts[0].headers["webhook-id"] == "t/1-1"
+    assert "webhook-signature" not in receiver.posts[0].headers
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "kind", "wait_s"),
+    [
+        (200, {}, "taken", None),
+        (299, {}, "taken", None),
+        (302, {"location": "http://127.0.0.1:1/"}, "later", None),
+        (404, {}, "later", None),
+        (410, {}, "gone", None),
+        (429, {"retry-after": "7"}, "later", 7.0),
+        (503, {"retry-after": "999999999"}, "later", 86_400.0),
+    ],
+)
+async def test_what_an_answer_means(
+    status: int, headers: dict[str, str], kind: str, wait_s: float | None, poster: Poster
+) -> None:
+    """
+    2xx is taken, 410 ends the webhook, all else is tried later.
+    """
+    with Receiver(lambda _: Response(status_code=status, headers=headers)) as receiver:
+        answer = await poster.post(Webhook(id="w", url=f"{receiver.url}?key=secret"), id="t/1-1", body=BODY)
+
+    assert (answer.kind, answer.wait_s) == (kind, wait_s)
+    assert len(receiver.posts) == 1
+    assert str(status) in answer.why
+    assert "secret" not in answer.why
+
+
+async def test_a_large_answer_is_not_read(poster: Poster) -> None:
+    """
+    A receiver cannot fill the gateway's memory.
+    """
+    with Receiver(lambda _: Response(b"x" * 50_000_000)) as receiver:
+        answer = await poster.post(Webhook(id="w", url=receiver.url), id="t/1-1", body=BODY)
+
+    assert answer.kind == "taken"
+
+
+async def test_nobody_there_is_later(poster: Poster) -> None:
+    """
+    No connection, no name, an address that may not be reached: later, and said without the path.
+    """
+    with Receiver() as receiver:
+        url = receiver.url
+    for unreachable in (url, "http://no-such-host.invalid/hook", "http://10.0.0.1/hook"):
+        answer = await poster.post(Webhook(id="w", url=unreachable), id="t/1-1", body=BODY)
+        assert answer.kind == "later"
+        assert "hook" not in answer.why
+
+
+async def test_a_slow_receiver_has_a_limit(poster: Poster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    One that says nothing is left, and tried later.
+    """
+    monkeypatch.setattr(webhooks, "PATIENCE_S", 0.05)
+    with Receiver(slow=True) as receiver:
+        answer = await poster.post(Webhook(id="w", url=receiver.url), id="t/1-1", body=BODY)
+
+    assert answer.kind == "later"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": ""},
+        {"url": "http://10.0.0.1/"},
+        {"url": "http://user:hidden@93.184.216.34/"},
+        {"token": "hidden\r\nX-Other: 1"},
+        {"token": "hidden" * 1_000},
+        {"credentials": "hidden ü", "scheme": "Bearer"},
+        {"credentials": "hidden", "scheme": "Bearer it"},
+        {"credentials": "hidden", "scheme": "StandardWebhooks"},
+        {"id": "x" * 257},
+    ],
+)
+async def test_what_cannot_be_used_is_refused(wrong: dict[str, str], poster: Poster) -> None:
+    """
+    At once, without its secrets in the message.
+    """
+    hook = Webhook(**{"id": "w", "url": "https://93.184.216.34/", **wrong})
+
+    with pytest.raises(InputRejected) as refused:
+        await poster.check(hook)
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_webhook_keeps_its_secrets_to_itself() -> None:
+    """
+    Its representation, which logs and errors show, has none of them.
+    """
+    hook = Webhook(id="w", url="https://h.example/hidden", token="hidden", scheme="hidden", credentials="hidden")
+
+    assert "hidden" not in repr(hook)
+    assert "hidden" not in str(hook)
+
+
+@pytest.mark.parametrize("secret", ["hidden", "whsec_", "whsec_hidden", SECRET + " hidden"])
+def test_a_secret_that_is_none_is_an_error(secret: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Said when the process starts, and not what it was.
+    """
+    monkeypatch.setenv(webhooks.SECRET_ENV, secret)
+
+    with pytest.raises(DefinitionError) as wrong:
+        Poster.from_env()
+    assert "hidden" not in str(wrong.value)
