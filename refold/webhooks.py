@@ -6,7 +6,7 @@ which gives it as a `Feed`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -57,7 +57,7 @@ class Update:
 class Feed(Protocol):
     """Gives a task's updates in a receiver's words. Called in any process that delivers."""
 
-    def __call__(self, task_id: str, shape: Shape, after: str | None) -> AsyncIterator[Update]:
+    def __call__(self, task_id: str, shape: Shape, after: str | None) -> AsyncGenerator[Update, None]:
         """The updates after a place, as they come, in order, to the task's end; over pauses too.
 
         Args:
@@ -84,7 +84,7 @@ class Webhooks(Protocol):
         """
         ...
 
-    async def set(self, task_id: str, webhook: Webhook, *, after: str | None = None) -> None:
+    async def put(self, task_id: str, webhook: Webhook, *, after: str | None = None) -> None:
         """Keep a webhook; one of the same id is changed, and goes on where it was.
 
         Args:
@@ -101,7 +101,7 @@ class Webhooks(Protocol):
         """A webhook; None where there is none of this id."""
         ...
 
-    async def list(self, task_id: str) -> list[Webhook]:
+    async def of_task(self, task_id: str) -> list[Webhook]:
         """All webhooks of a task, by id."""
         ...
 

@@ -1,0 +1,246 @@
+"""Webhooks on a real server: kept, changed, and delivered to in order whatever happens on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from uuid import uuid4
+
+import pytest
+from starlette.responses import Response
+
+from refold.core.errors import InputRejected, TaskNotFound
+from refold.effects.screen import Screen
+from refold.effects.webhooks import Poster
+from refold.temporal import TemporalEngine
+from refold.temporal.delivery import TemporalWebhooks, workflow_id
+from refold.webhooks import START, Shape, Update, Webhook
+from tests.services.receiver import Receiver
+
+
+class Script:
+    """A feed that gives what it is told, task by task.
+
+    Attributes:
+        updates: How many there are of each task so far; the task has ended once `ended` holds it.
+        asked: From where it was asked to begin.
+    """
+
+    def __init__(self) -> None:
+        self.updates: dict[str, int] = {}
+        self.ended: set[str] = set()
+        self.asked: list[str | None] = []
+        self._more = asyncio.Condition()
+
+    async def more(self, task_id: str, count: int = 1, *, end: bool = False) -> None:
+        async with self._more:
+            self.updates[task_id] = self.updates.get(task_id, 0) + count
+            self.ended |= {task_id} if end else set()
+            self._more.notify_all()
+
+    async def __call__(self, task_id: str, shape: Shape, after: str | None) -> AsyncGenerator[Update, None]:
+        self.asked.append(after)
+        number = int((after or START).partition(".")[0])
+        while True:
+            if task_id not in self.updates:
+                raise TaskNotFound(task_id)
+            while number < self.updates[task_id]:
+                number += 1
+                yield Update(cursor=f"{number}.0", body=json.dumps({"n": number, "shape": shape}).encode())
+            if task_id in self.ended:
+                return
+            async with self._more:
+                await self._more.wait()
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def task_id() -> str:
+    return f"task of 'ours' 100% {uuid4().hex[:8]}"
+
+
+@pytest.fixture
+async def webhooks(engine: TemporalEngine, script: Script) -> AsyncIterator[TemporalWebhooks]:
+    poster = Poster(Screen.from_env(loopback=True))
+    async with TemporalWebhooks(engine, script, poster, task_queue=f"webhooks-{uuid4().hex[:8]}") as webhooks:
+        yield webhooks
+
+
+def numbers(receiver: Receiver) -> list[int]:
+    return [post.json["n"] for post in receiver.taken]
+
+
+async def ended(engine: TemporalEngine, task_id: str, id: str) -> str:
+    outcome: str = await engine.client.get_workflow_handle(workflow_id(task_id, id), result_type=str).result()
+    return outcome
+
+
+async def test_webhooks_are_kept_changed_listed_and_removed(
+    webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    At once: what is set is read, what is removed is not, and neither is a mistake to repeat.
+    """
+    await script.more(task_id, 0)
+    other = f"{task_id}/x"
+    await script.more(other, 0)
+    secret = Webhook(id="ä/b c", url="http://127.0.0.1:9/a", token="t", scheme="Bearer", credentials="c")
+    plain = Webhook(id=task_id, url="http://127.0.0.1:9/b")
+    assert await webhooks.of_task(task_id) == []
+    assert await webhooks.get(task_id, "none") is None
+
+    await webhooks.put(task_id, secret)
+    await webhooks.put(task_id, plain)
+    await webhooks.put(other, Webhook(id="other's", url="http://127.0.0.1:9/c"))
+    assert await webhooks.get(task_id, secret.id) == secret
+    assert await webhooks.of_task(task_id) == [plain, secret]
+
+    changed = plain.model_copy(update={"url": "http://127.0.0.1:9/d"})
+    await webhooks.put(task_id, changed)
+    assert await webhooks.get(task_id, task_id) == changed
+
+    await webhooks.remove(task_id, secret.id)
+    await webhooks.remove(task_id, secret.id)
+    await webhooks.remove(task_id, "none")
+    assert await webhooks.get(task_id, secret.id) is None
+    assert await webhooks.of_task(task_id) == [changed]
+
+    await webhooks.put(task_id, secret)
+    assert await webhooks.of_task(task_id) == [changed, secret]
+    with pytest.raises(InputRejected):
+        await webhooks.put(task_id, Webhook(id="w", url="http://10.0.0.1/"))
+    await script.more(task_id, 0, end=True)
+    await script.more(other, 0, end=True)
+
+
+async def test_a_receiver_that_was_away_gets_everything_in_order(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    It refuses, it is down, it is back: each update is taken once, the last one too, and the history is short.
+    """
+    answers = [503, 200, 500, 200]
+    receiver = Receiver(lambda n: Response(status_code=answers[n - 1] if n <= len(answers) else 200))
+    with receiver:
+        await script.more(task_id, 30)
+        await webhooks.put(task_id, Webhook(id="w", url=receiver.url), after=START)
+        await receiver.until(lambda receiver: len(receiver.taken) >= 10)
+    await script.more(task_id, 30, end=True)
+    with receiver:
+        assert await ended(engine, task_id, "w") == "delivered"
+
+    # What was on its way when the receiver went down may have been taken without an answer.
+    taken = numbers(receiver)
+    assert sorted(set(taken)) == list(range(1, 61))
+    assert taken == sorted(taken)
+    ids = [post.headers["webhook-id"] for post in receiver.posts]
+    assert len(set(ids)) == 60
+    history = await engine.client.get_workflow_handle(workflow_id(task_id, "w")).fetch_history()
+    assert len(history.events) < 20
+    assert await webhooks.get(task_id, "w") is not None
+
+
+async def test_a_change_counts_from_the_next_post(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    The old address gets nothing more, the new one what follows, in the shape it asks for.
+    """
+    with Receiver() as first, Receiver() as second:
+        await script.more(task_id, 2)
+        await webhooks.put(task_id, Webhook(id="w", url=first.url, token="one"))
+        await first.until(lambda receiver: len(receiver.posts) == 2)
+        await webhooks.put(task_id, Webhook(id="w", url=second.url, token="two", shape="0.3"))
+        await script.more(task_id, 2, end=True)
+        assert await ended(engine, task_id, "w") == "delivered"
+
+    assert numbers(first) == [1, 2]
+    assert [post.json for post in second.posts] == [{"n": 3, "shape": "0.3"}, {"n": 4, "shape": "0.3"}]
+    assert {post.headers["x-a2a-notification-token"] for post in second.posts} == {"two"}
+
+
+async def test_nothing_is_posted_after_it_was_removed(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    A receiver that refuses is left alone at once.
+    """
+    with Receiver(lambda _: Response(status_code=500)) as receiver:
+        await script.more(task_id, 1)
+        await webhooks.put(task_id, Webhook(id="w", url=receiver.url))
+        await receiver.until(lambda receiver: len(receiver.posts) == 1)
+        await webhooks.remove(task_id, "w")
+        assert await ended(engine, task_id, "w") == "removed"
+        # The activity is told when it says how far it came; what it asks before each post has ended already.
+        assert await webhooks.get(task_id, "w") is None
+
+
+async def test_gone_ends_a_webhook(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    A receiver that answers 410 is forgotten, and may be named anew.
+    """
+    with Receiver(lambda n: Response(status_code=410 if n == 2 else 204)) as receiver:
+        await script.more(task_id, 3, end=True)
+        await webhooks.put(task_id, Webhook(id="w", url=receiver.url))
+        assert await ended(engine, task_id, "w") == "gone"
+        assert await webhooks.of_task(task_id) == []
+        assert len(receiver.posts) == 2
+
+        await webhooks.put(task_id, Webhook(id="w", url=receiver.url))
+        assert await ended(engine, task_id, "w") == "delivered"
+        assert numbers(receiver) == [1, 1, 2, 3]
+
+
+async def test_a_slow_receiver_holds_up_nobody_else(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    One that never answers has its own delivery to wait for.
+    """
+    with Receiver(slow=True) as slow, Receiver() as quick:
+        await script.more(task_id, 50, end=True)
+        await webhooks.put(task_id, Webhook(id="slow", url=slow.url))
+        await webhooks.put(task_id, Webhook(id="quick", url=quick.url))
+        assert await ended(engine, task_id, "quick") == "delivered"
+        assert numbers(quick) == list(range(1, 51))
+        assert len(slow.posts) == 1
+        await webhooks.remove(task_id, "slow")
+
+
+async def test_a_webhook_may_be_there_before_its_task(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    It waits for the task to start, and misses nothing.
+    """
+    with Receiver() as receiver:
+        await webhooks.put(task_id, Webhook(id="w", url=receiver.url), after=START)
+        await script.more(task_id, 2, end=True)
+        assert await ended(engine, task_id, "w") == "delivered"
+    assert numbers(receiver) == [1, 2]
+
+
+async def test_secrets_stay_out_of_what_people_see(
+    engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
+) -> None:
+    """
+    Neither the list of workflows nor a delivery's summary, arguments or result holds any.
+    """
+    with Receiver() as receiver:
+        await script.more(task_id, 1, end=True)
+        hook = Webhook(id="w", url=f"{receiver.url}?key=hidden", token="hidden", scheme="Bearer", credentials="hidden")
+        await webhooks.put(task_id, hook)
+        await ended(engine, task_id, "w")
+
+    handle = engine.client.get_workflow_handle(workflow_id(task_id, "w"))
+    history = await handle.fetch_history()
+    told = [event for event in history.events if b"hidden" in event.SerializeToString()]
+    assert [event.HasField("workflow_execution_update_accepted_event_attributes") for event in told] == [True]
+    assert "hidden" not in str((await handle.describe()).raw_description)
