@@ -14,6 +14,7 @@ from refold.core.commands import AskUser
 from refold.core.content import Artifact, Content, Message, Part
 from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
+from refold.core.record import TaskRecord
 from refold.core.refusal import type_name
 from refold.core.schema import fields_of
 from refold.core.snapshot import Pending, Snapshot
@@ -173,6 +174,9 @@ class Engine(Protocol):
         task_id: str | None = None,
         stream: bool = False,
         owner: str | None = None,
+        context: str | None = None,
+        message_id: str | None = None,
+        delivery_id: str | None = None,
     ) -> TaskView:
         """Start a task and say how it stands; `submitted` where no worker took it within a few seconds.
 
@@ -182,6 +186,9 @@ class Engine(Protocol):
             task_id: The task's id, never used before; None makes one up.
             stream: Somebody will want to see the model's tokens as they come.
             owner: Whose task it is; a gate may ask for a second person.
+            context: The conversation that it belongs to, with other tasks.
+            message_id: The sender's own id of the first message.
+            delivery_id: The sender's id of this delivery.
 
         Raises:
             InputRejected: The skill cannot start from this content.
@@ -192,13 +199,22 @@ class Engine(Protocol):
         ...
 
     async def send(
-        self, task_id: str, content: Content, *, slot: str | None = None, delivery_id: str | None = None
+        self,
+        task_id: str,
+        content: Content,
+        *,
+        slot: str | None = None,
+        delivery_id: str | None = None,
+        message_id: str | None = None,
+        sender: str | None = None,
     ) -> TaskView:
         """Answer a task that waits.
 
         Args:
             slot: Which question this answers; None where only one is open.
             delivery_id: The same id twice is taken once.
+            message_id: The sender's own id of the message.
+            sender: Who says it.
 
         Raises:
             InputRejected: The task waits for nothing, for something else, or has ended; it is unchanged.
@@ -276,6 +292,13 @@ class Engine(Protocol):
 
     async def look(self, task_id: str) -> TaskView:
         """How a task stands. Never waits for long: where no worker answers, the view's `note` says so."""
+        ...
+
+    async def record(self, task_id: str) -> TaskRecord:
+        """All that was said and handed over in a task, whole.
+
+        Never waits for long: where no worker answers it is as far as the server knows, and `note` says so.
+        """
         ...
 
     def list(

@@ -108,11 +108,15 @@ class Message(Value):
         role: Who speaks.
         content: What is said.
         seq: The journal entry that holds it.
+        id: Its sender's own id of it; None where the sender gave none.
+        delivery_id: The sender's id of this delivery, where it gave one.
     """
 
     role: Literal["user", "agent"]
     content: Content
     seq: int
+    id: str | None = lean()
+    delivery_id: str | None = lean()
 
     @property
     def text(self) -> str:

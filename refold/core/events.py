@@ -27,6 +27,7 @@ class UserMessage(Value):
             to this. The skill is always told it.
         delivery_id: The sender's id of this delivery; a second message with the same one is not taken again.
         sender: Who said it, as far as the gateway knows.
+        message_id: The sender's own id of the message; two messages may have the same one.
     """
 
     kind: Literal["user_message"] = "user_message"
@@ -35,6 +36,7 @@ class UserMessage(Value):
     gate: str | None = lean()
     delivery_id: str | None = lean()
     sender: str | None = lean()
+    message_id: str | None = lean()
 
 
 class _Result(Value):

@@ -28,6 +28,7 @@ def planned(
     stream: bool = False,
     parent: str | None = None,
     owner: str | None = None,
+    context: str | None = None,
 ) -> Snapshot:
     """A task before its first event."""
     return Snapshot(
@@ -38,6 +39,7 @@ def planned(
         stream=stream,
         parent=parent,
         owner=owner,
+        context=context,
     )
 
 

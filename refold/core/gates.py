@@ -40,6 +40,7 @@ class GatePolicy(Value):
         reminder_s: Seconds until the approvers are reminded, once; None never does.
         grace_s: Seconds after the timeout in which a late grant is still recorded.
         allow_unsigned: Take decisions that nobody vouches for, such as raw signals.
+        sign_in: What is missing is a sign-in or a credential, which comes by another way than a message.
     """
 
     kind: GateKind = lean(GateKind.APPROVAL)
@@ -51,6 +52,7 @@ class GatePolicy(Value):
     reminder_s: Annotated[float, Ge(0)] | None = lean(900.0)
     grace_s: Annotated[float, Ge(0)] = lean(300.0)
     allow_unsigned: bool = lean(False)
+    sign_in: bool = lean(False)
 
     @model_validator(mode="after")
     def _can_be_passed(self) -> Self:

@@ -24,7 +24,7 @@ from refold.core.events import (
     ToolResult,
     WorkflowResult,
 )
-from refold.core.lifecycle import TERMINAL, Move
+from refold.core.lifecycle import TERMINAL, Move, Status
 from refold.core.snapshot import Receipt, ReceiptStatus
 
 
@@ -67,6 +67,9 @@ class Entry(Value):
         progress: The new line on what is going on, if there is one.
         patches: What `ctx.patched` answered for the first time.
         cause: The command whose failure ended the task, if one did.
+        status: What the outside sees from here on, where that changed.
+        reason: Why the task failed, where it did with this entry.
+        closed: The gates of the questions that are open no more.
     """
 
     seq: int
@@ -83,6 +86,9 @@ class Entry(Value):
     progress: str | None = lean()
     patches: dict[str, bool] = lean(factory=dict)
     cause: str | None = lean()
+    status: Status | None = lean()
+    reason: str = lean("")
+    closed: tuple[str, ...] = lean(())
 
     @property
     def ends(self) -> bool:

@@ -15,7 +15,7 @@ from pydantic import Field, JsonValue
 
 from refold.core.base import Value, lean
 from refold.core.chat import Thread
-from refold.core.commands import CallTool, Effect
+from refold.core.commands import AskApproval, CallTool, Effect
 from refold.core.content import Artifact, Message
 from refold.core.events import Event, UserMessage
 from refold.core.gates import DecisionMade, Grace
@@ -93,6 +93,24 @@ class Done(Value):
     undo: CallTool
 
 
+def status_of(
+    lifecycle: TaskState, ending: Ending | None, waits: tuple[Wait, ...], asked_by_parts: tuple[Wait, ...]
+) -> Status:
+    """The status that the outside sees.
+
+    Args:
+        lifecycle: Where the task is in its life.
+        ending: How it ended; None while it is open.
+        waits: The task's own open questions.
+        asked_by_parts: Those of its parts.
+    """
+    if ending is not None or not (asked_by_parts or lifecycle is TaskState.PAUSED):
+        return derive_status(lifecycle, ending)
+    asks = [wait.ask for wait in (*waits, *asked_by_parts)]
+    signs_in = bool(asks) and all(isinstance(ask, AskApproval) and ask.policy.sign_in for ask in asks)
+    return Status.AUTH_REQUIRED if signs_in else Status.INPUT_REQUIRED
+
+
 class Snapshot(Value):
     """A task, as of one journal entry.
 
@@ -120,6 +138,8 @@ class Snapshot(Value):
         stream: Somebody wants to see the model's tokens as they come.
         parent: The task that this one is a part of.
         owner: Whose task it is, as far as whoever started it says.
+        context: The conversation that it belongs to, with other tasks.
+        status_at: When `status` last changed; None where it never did.
         grace: The time for a late grant, after a gate's timeout.
         late: The grant that came in that time.
         done: Effects that are undone if the task does not complete, oldest first.
@@ -150,6 +170,8 @@ class Snapshot(Value):
     stream: bool = lean(False)
     parent: str | None = lean()
     owner: str | None = lean()
+    context: str | None = lean()
+    status_at: datetime | None = lean()
     grace: Grace | None = lean()
     late: DecisionMade | None = lean()
     done: tuple[Done, ...] = lean(())
@@ -159,13 +181,16 @@ class Snapshot(Value):
     @property
     def status(self) -> Status:
         """The status that the outside sees. A task waits for input where one of its parts does."""
-        asked = self.ending is None and any(pending.asks for pending in self.pending.values())
-        return Status.INPUT_REQUIRED if asked else derive_status(self.lifecycle, self.ending)
+        return status_of(self.lifecycle, self.ending, self.waits, self._asked_by_parts)
 
     @property
     def open_waits(self) -> tuple[Wait, ...]:
         """All questions that can be answered here: the task's own, then those of its parts."""
-        return (*self.waits, *(wait for pending in self.pending.values() for wait in pending.asks))
+        return (*self.waits, *self._asked_by_parts)
+
+    @property
+    def _asked_by_parts(self) -> tuple[Wait, ...]:
+        return tuple(wait for pending in self.pending.values() for wait in pending.asks)
 
     @property
     def ended(self) -> bool:

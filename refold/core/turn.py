@@ -12,6 +12,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
+from typing import cast
 
 from refold.core import after_end, at_gates, when_blocked
 from refold.core.chat import EMPTY, UserSaid
@@ -48,11 +49,11 @@ from refold.core.events import (
 )
 from refold.core.gates import DecisionMade
 from refold.core.journal import Backoff, Entry, Issued, receipt_of
-from refold.core.lifecycle import TERMINAL, Ending, Move, TaskEvent, TaskState, next_state
+from refold.core.lifecycle import TERMINAL, Ending, Move, Status, TaskEvent, TaskState, next_state
 from refold.core.refusal import open_wait, refusal
 from refold.core.retry import FailureKind, RetryPolicy
 from refold.core.skill import Live, Moment, Skill
-from refold.core.snapshot import SEEN_LIMIT, Done, Pending, Receipt, ReceiptStatus, Snapshot
+from refold.core.snapshot import SEEN_LIMIT, Done, Pending, Receipt, ReceiptStatus, Snapshot, status_of
 from refold.core.tool import skill_at_work
 from refold.core.transition import UNCHANGED, Transition
 from refold.core.waits import Wait
@@ -217,7 +218,14 @@ class Turn:
         self.answered(reply)
 
     def _note_message(self, message: UserMessage) -> None:
-        self.messages = (*self.messages, Message.trusted(role="user", content=message.content, seq=self.seq))
+        said = Message.trusted(
+            role="user",
+            content=message.content,
+            seq=self.seq,
+            id=message.message_id,
+            delivery_id=message.delivery_id,
+        )
+        self.messages = (*self.messages, said)
         if message.delivery_id is not None:
             seen = {**self.base.seen, message.delivery_id: self.seq}
             self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
@@ -564,6 +572,9 @@ class Turn:
             changes["patches"] = {**self.base.patches, **self.patches}
         if self.progress is not None:
             changes["progress"] = self.progress
+        status = self._new_status()
+        if status is not None:
+            changes["status_at"] = self.at
         return self.base.changed(
             {
                 "seq": self.seq,
@@ -598,7 +609,26 @@ class Turn:
             progress=self.progress,
             patches=self.patches,
             cause=self.cause,
+            status=self._new_status(),
+            reason=cast("str", self.changes.get("reason", "")),
+            closed=self._closed(),
         )
+
+    def _new_status(self) -> Status | None:
+        """What the outside sees now, where it is not what it saw before."""
+        ending = cast("Ending | None", self.changes.get("ending", self.base.ending))
+        status = status_of(self.lifecycle, ending, self.waits, self._asked_by_parts())
+        return None if status is self.base.status else status
+
+    def _asked_by_parts(self) -> tuple[Wait, ...]:
+        return tuple(wait for pending in self.pending.values() for wait in pending.asks)
+
+    def _closed(self) -> tuple[str, ...]:
+        before = self.base.open_waits
+        if not before:
+            return ()
+        gates = {wait.gate for wait in (*self.waits, *self._asked_by_parts())}
+        return tuple(wait.gate for wait in before if wait.gate not in gates)
 
 
 def _backs_off(pending: Pending) -> bool:

@@ -41,11 +41,13 @@ from refold.core.events import DependencyResolved, UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
+from refold.core.record import TaskRecord
 from refold.core.snapshot import Snapshot
 from refold.engine import TaskView, Tokens, WaitView
 from refold.temporal import search, show, signing
 from refold.temporal.history import History
 from refold.temporal.payloads import data_converter
+from refold.temporal.records import Records
 from refold.temporal.stuck import why_stuck
 from refold.temporal.tail import Tails
 from refold.temporal.wire import TaskResult, TaskStart, Verdict
@@ -165,10 +167,14 @@ class TemporalEngine:
         task_id: str | None = None,
         stream: bool = False,
         owner: str | None = None,
+        context: str | None = None,
+        message_id: str | None = None,
+        delivery_id: str | None = None,
     ) -> TaskView:
         """See `Engine.start`."""
         task_id = task_id or f"{skill}-{uuid4().hex[:8]}"
-        start = TaskStart(message=UserMessage(content=content), stream=stream, owner=owner)
+        message = UserMessage(content=content, message_id=message_id, delivery_id=delivery_id)
+        start = TaskStart(message=message, stream=stream, owner=owner, context=context)
         summary = " ".join(content.text.split()) or to_json(content.data).decode()
         return await self._started(skill, start, task_id, summary)
 
@@ -198,10 +204,17 @@ class TemporalEngine:
         return await self._view_of_closed(description, new=True)
 
     async def send(
-        self, task_id: str, content: Content, *, slot: str | None = None, delivery_id: str | None = None
+        self,
+        task_id: str,
+        content: Content,
+        *,
+        slot: str | None = None,
+        delivery_id: str | None = None,
+        message_id: str | None = None,
+        sender: str | None = None,
     ) -> TaskView:
         """See `Engine.send`."""
-        said = UserMessage(content=content, slot=slot, delivery_id=delivery_id)
+        said = UserMessage(content=content, slot=slot, delivery_id=delivery_id, message_id=message_id, sender=sender)
         wire = said.model_dump(mode="json", exclude={"kind"})
         await self._update(task_id, "message", wire, update_id=delivery_id)
         return await self.look(task_id)
@@ -304,7 +317,8 @@ class TemporalEngine:
                 "effects; `refold show` says which. Recover it after that"
             )
         history = await History(self, task_id).whole()
-        start = TaskStart(recover=history, stream=history.base.stream, owner=history.base.owner)
+        base = history.base
+        start = TaskStart(recover=history, stream=base.stream, owner=base.owner, context=base.context)
         return await self._started(history.base.skill, start, new_id or await self._free_id(task_id), task_id)
 
     async def _free_id(self, task_id: str) -> str:
@@ -352,6 +366,10 @@ class TemporalEngine:
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return await self._view_of_closed(description)
         return _unanswered(description, view)
+
+    async def record(self, task_id: str) -> TaskRecord:
+        """See `Engine.record`."""
+        return await Records(self, task_id).read()
 
     async def _view(self, description: WorkflowExecutionDescription) -> TaskView:
         if description.status is not WorkflowExecutionStatus.RUNNING:

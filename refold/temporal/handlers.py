@@ -14,6 +14,7 @@ from refold.core.errors import InputRejected
 from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event
 from refold.core.fold import fold
 from refold.core.journal import Entry, receipts
+from refold.core.record import TaskRecord, record_of
 from refold.core.refusal import refusal
 from refold.core.skill import Skill
 from refold.core.snapshot import Pending, Receipt, Snapshot
@@ -112,6 +113,10 @@ class TaskHandlers(ABC):
     @workflow.query(name="status", description="The task as people see it.")
     def _status(self) -> TaskView:
         return view_of(self._now)
+
+    @workflow.query(name="record", description="All that was said and handed over.")
+    def _record(self) -> TaskRecord:
+        return record_of(self._now)
 
     @workflow.query(name="snapshot", description="Everything needed to go on from here.")
     def _snapshot(self) -> Snapshot:

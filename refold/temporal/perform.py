@@ -40,6 +40,7 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.retry import Failure, FailureKind
+from refold.core.snapshot import Snapshot
 from refold.core.wanted import Alarm, Perform, Tell, Want
 from refold.temporal import profile
 from refold.temporal.show import at_start
@@ -57,19 +58,19 @@ class _Asked(CallLlm):
     kind: Literal["llm"] = Field(default="llm", exclude=True)
 
 
-def begin(want: Want, *, stream: bool) -> asyncio.Future[Any]:
+def begin(want: Want, task: Snapshot) -> asyncio.Future[Any]:
     """Start what is wanted; called from workflow code only.
 
     Args:
         want: The effect or alarm.
-        stream: Model calls send their text as it comes.
+        task: The task that wants it.
     """
     if isinstance(want, Alarm):
         return _timer(want)
     if isinstance(want, Tell):
         said = want.message.model_dump(mode="json", exclude={"kind"})
         return asyncio.ensure_future(workflow.get_external_workflow_handle(want.task_id).signal("message", said))
-    return _effect(want, stream=stream)
+    return _effect(want, task)
 
 
 def _timer(alarm: Alarm) -> asyncio.Future[Any]:
@@ -77,18 +78,19 @@ def _timer(alarm: Alarm) -> asyncio.Future[Any]:
     return asyncio.ensure_future(workflow.sleep(left, summary=alarm.summary))
 
 
-def _effect(want: Perform, *, stream: bool) -> asyncio.Future[Any]:
+def _effect(want: Perform, task: Snapshot) -> asyncio.Future[Any]:
     command = want.command
     match command:
         case CallLlm():
             # Left out where it is false: it would be written to history with each call.
             asked = _Asked.trusted(**vars(command))
-            args = [asked, True] if stream else [asked]
+            args = [asked, True] if task.stream else [asked]
             return _activity(want, LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
         case CallChat():
             assert want.prior is not None
             request = request_of(command, want.prior)
-            return _activity(want, CHAT_ACTIVITY, [request, True] if stream else [request], Reply, queue=command.queue)
+            said = [request, True] if task.stream else [request]
+            return _activity(want, CHAT_ACTIVITY, said, Reply, queue=command.queue)
         case CallTool():
             args = [command, want.decided]
             return _activity(want, TOOL_PREFIX + command.name, args, None, queue=command.queue)
@@ -99,7 +101,11 @@ def _effect(want: Perform, *, stream: bool) -> asyncio.Future[Any]:
             return _activity(want, command.name, list(command.args), None, queue=command.queue, timeout=timeout)
         case CallSkill():
             start = TaskStart(
-                message=UserMessage(content=command.input), stream=stream, parent=workflow.info().workflow_id
+                message=UserMessage(content=command.input),
+                stream=task.stream,
+                parent=task.task_id,
+                owner=task.owner,
+                context=task.context,
             )
             shown = at_start(command.skill, workflow.now())
             return _child(want, command.skill, [start], TaskResult, None, shown)

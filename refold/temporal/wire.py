@@ -74,6 +74,7 @@ class TaskStart(Value):
         snapshot: Where an earlier run left off.
         earlier: Those runs, oldest first.
         owner: Whose task it is.
+        context: The conversation that it belongs to.
         recover: The journal of a failed task that this one goes on for.
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
     """
@@ -84,6 +85,7 @@ class TaskStart(Value):
     snapshot: Snapshot | None = lean()
     earlier: tuple[EarlierRun, ...] = lean(())
     owner: str | None = lean()
+    context: str | None = lean()
     recover: Segment | None = lean()
     events_per_run: int | None = lean()
 
@@ -142,7 +144,8 @@ class Taken(Value):
     seq: int
 
 
-_SPOKEN = {"text", "data", "content", "slot", "gate", "delivery_id", "sender"}
+_NAMED = ("slot", "gate", "delivery_id", "sender", "message_id")
+_SPOKEN = {"text", "data", "content", *_NAMED}
 
 
 def as_message(said: JsonValue) -> UserMessage:
@@ -162,7 +165,7 @@ def as_message(said: JsonValue) -> UserMessage:
 
 
 def _spoken(said: dict[str, Any]) -> UserMessage:
-    rest = {key: said[key] for key in ("slot", "gate", "delivery_id", "sender") if said.get(key) is not None}
+    rest = {key: said[key] for key in _NAMED if said.get(key) is not None}
     if "content" in said:
         return UserMessage(content=Content.model_validate(said["content"]), **rest)
     content = Content.from_text(said["text"]) if "text" in said else Content.from_data(said["data"])

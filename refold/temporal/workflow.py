@@ -65,7 +65,15 @@ class SkillWorkflow(TaskHandlers):
             base, entries = start.recover.base, start.recover.entries
             snapshot, self._first = recover(self.skill, base, entries, task_id, workflow.now())
             return snapshot
-        return planned(self.skill, task_id, workflow.now(), stream=start.stream, parent=start.parent, owner=start.owner)
+        return planned(
+            self.skill,
+            task_id,
+            workflow.now(),
+            stream=start.stream,
+            parent=start.parent,
+            owner=start.owner,
+            context=start.context,
+        )
 
     # --- the loop
 
@@ -135,7 +143,7 @@ class SkillWorkflow(TaskHandlers):
             report.exception()  # a parent that is gone needs to know nothing
 
     def _begin(self, key: str, want: Want) -> None:
-        future = begin(want, stream=self._now.stream)
+        future = begin(want, self._now)
         self._going[key] = (want, future)
         future.add_done_callback(lambda done: self._settled(key, done))
 
@@ -173,6 +181,7 @@ class SkillWorkflow(TaskHandlers):
                 stream=self._start.stream,
                 parent=self._start.parent,
                 owner=self._start.owner,
+                context=self._start.context,
                 earlier=self._runs_so_far(),
                 events_per_run=self._start.events_per_run,
             )

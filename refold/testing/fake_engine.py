@@ -36,6 +36,7 @@ from refold.core.fold import advance, planned
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, TaskState
+from refold.core.record import TaskRecord, record_of
 from refold.core.recover import recover
 from refold.core.refusal import refusal
 from refold.core.retry import Failure
@@ -152,6 +153,9 @@ class FakeEngine:
         task_id: str | None = None,
         stream: bool = False,
         owner: str | None = None,
+        context: str | None = None,
+        message_id: str | None = None,
+        delivery_id: str | None = None,
     ) -> TaskView:
         """See `Engine.start`. Ids that it makes up are `{skill}-1`, `{skill}-2`, …"""
         self._reach()
@@ -161,20 +165,30 @@ class FakeEngine:
             task_id = next(id for n in self._numbers if (id := f"{skill}-{n}") not in self._tasks)
         if task_id in self._tasks:
             raise TaskExists(task_id)
-        message = UserMessage(content=content)
-        task = self._planned(self.skills[skill], task_id, message, stream=stream, owner=owner)
+        message = UserMessage(content=content, message_id=message_id, delivery_id=delivery_id)
+        task = self._planned(self.skills[skill], task_id, message, stream=stream, owner=owner, context=context)
         self._tasks[task_id] = task
         await self._do()
         return self._view(task)
 
     async def send(
-        self, task_id: str, content: Content, *, slot: str | None = None, delivery_id: str | None = None
+        self,
+        task_id: str,
+        content: Content,
+        *,
+        slot: str | None = None,
+        delivery_id: str | None = None,
+        message_id: str | None = None,
+        sender: str | None = None,
     ) -> TaskView:
         """See `Engine.send`."""
         task = self._task(task_id)
         self._need_worker()
         if delivery_id is None or delivery_id not in task.now.seen:
-            self._take(task, UserMessage(content=content, slot=slot, delivery_id=delivery_id))
+            said = UserMessage(
+                content=content, slot=slot, delivery_id=delivery_id, message_id=message_id, sender=sender
+            )
+            self._take(task, said)
             await self._do()
         return self._view(task)
 
@@ -250,6 +264,10 @@ class FakeEngine:
     async def look(self, task_id: str) -> TaskView:
         """See `Engine.look`."""
         return self._view(self._task(task_id))
+
+    async def record(self, task_id: str) -> TaskRecord:
+        """See `Engine.record`."""
+        return record_of(self._task(task_id).now)
 
     async def list(
         self, *, skill: str | None = None, lifecycle: TaskState | None = None, limit: int = 100
@@ -393,9 +411,10 @@ class FakeEngine:
         stream: bool = False,
         asked_by: str | None = None,
         owner: str | None = None,
+        context: str | None = None,
     ) -> _Task:
         """A task with its first message, or InputRejected."""
-        snapshot = planned(skill, task_id, self.clock.now, stream=stream, parent=asked_by, owner=owner)
+        snapshot = planned(skill, task_id, self.clock.now, stream=stream, parent=asked_by, owner=owner, context=context)
         if reason := refusal(skill, snapshot, message):
             raise InputRejected(reason)
         return _Task(skill=skill, snapshots=[snapshot], first=message, asked_by=asked_by)
@@ -461,8 +480,15 @@ class FakeEngine:
             return permanent(str(UnknownSkill(command.skill, list(self.skills))), type="UnknownSkill")
         message = UserMessage(content=command.input)
         try:
+            now = task.now
             child = self._planned(
-                skill, invocation_id, message, stream=task.now.stream, asked_by=task.now.task_id, owner=task.now.owner
+                skill,
+                invocation_id,
+                message,
+                stream=now.stream,
+                asked_by=now.task_id,
+                owner=now.owner,
+                context=now.context,
             )
         except InputRejected as error:
             return permanent(error.reason, type="InputRejected")

@@ -1,0 +1,6 @@
+"""Skills over A2A: one agent card for all of them, JSON-RPC and REST, 1.0 and 0.3."""
+
+from refold.a2a.app import a2a_app
+from refold.a2a.settings import Provider, Settings
+
+__all__ = ["Provider", "Settings", "a2a_app"]

@@ -1,0 +1,26 @@
+"""Who calls, and what that lets them see."""
+
+from __future__ import annotations
+
+from a2a.server.context import ServerCallContext
+
+from refold.core.commands import AskApproval
+from refold.core.record import TaskRecord
+
+
+def caller_of(context: ServerCallContext) -> str | None:
+    """The authenticated principal; None where nobody is known."""
+    return context.user.user_name if context.user.is_authenticated else None
+
+
+def owns(caller: str | None, record: TaskRecord) -> bool:
+    """Whether a task is the caller's. Callers that nobody knows share the tasks that are nobody's."""
+    return record.owner == caller
+
+
+def may_read(caller: str | None, record: TaskRecord) -> bool:
+    """Whether the caller may see a task: its owner may, and who is asked to decide at one of its open gates."""
+    if owns(caller, record):
+        return True
+    asks = (wait.ask for wait in record.waits)
+    return caller is not None and any(isinstance(ask, AskApproval) and caller in ask.policy.approvers for ask in asks)

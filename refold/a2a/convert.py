@@ -1,0 +1,228 @@
+"""Between refold's values and A2A's: contents and parts, messages, artifacts, status, tasks.
+
+The one place that knows both vocabularies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, cast
+
+from a2a.types import Artifact as A2AArtifact
+from a2a.types import Message as A2AMessage
+from a2a.types import Part as A2APart
+from a2a.types import Role, Task, TaskStatus
+from a2a.types import TaskState as A2AState
+from a2a.utils.errors import InvalidParamsError
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.struct_pb2 import Struct, Value
+from pydantic import JsonValue
+
+from refold.core.commands import AskApproval
+from refold.core.content import Artifact, Content, Message, Part
+from refold.core.lifecycle import Status
+from refold.core.record import TaskRecord
+from refold.core.waits import Wait
+
+STATE: Mapping[Status, A2AState] = MappingProxyType(
+    {
+        Status.SUBMITTED: A2AState.TASK_STATE_SUBMITTED,
+        Status.WORKING: A2AState.TASK_STATE_WORKING,
+        Status.INPUT_REQUIRED: A2AState.TASK_STATE_INPUT_REQUIRED,
+        Status.AUTH_REQUIRED: A2AState.TASK_STATE_AUTH_REQUIRED,
+        Status.COMPLETED: A2AState.TASK_STATE_COMPLETED,
+        Status.FAILED: A2AState.TASK_STATE_FAILED,
+        Status.CANCELED: A2AState.TASK_STATE_CANCELED,
+        Status.REJECTED: A2AState.TASK_STATE_REJECTED,
+    }
+)
+
+METADATA = "refold"
+"""The key of what refold says in an object's metadata."""
+
+
+# --- what comes in
+
+
+def content_of(message: A2AMessage) -> Content:
+    """What a message holds.
+
+    Raises:
+        InvalidParamsError: It has no parts, or one of them is empty.
+    """
+    if not message.parts:
+        raise InvalidParamsError("a message holds one or more parts; got none")
+    return Content(parts=tuple(_part_in(part, number) for number, part in enumerate(message.parts)))
+
+
+def _part_in(part: A2APart, number: int) -> Part:
+    rest: dict[str, Any] = {"filename": part.filename or None, "media_type": part.media_type or None}
+    match part.WhichOneof("content"):
+        case "text":
+            return Part(text=part.text, **rest)
+        case "raw":
+            return Part(raw=part.raw, **rest)
+        case "url":
+            return Part(url=part.url, **rest)
+        case "data":
+            data = data_of(part.data, f"parts[{number}].data")
+            if data is not None:
+                return Part(data=data, **rest)
+        case _:
+            pass
+    raise InvalidParamsError(f"parts[{number}] holds none of text, raw, url and data")
+
+
+def data_of(value: Value | Struct, where: str = "data") -> JsonValue:
+    """A value as JSON: whole numbers are ints again.
+
+    Raises:
+        InvalidParamsError: It is no JSON: a number is infinite, or none.
+    """
+    try:
+        data: JsonValue = MessageToDict(value)
+    except ValueError as error:
+        raise InvalidParamsError(f"{where} is no JSON: {error}") from None
+    return data
+
+
+# --- what goes out
+
+
+def task_of(record: TaskRecord) -> Task:
+    """A task as A2A shows it."""
+    context = context_of(record)
+    return Task(
+        id=record.task_id,
+        context_id=context,
+        status=status_of(record),
+        artifacts=[artifact_of(artifact) for artifact in record.artifacts],
+        history=history_of(record.task_id, context, record.messages),
+        metadata=metadata_of(record),
+    )
+
+
+def context_of(record: TaskRecord) -> str:
+    """A task that was started elsewhere belongs to no conversation but its own."""
+    return record.context or record.task_id
+
+
+def metadata_of(record: TaskRecord) -> Struct:
+    """What refold adds: the skill, the newest journal entry, and why something is missing, if it is."""
+    said: dict[str, JsonValue] = {"skill": record.skill, "seq": record.seq}
+    if record.note:
+        said["note"] = "the task's worker cannot be asked just now; this is what is known without it"
+    return struct_of({METADATA: said})
+
+
+def status_of(record: TaskRecord) -> TaskStatus:
+    """The status, with a message that says what is asked, or why it ended so."""
+    status = TaskStatus(state=STATE[record.status], message=_status_message(record))
+    status.timestamp.FromDatetime(_naive(record.status_at))
+    return status
+
+
+def _status_message(record: TaskRecord) -> A2AMessage | None:
+    if record.paused and record.waits:
+        return question_of(record.task_id, context_of(record), record.waits, record.seq)
+    if record.status in (Status.FAILED, Status.REJECTED, Status.CANCELED) and record.reason:
+        return agent_message(record.task_id, context_of(record), "end", [A2APart(text=record.reason)])
+    last = record.messages[-1] if record.messages else None
+    if record.status is Status.COMPLETED and last is not None and last.role == "agent":
+        return history_of(record.task_id, context_of(record), record.messages)[-1]
+    if record.status is Status.WORKING and record.progress:
+        return agent_message(
+            record.task_id, context_of(record), f"{record.seq}.progress", [A2APart(text=record.progress)]
+        )
+    return None
+
+
+def question_of(task_id: str, context: str, waits: Sequence[Wait], seq: int) -> A2AMessage:
+    """What a paused task asks: each question's content; behind a gate's, as data, what a decision must name."""
+    parts = [part for wait in waits for part in _asked(wait)]
+    message = agent_message(task_id, context, f"{seq}.ask", parts)
+    open_now: list[JsonValue] = [{"slot": wait.slot, "gate": wait.gate} for wait in waits]
+    message.metadata.CopyFrom(struct_of({METADATA: {"waiting_for": open_now}}))
+    return message
+
+
+def _asked(wait: Wait) -> list[A2APart]:
+    parts = parts_of(wait.ask.message.parts)
+    if isinstance(wait.ask, AskApproval):
+        shown = {"gate": wait.gate, "digest": wait.ask.digest, "kind": wait.ask.policy.kind.value}
+        parts.append(A2APart(data=value_of({**shown, "arguments": wait.ask.show}), media_type="application/json"))
+    return parts
+
+
+def history_of(task_id: str, context: str, messages: Iterable[Message]) -> list[A2AMessage]:
+    """Messages with ids that stay: the sender's own, else the journal entry's and the place in it."""
+    found: list[A2AMessage] = []
+    entry, place = 0, 0
+    for message in messages:
+        entry, place = message.seq, place + 1 if message.seq == entry else 1
+        found.append(
+            A2AMessage(
+                message_id=message.id or message_id(task_id, f"{entry}.{place}"),
+                task_id=task_id,
+                context_id=context,
+                role=Role.ROLE_USER if message.role == "user" else Role.ROLE_AGENT,
+                parts=parts_of(message.content.parts),
+            )
+        )
+    return found
+
+
+def agent_message(task_id: str, context: str, place: str, parts: Iterable[A2APart]) -> A2AMessage:
+    """A message of the task's agent, with an id that stays."""
+    return A2AMessage(
+        message_id=message_id(task_id, place), task_id=task_id, context_id=context, role=Role.ROLE_AGENT, parts=parts
+    )
+
+
+def message_id(task_id: str, place: str) -> str:
+    """The id of what a task says at a place in its journal: the same whoever asks, and whenever."""
+    return f"{task_id}:{place}"
+
+
+def artifact_of(artifact: Artifact) -> A2AArtifact:
+    """An artifact; its name is its id, for a second one of the same name replaces the first."""
+    return A2AArtifact(
+        artifact_id=artifact.name,
+        name=artifact.name,
+        description=artifact.description,
+        parts=parts_of(artifact.parts),
+    )
+
+
+def parts_of(parts: Iterable[Part]) -> list[A2APart]:
+    """Parts as A2A writes them."""
+    return [_part_out(part) for part in parts]
+
+
+def _part_out(part: Part) -> A2APart:
+    out = A2APart(filename=part.filename or "", media_type=part.media_type or "")
+    if part.text is not None:
+        out.text = part.text
+    elif part.raw is not None:
+        out.raw = part.raw
+    elif part.url is not None:
+        out.url = part.url
+    else:
+        out.data.CopyFrom(value_of(part.data))
+    return out
+
+
+def value_of(data: JsonValue) -> Value:
+    """JSON as protobuf has it."""
+    return ParseDict(cast("dict[str, Any]", data), Value())  # its type says objects only, and it takes any value
+
+
+def struct_of(data: Mapping[str, JsonValue]) -> Struct:
+    """A JSON object as protobuf has it."""
+    return ParseDict(dict(data), Struct())
+
+
+def _naive(at: datetime) -> datetime:
+    return at.replace(tzinfo=None)

@@ -1,0 +1,101 @@
+"""What refold's errors are in A2A's words; and that nobody outside ever reads of our insides."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from uuid import uuid4
+
+from a2a.utils.errors import (
+    A2AError,
+    InternalError,
+    InvalidParamsError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from a2a.utils.proto_utils import validate_proto_required_fields
+from google.protobuf.message import Message as ProtoMessage
+
+from refold.core.errors import (
+    EngineError,
+    InputRejected,
+    NotConnected,
+    NoWorker,
+    PayloadTooLarge,
+    TaskNotFound,
+    UnknownSkill,
+)
+
+logger = logging.getLogger("refold.a2a")
+
+P = ParamSpec("P")
+S = TypeVar("S")
+R = TypeVar("R")
+
+BUSY = "The agent cannot take this now; try again."
+
+
+def as_a2a(error: Exception) -> A2AError:
+    """The error that a caller is told of. What it does not need to know goes to the log, under a number it is given."""
+    match error:
+        case A2AError():
+            return error
+        case TaskNotFound():
+            return TaskNotFoundError(f"no task {error.task_id!r}")
+        case InputRejected():
+            return UnsupportedOperationError(error.reason)
+        case UnknownSkill() | PayloadTooLarge():
+            return InvalidParamsError(str(error))
+        case NoWorker() | NotConnected():
+            logger.warning("%s", error)
+            return InternalError(BUSY)
+        case EngineError():
+            logger.error("%s", error)
+        case _:
+            logger.error("unexpected error", exc_info=error)
+    number = uuid4().hex[:12]
+    logger.error("told the caller of it as %s", number)
+    return InternalError(f"Internal error; whoever runs the agent finds it in the log as {number}")
+
+
+def method(
+    serve: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """A method of the handler: its request has all required fields, and its errors are A2A's."""
+
+    @functools.wraps(serve)
+    async def served(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            _check(*args, **kwargs)
+            return await serve(self, *args, **kwargs)
+        except Exception as error:
+            raise as_a2a(error) from error
+
+    return served
+
+
+def method_that_yields(
+    serve: Callable[Concatenate[S, P], AsyncGenerator[R, None]],
+) -> Callable[Concatenate[S, P], AsyncGenerator[R, None]]:
+    """The same for a method that yields events."""
+
+    @functools.wraps(serve)
+    async def served(self: S, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:
+        try:
+            _check(*args, **kwargs)
+            async with aclosing(serve(self, *args, **kwargs)) as events:
+                async for event in events:
+                    yield event
+        except Exception as error:
+            raise as_a2a(error) from error
+
+    return served
+
+
+def _check(*args: object, **kwargs: object) -> None:
+    for given in (*args, *kwargs.values()):
+        if isinstance(given, ProtoMessage):
+            validate_proto_required_fields(given)

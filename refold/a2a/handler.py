@@ -1,0 +1,189 @@
+"""A2A's methods, in terms of what does each of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event
+from a2a.server.request_handlers.request_handler import RequestHandler
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+)
+from a2a.utils.errors import ExtendedAgentCardNotConfiguredError, TaskNotCancelableError, UnsupportedOperationError
+from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
+
+from refold.a2a.caller import caller_of
+from refold.a2a.convert import task_of
+from refold.a2a.errors import method, method_that_yields
+from refold.a2a.listing import Listing
+from refold.a2a.push import NoPush, Push
+from refold.a2a.reading import Reader
+from refold.a2a.routing import Router, Routing
+from refold.a2a.sending import Sender
+from refold.a2a.streams import Streams
+from refold.core.errors import InputRejected
+from refold.core.skill import Skill
+from refold.engine import Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the handler is made of; each can be another one in a test.
+
+    Attributes:
+        reader: Reads tasks for callers.
+        sender: Gives messages to tasks.
+        streams: Follows tasks.
+        push: Keeps webhook configs.
+        listing: Lists tasks.
+    """
+
+    reader: Reader
+    sender: Sender
+    streams: Streams
+    push: Push
+    listing: Listing
+
+
+def parts_for(
+    engine: Engine, skills: Mapping[str, Skill], *, push: Push | None = None, router: Router | None = None
+) -> Parts:
+    """The usual parts over an engine."""
+    reader, push = Reader(engine), push or NoPush()
+    sender = Sender(engine, reader, Routing(skills, router), push)
+    return Parts(reader=reader, sender=sender, streams=Streams(engine), push=push, listing=Listing(engine))
+
+
+class Gateway(RequestHandler):
+    """Serves A2A's methods on an engine. Keeps nothing: any gateway serves any task."""
+
+    def __init__(self, engine: Engine, parts: Parts) -> None:
+        self.engine = engine
+        self.parts = parts
+
+    # --- messages
+
+    @method
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
+        """Give a message to a task; answers when the task has ended or waits, unless that is not to be awaited."""
+        sent = await self.parts.sender.send(params, context, stream=False)
+        if isinstance(sent, Message):
+            return sent
+        record = sent.record
+        if not params.configuration.return_immediately:
+            record = await self.parts.reader.settled(record, sent.after)
+        return apply_history_length(task_of(record), params.configuration)
+
+    @method_that_yields
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event, None]:
+        """The same, and its updates as they come."""
+        sent = await self.parts.sender.send(params, context, stream=True)
+        if isinstance(sent, Message):
+            yield sent
+            return
+        async for event in self.parts.streams.follow(sent.record, after=sent.after, over_pauses=False):
+            yield event
+
+    # --- tasks
+
+    @method
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
+        """One task."""
+        validate_history_length(params)
+        record = await self.parts.reader.record(params.id, caller_of(context))
+        return apply_history_length(task_of(record), params)
+
+    @method
+    async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        """The caller's tasks, by page."""
+        validate_history_length(params)
+        if params.HasField("page_size"):
+            validate_page_size(params.page_size)
+        return await self.parts.listing.page(params, caller_of(context))
+
+    @method
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task | None:
+        """Stop a task."""
+        record = await self.parts.reader.own(params.id, caller_of(context))
+        if record.ended:
+            raise TaskNotCancelableError(f"task {record.task_id!r} has ended ({record.status})")
+        try:
+            await self.engine.cancel(record.task_id, reason="canceled over A2A")
+        except InputRejected as error:  # it ended meanwhile
+            raise TaskNotCancelableError(error.reason) from None
+        return task_of(await self.parts.reader.settled(record, record.seq))
+
+    @method_that_yields
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event, None]:
+        """A task, and all that follows until it ends."""
+        record = await self.parts.reader.record(params.id, caller_of(context))
+        if record.ended:
+            raise UnsupportedOperationError(f"task {record.task_id!r} has ended ({record.status}); get it instead")
+        async for event in self.parts.streams.follow(record, after=record.seq, over_pauses=True):
+            yield event
+
+    # --- webhooks
+
+    @method
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Have a task's updates sent to an address."""
+        await self._own_with_webhooks(params.task_id, context)
+        return await self.parts.push.keep(params, context)
+
+    @method
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """One of a task's webhook configs."""
+        await self._own_with_webhooks(params.task_id, context)
+        return await self.parts.push.get(params, context)
+
+    @method
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        """All of a task's webhook configs."""
+        await self._own_with_webhooks(params.task_id, context)
+        return await self.parts.push.list(params, context)
+
+    @method
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        """Forget one of a task's webhook configs."""
+        await self._own_with_webhooks(params.task_id, context)
+        await self.parts.push.delete(params, context)
+
+    async def _own_with_webhooks(self, task_id: str, context: ServerCallContext) -> None:
+        await self.parts.reader.own(task_id, caller_of(context))
+
+    # --- the card
+
+    @method
+    async def on_get_extended_agent_card(
+        self, params: GetExtendedAgentCardRequest, context: ServerCallContext
+    ) -> AgentCard:
+        """The card for callers that are known."""
+        raise ExtendedAgentCardNotConfiguredError

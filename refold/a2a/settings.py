@@ -1,0 +1,48 @@
+"""What a gateway is told about itself: who it is, where it is reached, and how it behaves."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+LOOPBACK_URL = "http://127.0.0.1:9000"
+
+OnBusy = Literal["refuse", "queue", "interrupt"]
+
+
+class Provider(BaseModel):
+    """Who offers the agent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    organization: str
+    url: str
+
+
+class Settings(BaseModel):
+    """A gateway's settings; every one has a default that works on one machine.
+
+    Attributes:
+        url: Where clients reach the gateway: scheme, host and, behind a proxy, the path; without a slash at the end.
+        name: The agent's name; None takes the only skill's, else `refold`.
+        description: What the agent does; None takes the only skill's, else lists the skills.
+        version: The agent's own version.
+        provider: Who offers it.
+        icon_url: Its picture.
+        documentation_url: Where it is explained.
+        on_busy: What becomes of a message to a task at work.
+        model: `provider:name` of the model that chooses a skill where a message names none; None asks nobody.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    url: str = LOOPBACK_URL
+    name: str | None = None
+    description: str | None = None
+    version: str = "1.0.0"
+    provider: Provider | None = None
+    icon_url: str | None = None
+    documentation_url: str | None = None
+    on_busy: OnBusy = "refuse"
+    model: str | None = None

@@ -1,0 +1,99 @@
+"""Skills of the gateway's tests, small enough to say in one line what each is for, and their tools."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from pydantic import BaseModel
+
+from refold import Artifact, Content, Ctx, GatePolicy, Part, Transition, flow_skill, step, tool
+from refold.temporal import workflow_for
+
+gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+"""What `held` waits for, by name; set by tests, in the process where the worker runs, too."""
+
+
+@tool(effect="idempotent")
+async def held(name: str) -> str:
+    """Comes back when the test lets it."""
+    await gates[name].wait()
+    return name
+
+
+@flow_skill(id="echo", description="Says back what it hears.", tags=["test"], examples=["Hello"])
+class Echo:
+    @step(start=True)
+    async def say(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(Content(parts=content.parts), [Artifact(name="echo", parts=content.parts)])
+
+
+class Answer(BaseModel):
+    """A number, as data."""
+
+    number: int
+
+
+@flow_skill(id="ask", description="Asks twice: for anything, then for a number as data.")
+class Ask:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        name = await ctx.ask("name", "Who are you?")
+        answer = await ctx.ask("number", "How many?", expect=Answer)
+        return ctx.complete(f"{name.text}: {answer.number}")
+
+
+class Order(BaseModel):
+    """What the gate is about."""
+
+    item: str
+
+
+@flow_skill(id="buy", description="Buys what it is told to, once someone has approved it.", input=Order)
+class Buy:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, order: Order) -> Transition:
+        policy = GatePolicy(approvers=("boss",)) if order.item == "yacht" else GatePolicy()
+        return ctx.await_approval("buy", f"Buy {order.item}?", show=order.model_dump(), policy=policy, order=order)
+
+    @step(resume_from="begin")
+    async def bought(self, ctx: Ctx, order: Order) -> Transition:
+        return ctx.complete(f"Bought {order.item}.", [Artifact.from_data("receipt", {"item": order.item})])
+
+
+@flow_skill(id="picky", description="Rejects what is not polite, and fails where it is told to.")
+class Picky:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        if "fail" in content.text:
+            return ctx.fail("it went wrong")
+        return ctx.complete("At your service.") if "please" in content.text else ctx.reject("Say please.")
+
+
+@flow_skill(id="wait", description="Waits for the test.")
+class Waits:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        ctx.say("I am on it.")
+        return ctx.complete(await ctx.tool(held, name=content.text))
+
+
+@flow_skill(id="files", description="Hands over a file by value, one by address, and data.")
+class Files:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        inline = Part(raw=b"\x00\xff", filename="two.bin", media_type="application/octet-stream")
+        linked = Part(url="https://example.org/a.png", media_type="image/png")
+        return ctx.complete("Here.", [Artifact(name="all", parts=(inline, linked, Part(data={"n": 7})))])
+
+
+ALL = [Echo, Ask, Buy, Picky, Waits, Files]
+TOOLS = [held]
+ANSWERS: dict[str, object] = {}
+
+EchoWorkflow = workflow_for(Echo)
+AskWorkflow = workflow_for(Ask)
+BuyWorkflow = workflow_for(Buy)
+PickyWorkflow = workflow_for(Picky)
+WaitsWorkflow = workflow_for(Waits)
+FilesWorkflow = workflow_for(Files)
