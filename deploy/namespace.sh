@@ -43,6 +43,7 @@ RefoldStatusAt Datetime
 RefoldSkill Keyword
 RefoldOwner Keyword
 RefoldContext Keyword
+RefoldOrigin Keyword
 END
 
 echo "namespace $namespace is ready"

@@ -17,7 +17,7 @@ from refold.core.lifecycle import Status, TaskState
 from refold.core.record import TaskRecord
 from refold.core.refusal import type_name
 from refold.core.schema import fields_of
-from refold.core.snapshot import Pending, Snapshot
+from refold.core.snapshot import Fork, Pending, Snapshot
 from refold.core.waits import Wait
 
 
@@ -86,6 +86,7 @@ class WaitView(_View):
         needed: How many grants it takes.
         granted_by: Who has granted it so far.
         timeout_at: When the task fails for want of a decision.
+        asked_by: The part that asks, where it is not the task itself.
     """
 
     slot: str
@@ -101,6 +102,35 @@ class WaitView(_View):
     needed: int | None = lean()
     granted_by: tuple[str, ...] = lean(())
     timeout_at: datetime | None = lean()
+    asked_by: str | None = lean()
+
+
+class ForkView(_View):
+    """Where a task branched off.
+
+    Attributes:
+        task_id: The task that it branched off from.
+        seq: The entry of it that it goes on from.
+        live: Its effects take place.
+    """
+
+    task_id: str
+    seq: int
+    live: bool = lean(False)
+
+
+class OffspringView(_View):
+    """A task that goes on from another one.
+
+    Attributes:
+        task_id: Its id.
+        how: It goes on for a task that failed, or branches off.
+        seq: The entry of the other one that it goes on from.
+    """
+
+    task_id: str
+    how: Literal["recovered", "forked"]
+    seq: int
 
 
 class TaskView(_View):
@@ -122,6 +152,8 @@ class TaskView(_View):
         refused: How many events were refused so far.
         late: Who granted it too late; `refold recover` goes on from there.
         recovered_from: The task that this one goes on for.
+        forked_from: Where it branched off from another task.
+        offspring: The tasks that go on from it, where somebody has asked for them; see `Engine.offspring`.
         note: Why parts of this are missing, where they are: no worker answered, for example.
     """
 
@@ -140,6 +172,8 @@ class TaskView(_View):
     refused: int = 0
     late: str | None = None
     recovered_from: str | None = None
+    forked_from: ForkView | None = None
+    offspring: tuple[OffspringView, ...] = ()
     note: str = ""
 
 
@@ -290,6 +324,29 @@ class Engine(Protocol):
         """
         ...
 
+    async def fork(
+        self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
+    ) -> TaskView:
+        """Start a task that branches off from an entry of this one, open or ended. This one stays as it is.
+
+        Args:
+            at: The entry's number.
+            live: Effects take place, under ids and keys of their own. Otherwise none does: each command fails at once,
+                for good, as `DryRun`.
+            new_id: The new task's id; None adds `.f` and a number to this one's.
+            by: Who wants it.
+
+        Raises:
+            InputRejected: There is no such entry, or the task had ended by then.
+            TaskExists: The new id was used before.
+            NoWorker: The task is open, and nobody is there to ask for its journal.
+        """
+        ...
+
+    async def offspring(self, task_id: str) -> tuple[OffspringView, ...]:
+        """The tasks that go on from this one, by `recover` and by `fork`, oldest first."""
+        ...
+
     async def look(self, task_id: str) -> TaskView:
         """How a task stands. Never waits for long: where no worker answers, the view's `note` says so."""
         ...
@@ -340,15 +397,23 @@ def view_of(snapshot: Snapshot, note: str = "") -> TaskView:
         messages=tuple(_message(message) for message in snapshot.messages),
         artifacts=tuple(_artifact(artifact) for artifact in snapshot.artifacts),
         pending=tuple(_pending(pending) for pending in snapshot.pending.values()),
-        waiting_for=tuple(_wait(wait) for wait in snapshot.open_waits),
+        waiting_for=(
+            *(_wait(wait) for wait in snapshot.waits),
+            *(_wait(wait, wait.asked_by) for pending in snapshot.pending.values() for wait in pending.asks),
+        ),
         seq=snapshot.seq,
         updated_at=snapshot.at,
         progress=snapshot.progress,
         refused=snapshot.refused,
         late=None if snapshot.late is None else snapshot.late.approver,
         recovered_from=snapshot.recovered_from,
+        forked_from=_fork(snapshot.fork),
         note=note,
     )
+
+
+def _fork(fork: Fork | None) -> ForkView | None:
+    return None if fork is None else ForkView(task_id=fork.task_id, seq=fork.seq, live=fork.live)
 
 
 def _message(message: Message) -> MessageView:
@@ -384,9 +449,9 @@ def _pending(pending: Pending) -> PendingView:
     )
 
 
-def _wait(wait: Wait) -> WaitView:
+def _wait(wait: Wait, part: str | None = None) -> WaitView:
     ask = wait.ask
-    said = {"slot": wait.slot, "message": ask.message.text, "gate": wait.gate}
+    said = {"slot": wait.slot, "message": ask.message.text, "gate": wait.gate, "asked_by": part}
     if isinstance(ask, AskUser):
         if ask.expect is None:
             return WaitView(**said)

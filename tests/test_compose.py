@@ -38,6 +38,7 @@ TEMPORAL = Path(sys.executable).parent / "temporal"
 
 ATTRIBUTES = {
     "RefoldContext": "Keyword",
+    "RefoldOrigin": "Keyword",
     "RefoldOwner": "Keyword",
     "RefoldSkill": "Keyword",
     "RefoldState": "Keyword",

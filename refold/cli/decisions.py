@@ -1,4 +1,4 @@
-"""`refold inbox`, `approve`, `deny`, `resolve`, `recover`: what only a person decides."""
+"""`refold inbox`, `approve`, `deny`, `resolve`, `recover`, `fork`: what only a person decides."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ VouchedBy = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs."""
-    for run in (inbox, approve, deny, resolve, recover):
+    for run in (inbox, approve, deny, resolve, recover, fork):
         add(app, run)
 
 
@@ -153,6 +153,28 @@ async def recover(
     """Start a task that goes on from where this one failed. What is finished is not done again."""
     call.hint = f"`refold show {task_id}` tells how it ended"
     _show(call, await (await call.engine()).recover(task_id, new_id=new_id))
+
+
+async def fork(
+    call: Call,
+    task_id: TaskId,
+    at: Annotated[
+        int, typer.Option("--at", metavar="SEQ", help="The entry to branch off from, as `refold journal` numbers it.")
+    ],
+    live: Annotated[
+        bool, typer.Option("--live", help="Let effects take place, under ids and keys of their own.")
+    ] = False,
+    new_id: Annotated[str | None, typer.Option("--id", help="The new task's id; else a number is added.")] = None,
+    by: As = None,
+) -> None:
+    """Start a task that branches off from an entry of this one.
+
+    This one, open or ended, stays as it is. Without --live nothing takes place: each model call, tool and so on fails
+    at once as `DryRun`, and the journal says what would have been asked for.
+    """
+    call.hint = f"`refold journal {task_id}` lists its entries"
+    engine = await call.engine()
+    _show(call, await engine.fork(task_id, at=at, live=live, new_id=new_id, by=by or getpass.getuser()))
 
 
 def _show(call: Call, view: TaskView) -> None:

@@ -21,6 +21,7 @@ from refold.core.events import (
     CommandFailed,
     DependencyResolved,
     Event,
+    Forked,
     GateTimedOut,
     GraceOver,
     LlmResult,
@@ -136,6 +137,8 @@ def event_text(event: Event) -> str:
             return f"{clean(by) if by else 'an operator'} says: {how}"
         case Recovered(task_id=id):
             return f"goes on for {clean(id)}"
+        case Forked(task_id=id, seq=seq, live=live):
+            return f"branches off from entry {seq} of {clean(id)}{'' if live else ', dry: nothing takes place'}"
         case CancelRequested(reason=reason, by=by):
             return f"cancel requested{f' by {clean(by)}' if by else ''}{f': {snippet(reason)}' if reason else ''}"
 

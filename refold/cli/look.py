@@ -20,10 +20,13 @@ def add_to(app: typer.Typer) -> None:
 async def show(call: Call, task_id: TaskId) -> None:
     """Show how a task stands.
 
-    Its status, what it waits for, what was said and handed over, and what is going on. Exits 0 for a failed task
+    Its status, what it waits for, what was said and handed over, what is going on, and which tasks it goes on from or
+    go on from it. Exits 0 for a failed task
     too: the look succeeded.
     """
-    view = await (await call.engine()).look(task_id)
+    engine = await call.engine()
+    view = await engine.look(task_id)
+    view = view.model_copy(update={"offspring": await engine.offspring(task_id)})
     if call.out.json:
         call.out.value(view)
     else:

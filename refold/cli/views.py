@@ -62,6 +62,7 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
     for label, text in (("reason", view.reason), ("progress", view.progress), ("note", view.note)):
         if text:
             yield from _rows(label, clean(text).splitlines())
+    yield from _family(view)
     if view.refused:
         yield _row("refused", f"{view.refused} event{'s' if view.refused > 1 else ''}, see `refold journal`")
     yield from _rows("pending", [_pending(one) for one in view.pending])
@@ -94,6 +95,17 @@ def way_out(view: TaskView, wait: WaitView) -> str:
     else:
         reply = "TEXT" if wait.expects is None else "--data JSON"
     return f"refold answer {view.task_id} {reply}{f' --slot {wait.slot}' if several else ''}"
+
+
+def _family(view: TaskView) -> Iterator[str]:
+    """The tasks that it goes on from, and those that go on from it."""
+    if view.recovered_from is not None:
+        yield _row("recovers", view.recovered_from)
+    if (fork := view.forked_from) is not None:
+        how = "live" if fork.live else "dry: no effect takes place"
+        yield _row("forked from", f"{fork.task_id}  entry {fork.seq}  ({how})")
+    lines = [f"{one.task_id}  {one.how} from entry {one.seq}" for one in view.offspring]
+    yield from _rows("went on as", lines)
 
 
 def rows(views: Sequence[TaskView]) -> Iterator[str]:

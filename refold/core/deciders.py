@@ -12,9 +12,9 @@ def decision_refusal(snapshot: Snapshot, decision: DecisionMade) -> str:
     wait = next((wait for wait in snapshot.waits if wait.gate == decision.gate), None)
     if wait is None:
         gates = ", ".join(wait.gate for wait in snapshot.waits if isinstance(wait.ask, AskApproval)) or "none"
-        part = any(wait.gate == decision.gate for wait in snapshot.open_waits)
-        if part:
-            return f"gate {decision.gate} is a part's: decide at task {decision.gate.rpartition('/')[0]!r}"
+        part = next((wait for wait in snapshot.open_waits if wait.gate == decision.gate), None)
+        if part is not None:
+            return f"gate {decision.gate} is a part's: decide at task {part.asked_by!r}"
         return f"no gate {decision.gate!r} is open; open: {gates}"
     if not isinstance(wait.ask, AskApproval):
         return f"{wait.slot!r} is a question, not a gate: it takes a message, not a decision"

@@ -223,6 +223,23 @@ class Recovered(Value):
     again: dict[str, JsonValue] | None = lean()
 
 
+class Forked(Value):
+    """The task branches off from another one.
+
+    Attributes:
+        task_id: The other one.
+        seq: Its entry that this one goes on from.
+        live: Effects take place; otherwise each fails as `DryRun`.
+        by: Who wants it.
+    """
+
+    kind: Literal["forked"] = "forked"
+    task_id: str
+    seq: int
+    live: bool = lean(False)
+    by: str | None = lean()
+
+
 class CancelRequested(Value):
     """Somebody wants the task to stop."""
 
@@ -248,6 +265,7 @@ Event = Annotated[
     | GraceOver
     | DependencyResolved
     | Recovered
+    | Forked
     | CommandFailed
     | BackoffOver
     | ChildAsked

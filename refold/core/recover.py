@@ -27,6 +27,7 @@ from refold.core.events import (
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import TaskEvent, TaskState
+from refold.core.renamed import anew
 from refold.core.skill import Live, Skill
 from refold.core.snapshot import Pending, Snapshot
 from refold.core.turn import Turn
@@ -138,7 +139,7 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
     }  # one of them may be whose result is to be delivered again
     undone = {id: command for id, command in effects.items() if id + UNDO in results}
     pending = {
-        id: _anew(one) for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)
+        id: anew(one, id) for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)
     }  # the new task reminds people anew
     for id, effect in undone.items():
         again = f"{id.partition('~')[0]}~{_times(id) + 1}"
@@ -152,7 +153,7 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
             "lifecycle": TaskState.PLANNED,
             "recovered_from": snapshot.task_id,
             "pending": pending,
-            "waits": tuple(wait.model_copy(update={"since": at, "reminded": False}) for wait in snapshot.waits),
+            "waits": tuple(wait.anew(task_id, at) for wait in snapshot.waits),
             "done": tuple(done for done in snapshot.done if done.invocation_id not in undone),
             "held": tuple(event for event in snapshot.held if not isinstance(event, CommandFailed)),
             "undone": (),
@@ -173,20 +174,3 @@ def _keyed_anew(command: CallTool, times: int) -> CallTool:
     before = f"~{times - 1}"
     key = command.key.removesuffix(before) if times > 2 else command.key
     return command.model_copy(update={"key": f"{key}~{times}"})
-
-
-def _anew(pending: Pending) -> Pending:
-    """A command as it is sent out by the new task: under its own id, its tries counted from the start."""
-    return pending.model_copy(
-        update={
-            "started": False,
-            "due_at": None,
-            "retries": 0,
-            "forgiven": 0,
-            "blocked": False,
-            "failure": "",
-            "decided": False,
-            "asks": (),
-            "answers": (),
-        }
-    )

@@ -29,6 +29,7 @@ from refold.core.events import (
     CommandFailed,
     DependencyResolved,
     Event,
+    Forked,
     GateTimedOut,
     GraceOver,
     LlmResult,
@@ -88,6 +89,11 @@ def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
         case Recovered(task_id=id):
             made_for = snapshot.lifecycle is TaskState.PLANNED and snapshot.recovered_from == id
             return "" if made_for else f"the task is not made to go on for {id!r}"
+        case Forked(task_id=id, seq=seq):
+            fork = snapshot.fork
+            branched = fork is not None and (fork.task_id, fork.seq) == (id, seq)
+            made_for = snapshot.lifecycle is TaskState.PLANNED and branched
+            return "" if made_for else f"the task is not made to branch off from entry {seq} of {id!r}"
         case ChildAsked(invocation_id=id):
             pending = snapshot.pending.get(id)
             part = pending is not None and pending.started and isinstance(pending.command, CallSkill)

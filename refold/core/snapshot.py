@@ -111,6 +111,22 @@ def status_of(
     return Status.AUTH_REQUIRED if signs_in else Status.INPUT_REQUIRED
 
 
+class Fork(Value):
+    """Where a task branched off from another one.
+
+    Attributes:
+        task_id: The other one.
+        seq: The entry of it that this task goes on from.
+        live: Effects take place; otherwise each fails as `DryRun`.
+        scope: The branch's own id, which sets its business keys apart from those of the other task.
+    """
+
+    task_id: str
+    seq: int
+    live: bool = lean(False)
+    scope: str
+
+
 class Snapshot(Value):
     """A task, as of one journal entry.
 
@@ -145,6 +161,7 @@ class Snapshot(Value):
         done: Effects that are undone if the task does not complete, oldest first.
         undone: Those that were, by invocation id.
         recovered_from: The task that this one goes on for.
+        fork: Where it branched off; None where it did not.
     """
 
     task_id: str
@@ -177,6 +194,7 @@ class Snapshot(Value):
     done: tuple[Done, ...] = lean(())
     undone: tuple[str, ...] = lean(())
     recovered_from: str | None = lean()
+    fork: Fork | None = lean()
 
     @property
     def status(self) -> Status:

@@ -40,6 +40,7 @@ from refold.core.events import (
     CommandFailed,
     DependencyResolved,
     Event,
+    Forked,
     GateTimedOut,
     GraceOver,
     Recovered,
@@ -155,8 +156,10 @@ class Turn:
                 at_gates.timed_out(self, gate)
             case DependencyResolved() as resolved:
                 when_blocked.resolved(self, resolved)
-            case Recovered() as recovered:
-                self._go_on(recovered)
+            case Recovered(again=again):
+                self._go_on(None if again is None else EVENT.validate_python(again))
+            case Forked():
+                self._go_on(None)
             case GraceOver():
                 raise AssertionError("refused while the task is open")
             case result:
@@ -177,12 +180,12 @@ class Turn:
         self.keep_receipt(result)
         self.run([result])
 
-    def _go_on(self, recovered: Recovered) -> None:
-        """Begin where another task failed."""
+    def _go_on(self, again: Event | None) -> None:
+        """Begin where another task was, with an event that it had and that is delivered once more."""
         self.move(TaskEvent.START)
         if self.waits:
             self.move(TaskEvent.PAUSE_FOR_APPROVAL)
-        match None if recovered.again is None else EVENT.validate_python(recovered.again):
+        match again:
             case None:
                 self.run([])
             case UserMessage() as message if self.waits:

@@ -18,6 +18,7 @@ class Wait(Value):
         since: When.
         grants: Grants so far, where more than one is needed; oldest first.
         reminded: The people who can decide were reminded.
+        holder: The task that asks, where it goes on for the one that asked first; empty otherwise.
     """
 
     gate: str
@@ -25,6 +26,16 @@ class Wait(Value):
     since: datetime
     grants: tuple[DecisionMade, ...] = lean(())
     reminded: bool = lean(False)
+    holder: str = lean("")
+
+    @property
+    def asked_by(self) -> str:
+        """The task at which it is answered."""
+        return self.holder or self.gate.rpartition("/")[0]
+
+    def anew(self, holder: str, at: datetime) -> Wait:
+        """The same question in a task that goes on for the one that asked it; its time begins again."""
+        return self.model_copy(update={"since": at, "reminded": False, "holder": holder})
 
     @property
     def slot(self) -> str:

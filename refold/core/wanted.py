@@ -22,6 +22,7 @@ from refold.core.events import (
     TimerFired,
     UserMessage,
 )
+from refold.core.in_branch import dry_run, scoped
 from refold.core.lifecycle import TaskState
 from refold.core.snapshot import Pending, Snapshot
 from refold.core.waits import Wait
@@ -95,19 +96,18 @@ def wanted(snapshot: Snapshot) -> dict[str, Want]:
     return going
 
 
-def _performed(snapshot: Snapshot, pending: Pending) -> Perform:
-    command, prior = pending.command, None
+def _performed(snapshot: Snapshot, pending: Pending) -> Want:
+    id, command, fork, prior = pending.invocation_id, pending.command, snapshot.fork, None
+    if fork is not None and not fork.live:
+        summary = f"dry run: {command.kind} {command.subject}"
+        return Alarm(due_at=snapshot.at, event=dry_run(id, command), summary=summary)
+    if fork is not None:
+        command = scoped(fork, command)
     if isinstance(command, CallChat):
         prior = Prior(thread=snapshot.threads.get(command.thread, EMPTY), framed=command.frame is None)
         if command.frame is None:
             command = command.model_copy(update={"frame": prior.thread.frame})
-    return Perform(
-        invocation_id=pending.invocation_id,
-        command=command,
-        attempt=pending.attempt,
-        decided=pending.decided,
-        prior=prior,
-    )
+    return Perform(invocation_id=id, command=command, attempt=pending.attempt, decided=pending.decided, prior=prior)
 
 
 def _alarms(wait: Wait) -> dict[str, Want]:

@@ -43,8 +43,8 @@ from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
 from refold.core.record import TaskRecord
 from refold.core.snapshot import Snapshot
-from refold.engine import TaskView, Tokens, WaitView
-from refold.temporal import search, show, signing
+from refold.engine import OffspringView, TaskView, Tokens, WaitView
+from refold.temporal import lineage, search, show, signing
 from refold.temporal.history import History
 from refold.temporal.payloads import data_converter
 from refold.temporal.records import Records
@@ -178,8 +178,11 @@ class TemporalEngine:
         summary = " ".join(content.text.split()) or to_json(content.data).decode()
         return await self._started(skill, start, task_id, summary)
 
-    async def _started(self, skill: str, start: TaskStart, task_id: str, summary: str) -> TaskView:
+    async def _started(
+        self, skill: str, start: TaskStart, task_id: str, summary: str, origin: lineage.Origin | None = None
+    ) -> TaskView:
         start = start.model_copy(update={"events_per_run": self.events_per_run})
+        from_task = None if origin is None else origin.task_id
         try:
             handle = await self.client.start_workflow(
                 skill,
@@ -187,7 +190,8 @@ class TemporalEngine:
                 id=task_id,
                 task_queue=self.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                search_attributes=show.at_start(skill, datetime.now(UTC)),
+                search_attributes=show.at_start(skill, datetime.now(UTC), origin=from_task),
+                memo=None if origin is None else origin.memo,
                 static_summary=f"{skill}: {summary[:SUMMARY_CHARS]}",
                 result_type=TaskResult,
             )
@@ -258,8 +262,7 @@ class TemporalEngine:
             changes=dict(changes or {}),
             said_at=datetime.now(UTC),
         )
-        # A part's gate is decided at the part: its id begins with that task's.
-        holder = wait.gate.rpartition("/")[0]
+        holder = wait.asked_by or task_id  # a part's gate is decided at the part
         await self._update(holder, "decide", _signed(holder, decision), update_id=None)
         return await self.look(task_id)
 
@@ -306,28 +309,33 @@ class TemporalEngine:
 
     async def recover(self, task_id: str, *, new_id: str | None = None) -> TaskView:
         """See `Engine.recover`."""
-        description = await self._describe(task_id)
-        if search.as_shown(description)[0] is not TaskState.FAILED:
-            view = await self.look(task_id)
-            raise InputRejected(f"task {task_id!r} is {view.status}; only a task that failed or was canceled recovers")
-        if description.status is WorkflowExecutionStatus.RUNNING:
-            # What it still has to undo must be undone before it is known what is to be done again.
-            raise InputRejected(
-                f"task {task_id!r} has failed and is not over: it takes late grants for some minutes, or undoes its "
-                "effects; `refold show` says which. Recover it after that"
-            )
-        history = await History(self, task_id).whole()
-        base = history.base
-        start = TaskStart(recover=history, stream=base.stream, owner=base.owner, context=base.context)
-        return await self._started(history.base.skill, start, new_id or await self._free_id(task_id), task_id)
+        start, origin = await lineage.recovery(self, task_id)
+        return await self._continued(start, origin, new_id, "r")
 
-    async def _free_id(self, task_id: str) -> str:
+    async def fork(
+        self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
+    ) -> TaskView:
+        """See `Engine.fork`."""
+        start, origin = await lineage.branch(self, task_id, at, live=live, by=by)
+        return await self._continued(start, origin, new_id, "f")
+
+    async def offspring(self, task_id: str) -> tuple[OffspringView, ...]:
+        """See `Engine.offspring`."""
+        await self._describe(task_id)
+        return await lineage.offspring(self.client, task_id)
+
+    async def _continued(self, start: TaskStart, origin: lineage.Origin, new_id: str | None, letter: str) -> TaskView:
+        """Start a task that goes on from another one."""
+        new_id = new_id or await self._free_id(f"{origin.task_id}.{letter}")
+        return await self._started(origin.skill, start, new_id, origin.task_id, origin)
+
+    async def _free_id(self, stem: str) -> str:
         number = 1
         while True:
             try:
-                await self._describe(f"{task_id}.r{number}")
+                await self._describe(f"{stem}{number}")
             except TaskNotFound:
-                return f"{task_id}.r{number}"
+                return f"{stem}{number}"
             number += 1
 
     async def _closed(self, handle: WorkflowHandle[Any, Any]) -> None:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+AFTER_ALL = 2**31
+"""A number after every entry."""
+
 QUERY_PATIENCE = timedelta(seconds=10)
 """How long a worker may take to read a run's history again, which a question about an ended run needs."""
 
@@ -150,6 +153,35 @@ class History:
         base = (await load(first, self.engine.client.data_converter)).base
         return Segment(base=base, entries=tuple([entry async for entry in self.entries(0)]))
 
+    async def upto(self, seq: int) -> Segment:
+        """The run that holds entry `seq`: the task before its first entry, and its entries up to that one.
+
+        Runs that are over need no worker.
+
+        Raises:
+            InputRejected: There is no such entry.
+        """
+        description = await self.engine._describe(self.task_id)
+        result = await self.engine.result(description) if description.status in search.CLOSED else None
+        if result is not None:
+            last = EarlierRun(run_id=description.run_id, last=result.task.seq, journal=result.journal)
+            runs: tuple[EarlierRun, ...] = (*result.earlier, last)
+        else:
+            page = await self.page(description.run_id, AFTER_ALL)
+            runs = (*page.earlier, EarlierRun(run_id=description.run_id, last=page.last))
+        held = next((run for run in runs if seq <= run.last), runs[0])
+        base = await self._base(held)
+        if not base.seq < seq <= held.last:
+            raise InputRejected(f"task {self.task_id!r} has the entries {base.seq + 1} to {runs[-1].last}, not {seq}")
+        entries = [entry async for entry in self.entries(base.seq) if entry.seq <= seq]
+        return Segment(base=base, entries=tuple(entries))
+
+    async def _base(self, run: EarlierRun) -> Snapshot:
+        """The task before the first entry of a run."""
+        if run.journal is not None:
+            return (await load(run.journal, self.engine.client.data_converter)).base
+        return await self.at((await self.page(run.run_id, AFTER_ALL)).base)
+
     async def page(self, run_id: str | None, after: int) -> Page:
         """A page of one run's journal, from its worker."""
         return await self._ask(run_id, "journal", (after,), Page)
@@ -176,7 +208,7 @@ class History:
         return await self._ask(run_id, "state_at", (seq,), Snapshot)
 
     async def _run_holding(self, run_id: str, seq: int) -> tuple[str, int]:
-        page: Page = await self._ask(run_id, "journal", (2**31,), Page)
+        page: Page = await self._ask(run_id, "journal", (AFTER_ALL,), Page)
         for run in page.earlier:
             if seq <= run.last:
                 return run.run_id, page.last

@@ -45,6 +45,11 @@ def tasks(*, skill: str | None = None, lifecycle: TaskState | None = None) -> st
     return " AND ".join(parts)
 
 
+def going_on_from(task_id: str) -> str:
+    """A visibility filter for the tasks that were recovered or forked from this one."""
+    return f"{show.ORIGIN.name} = {_quoted(task_id)} AND ExecutionStatus != 'ContinuedAsNew'"
+
+
 def _quoted(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

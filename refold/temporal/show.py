@@ -27,11 +27,12 @@ STATUS_AT = SearchAttributeKey.for_datetime("RefoldStatusAt")
 SKILL = SearchAttributeKey.for_keyword("RefoldSkill")
 OWNER = SearchAttributeKey.for_keyword("RefoldOwner")
 CONTEXT = SearchAttributeKey.for_keyword("RefoldContext")
+ORIGIN = SearchAttributeKey.for_keyword("RefoldOrigin")
 
 KINDS: Mapping[str, str] = MappingProxyType(
     {
         key.name: "Datetime" if key is STATUS_AT else "Keyword"
-        for key in (STATE, STATUS, STATUS_AT, SKILL, OWNER, CONTEXT)
+        for key in (STATE, STATUS, STATUS_AT, SKILL, OWNER, CONTEXT, ORIGIN)
     }
 )
 """What tasks are found by, and its type; a server knows only what was registered."""
@@ -42,16 +43,21 @@ LINE_CHARS = 500
 log = structlog.get_logger("refold.task")
 
 
-def at_start(skill: str, now: datetime) -> TypedSearchAttributes:
-    """The search attributes that a task is started with: it runs as soon as it exists."""
-    return TypedSearchAttributes(
-        [
-            SearchAttributePair(SKILL, skill),
-            SearchAttributePair(STATE, TaskState.RUNNING.value),
-            SearchAttributePair(STATUS, Status.WORKING.value),
-            SearchAttributePair(STATUS_AT, now),
-        ]
-    )
+def at_start(skill: str, now: datetime, *, origin: str | None = None) -> TypedSearchAttributes:
+    """The search attributes that a task is started with: it runs as soon as it exists.
+
+    Args:
+        origin: The task that it goes on from.
+    """
+    pairs: list[SearchAttributePair[Any]] = [
+        SearchAttributePair(SKILL, skill),
+        SearchAttributePair(STATE, TaskState.RUNNING.value),
+        SearchAttributePair(STATUS, Status.WORKING.value),
+        SearchAttributePair(STATUS_AT, now),
+    ]
+    if origin is not None:
+        pairs.append(SearchAttributePair(ORIGIN, origin))
+    return TypedSearchAttributes(pairs)
 
 
 class Shown:

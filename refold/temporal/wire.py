@@ -61,6 +61,22 @@ class Verdict(DecisionMade):
         return DecisionMade(**{**fields, "asserted_by": self.asserted_by if vouched else None, "slot": None})
 
 
+class Branch(Value):
+    """Where a task branches off from another one.
+
+    Attributes:
+        journal: The other one's run that holds the entry, up to that entry.
+        seq: The entry.
+        live: Effects take place.
+        by: Who wants it.
+    """
+
+    journal: Segment
+    seq: int
+    live: bool = lean(False)
+    by: str | None = lean()
+
+
 class TaskStart(Value):
     """The argument of a task's workflow.
 
@@ -76,6 +92,7 @@ class TaskStart(Value):
         owner: Whose task it is.
         context: The conversation that it belongs to.
         recover: The journal of a failed task that this one goes on for.
+        fork: The entry of another task that this one branches off from.
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
     """
 
@@ -87,6 +104,7 @@ class TaskStart(Value):
     owner: str | None = lean()
     context: str | None = lean()
     recover: Segment | None = lean()
+    fork: Branch | None = lean()
     events_per_run: int | None = lean()
 
     @model_validator(mode="before")

@@ -18,6 +18,7 @@ from refold.core.define import skill_of
 from refold.core.errors import DefinitionError, InputRejected, PayloadTooLarge, SkillError
 from refold.core.events import CancelRequested, ChildAsked, Event
 from refold.core.fold import advance, planned
+from refold.core.fork import fork
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending
 from refold.core.recover import recover
@@ -64,6 +65,13 @@ class SkillWorkflow(TaskHandlers):
         if start.recover is not None:
             base, entries = start.recover.base, start.recover.entries
             snapshot, self._first = recover(self.skill, base, entries, task_id, workflow.now())
+            return snapshot
+        if start.fork is not None:
+            branch = start.fork
+            snapshot, self._first = fork(
+                self.skill, branch.journal.base, branch.journal.entries, task_id, workflow.now(),
+                seq=branch.seq, live=branch.live, by=branch.by,
+            )  # fmt: skip
             return snapshot
         return planned(
             self.skill,

@@ -33,6 +33,7 @@ from refold.core.events import (
     UserMessage,
 )
 from refold.core.fold import advance, planned
+from refold.core.fork import fork
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, TaskState
@@ -43,7 +44,7 @@ from refold.core.retry import Failure
 from refold.core.skill import Live, Skill, skill_id
 from refold.core.snapshot import Snapshot
 from refold.core.wanted import Alarm, Perform, Tell, wanted
-from refold.engine import TaskView, Tokens, view_of
+from refold.engine import OffspringView, TaskView, Tokens, view_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.play import EVENT_LIMIT, START
 
@@ -216,8 +217,9 @@ class FakeEngine:
         task = self._task(task_id)
         self._need_worker()
         gate, shown = _gate(task.now, gate, digest)
-        # A part's gate is decided at the part: its id begins with that task's.
-        holder = self._tasks.get(gate.rpartition("/")[0], task)
+        asked = (wait for pending in task.now.pending.values() for wait in pending.asks)
+        part = next((wait.asked_by for wait in asked if wait.gate == gate), task_id)
+        holder = self._tasks.get(part, task)  # a part's gate is decided at the part
         decision = DecisionMade(
             gate=gate,
             digest=shown,
@@ -260,6 +262,34 @@ class FakeEngine:
         task = self._tasks[new_id] = _Task(skill=failed.skill, snapshots=[snapshot], first=first)
         await self._do()
         return self._view(task)
+
+    async def fork(
+        self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
+    ) -> TaskView:
+        """See `Engine.fork`. Ids that it makes up are `{task_id}.f1`, `{task_id}.f2`, …"""
+        task = self._task(task_id)
+        if new_id is None:
+            new_id = next(id for n in count(1) if (id := f"{task_id}.f{n}") not in self._tasks)
+        if new_id in self._tasks:
+            raise TaskExists(new_id)
+        snapshot, first = fork(
+            task.skill, task.snapshots[0], task.entries, new_id, self.clock.now, seq=at, live=live, by=by
+        )
+        branch = self._tasks[new_id] = _Task(skill=task.skill, snapshots=[snapshot], first=first)
+        await self._do()
+        return self._view(branch)
+
+    async def offspring(self, task_id: str) -> tuple[OffspringView, ...]:
+        """See `Engine.offspring`."""
+        self._task(task_id)
+        found: list[OffspringView] = []
+        for id, task in self._tasks.items():
+            base = task.snapshots[0]
+            if base.recovered_from == task_id:
+                found.append(OffspringView(task_id=id, how="recovered", seq=base.seq))
+            elif base.fork is not None and base.fork.task_id == task_id and base.recovered_from is None:
+                found.append(OffspringView(task_id=id, how="forked", seq=base.seq))
+        return tuple(found)
 
     async def look(self, task_id: str) -> TaskView:
         """See `Engine.look`."""

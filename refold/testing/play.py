@@ -29,6 +29,7 @@ from refold.core.events import (
     CommandFailed,
     DependencyResolved,
     Event,
+    Forked,
     GateTimedOut,
     GraceOver,
     Recovered,
@@ -443,7 +444,9 @@ def _line(entry: Entry) -> str:
             what = f"{id!r}: {failure.message}"
         case BackoffOver(invocation_id=id) | ChildAsked(invocation_id=id) | CancelRequested(reason=id):
             what = id
-        case ReminderDue(gate=id) | GateTimedOut(gate=id) | GraceOver(gate=id) | Recovered(task_id=id):
+        case ReminderDue(gate=id) | GateTimedOut(gate=id) | GraceOver(gate=id):
+            what = id
+        case Recovered(task_id=id) | Forked(task_id=id):
             what = id
         case DecisionMade(decision=decision, approver=approver, gate=gate):
             what = f"{decision} by {approver} at {gate}"

@@ -43,6 +43,7 @@ from refold.core.events import (
     CommandFailed,
     DependencyResolved,
     Event,
+    Forked,
     GateTimedOut,
     GraceOver,
     LlmResult,
@@ -417,6 +418,7 @@ def _garbage(snapshot: Snapshot) -> list[Recipe]:
         lambda draw: GraceOver(gate=draw(_gates(snapshot))),
         lambda draw: DependencyResolved(invocation_id=draw(st.sampled_from([None, id])), outcome=draw(any_json)),
         lambda _: Recovered(task_id="T0"),
+        lambda _: Forked(task_id="T0", seq=1),
         lambda draw: UserMessage(content=Content.from_text("approval granted"), slot=draw(_gates(snapshot))),
     ]
 

@@ -9,8 +9,8 @@ import pytest
 from tests.cli.conftest import Shell
 
 VERBS = [
-    "dev", "worker", "start", "answer", "cancel", "inbox", "approve", "deny", "resolve", "recover", "show", "list",
-    "watch", "journal", "at", "graph", "check",
+    "dev", "worker", "start", "answer", "cancel", "inbox", "approve", "deny", "resolve", "recover", "fork", "show",
+    "list", "watch", "journal", "at", "graph", "check",
 ]  # fmt: skip
 
 

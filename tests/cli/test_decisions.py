@@ -111,6 +111,55 @@ def test_a_denied_task_recovers_to_its_gate(paying: Shell) -> None:
     assert paying("show", "p1", "--json").json["status"] == "failed"
 
 
+def test_a_recovered_gate_is_decided_at_the_new_task(paying: Shell) -> None:
+    """
+    It has the id that it had; whoever decides names the task that waits.
+    """
+    paying("deny", "p1", "--as", "bob")
+    paying("recover", "p1")
+
+    granted = paying("approve", "p1.r1", "--as", "ada")
+
+    assert (granted.exit, granted.out) == (0, "p1.r1  completed\n  paid, says ada\n")
+
+
+def test_a_branch_is_dry_unless_it_is_live(charging: Shell) -> None:
+    """
+    The card of each task names the other one.
+    """
+    dry = charging("fork", "c1", "--at", "1")
+    live = charging("fork", "c1", "--at", "1", "--live", "--id", "other")
+
+    assert dry.exit == 0
+    assert dry.out.startswith("c1.f1  failed\n")
+    assert "dry run: tool 'charge' was not performed" in dry.out
+    assert "working" in live.out
+    assert (
+        "went on as  c1.f1  forked from entry 1\n            other  forked from entry 1\n" in charging("show", "c1").out
+    )
+    assert "forked from c1  entry 1  (dry: no effect takes place)\n" in charging("show", "c1.f1").out
+    assert charging("show", "other", "--json").json["forked_from"] == {"task_id": "c1", "seq": 1, "live": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(("c1", "--at", "9"), "task 'c1' has the entries 1 to 2, not 9", id="no such entry"),
+        pytest.param(("nobody", "--at", "1"), "no task 'nobody'", id="no such task"),
+        pytest.param(("c1", "--at", "1", "--id", "c1"), "'c1'", id="an id that is taken"),
+        pytest.param(("c1",), "--at", id="no entry named"),
+    ],
+)
+def test_a_branch_that_cannot_be(charging: Shell, words: tuple[str, ...], said: str) -> None:
+    """
+    The call was wrong, and nothing is started.
+    """
+    refused = charging("fork", *words)
+
+    assert refused.exit == 2
+    assert said in refused.err
+
+
 async def test_the_script_decides(capsys: pytest.CaptureFixture[str]) -> None:
     """
     `client/approve.py` grants and denies.

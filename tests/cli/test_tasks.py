@@ -12,7 +12,7 @@ from tests.cli.conftest import Shell
 
 FIELDS = {
     "task_id", "skill", "status", "lifecycle", "reason", "messages", "artifacts", "pending", "waiting_for", "seq",
-    "updated_at", "progress", "refused", "late", "recovered_from", "note",
+    "updated_at", "progress", "refused", "late", "recovered_from", "forked_from", "offspring", "note",
 }  # fmt: skip
 
 

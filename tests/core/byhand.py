@@ -35,6 +35,7 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.fold import advance, fold, planned
+from refold.core.fork import fork
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.recover import recover
@@ -166,6 +167,15 @@ class ByHand:
         """A new task that goes on from where this one failed, with today's code if another one is given."""
         skill = self.skill if author is None else skill_of(author)
         snapshot, first = recover(skill, self.base, self.journal, task_id, self.task.at)
+        new = ByHand(skill, cut=self.cut)
+        new.task = new.base = snapshot
+        new.feed(first)
+        return new
+
+    def forked(self, seq: int, task_id: str = "F", *, live: bool = False, author: Any = None) -> "ByHand":
+        """A task that branches off at this entry, with today's code if another one is given."""
+        skill = self.skill if author is None else skill_of(author)
+        snapshot, first = fork(skill, self.base, self.journal, task_id, self.task.at, seq=seq, live=live)
         new = ByHand(skill, cut=self.cut)
         new.task = new.base = snapshot
         new.feed(first)

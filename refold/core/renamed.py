@@ -1,0 +1,33 @@
+"""What the commands of one task are called in a task that goes on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from refold.core.snapshot import Pending
+
+
+def anew(pending: Pending, id: str) -> Pending:
+    """A command as a new task sends it out: under this id, its tries counted from the start."""
+    return Pending(invocation_id=id, command=pending.command, aside=pending.aside)
+
+
+def renamed(state: JsonValue, ids: Mapping[str, str]) -> JsonValue:
+    """A skill's state, where it says which commands it awaits, with their new ids.
+
+    An id is replaced where it is the whole of a text; it holds the task's id and a number, so that nothing else is
+    taken for one.
+    """
+    if not ids:
+        return state
+    match state:
+        case str():
+            return ids.get(state, state)
+        case list():
+            return [renamed(one, ids) for one in state]
+        case dict():
+            return {ids.get(name, name): renamed(one, ids) for name, one in state.items()}
+        case _:
+            return state

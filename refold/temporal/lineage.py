@@ -1,0 +1,96 @@
+"""Tasks that go on from others: what `recover` and `fork` start from, and how they are found again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.errors import InputRejected
+from refold.core.fork import unforkable
+from refold.core.lifecycle import TaskState
+from refold.engine import OffspringView
+from refold.temporal import search
+from refold.temporal.history import History
+from refold.temporal.wire import Branch, TaskStart
+
+if TYPE_CHECKING:
+    from refold.temporal.client import TemporalEngine
+
+ORIGIN_MEMO = "refold-origin"
+"""The memo that says how a task goes on from another one: memos are in what the server lists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a task goes on from.
+
+    Attributes:
+        skill: Its skill.
+        how: It goes on for a task that failed, or branches off.
+        seq: The entry that it goes on from.
+    """
+
+    task_id: str
+    skill: str
+    how: Literal["recovered", "forked"]
+    seq: int
+
+    @property
+    def memo(self) -> dict[str, Any]:
+        """As the task's memo keeps it."""
+        return {ORIGIN_MEMO: {"how": self.how, "seq": self.seq}}
+
+
+async def recovery(engine: TemporalEngine, task_id: str) -> tuple[TaskStart, Origin]:
+    """What a task that goes on for this one starts from.
+
+    Raises:
+        InputRejected: The task has not failed, or is not over.
+    """
+    description = await engine._describe(task_id)
+    if search.as_shown(description)[0] is not TaskState.FAILED:
+        view = await engine.look(task_id)
+        raise InputRejected(f"task {task_id!r} is {view.status}; only a task that failed or was canceled recovers")
+    if description.status is WorkflowExecutionStatus.RUNNING:
+        # What it still has to undo must be undone before it is known what is to be done again.
+        raise InputRejected(
+            f"task {task_id!r} has failed and is not over: it takes late grants for some minutes, or undoes its "
+            "effects; `refold show` says which. Recover it after that"
+        )
+    history = await History(engine, task_id).whole()
+    base = history.base
+    start = TaskStart(recover=history, stream=base.stream, owner=base.owner, context=base.context)
+    return start, Origin(task_id=task_id, skill=base.skill, how="recovered", seq=history.entries[-1].seq)
+
+
+async def branch(
+    engine: TemporalEngine, task_id: str, seq: int, *, live: bool, by: str | None
+) -> tuple[TaskStart, Origin]:
+    """What a task that branches off from this one starts from.
+
+    Raises:
+        InputRejected: There is no such entry, or the task had ended by then.
+    """
+    journal = await History(engine, task_id).upto(seq)
+    if why := unforkable(task_id, journal.base.seq + 1, journal.entries, seq):
+        raise InputRejected(why)
+    base, made = journal.base, Branch(journal=journal, seq=seq, live=live, by=by)
+    start = TaskStart(fork=made, stream=base.stream, owner=base.owner, context=base.context)
+    return start, Origin(task_id=task_id, skill=base.skill, how="forked", seq=seq)
+
+
+async def offspring(client: Client, task_id: str) -> tuple[OffspringView, ...]:
+    """The tasks that go on from this one, oldest first."""
+    try:
+        found = [one async for one in client.list_workflows(search.going_on_from(task_id))]
+        found.sort(key=lambda one: (one.start_time, one.id))
+        return tuple([OffspringView(task_id=one.id, **await one.memo_value(ORIGIN_MEMO)) for one in found])
+    except RPCError as error:
+        if (
+            error.status is RPCStatusCode.INVALID_ARGUMENT
+        ):  # a server that does not know the attribute knows no such task
+            return ()
+        raise search.server_refused(error, "list tasks") from None

@@ -1,0 +1,254 @@
+"""Fork: a new task branches off from any entry of another one, dry or live, and the other one never notices."""
+
+from typing import Any
+
+import pytest
+
+from refold import (
+    CommandError,
+    Content,
+    Ctx,
+    GatePolicy,
+    InputRejected,
+    Status,
+    Step,
+    TaskState,
+    Transition,
+    table,
+    tool,
+)
+from refold.core.commands import CallSkill, CallTool
+from refold.core.in_branch import DRY_RUN
+from refold.core.wanted import Alarm, Perform, finished, wanted
+from tests.core.byhand import ByHand
+
+BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
+
+
+@tool(effect="idempotent")
+def refund(cents: int) -> None: ...
+
+
+@tool(effect="compensate", undo=refund)
+def charge(cents: int) -> str:
+    return ""
+
+
+async def buys(ctx: Ctx, content: Content) -> Transition:
+    await ctx.tool(charge, cents=50, key="order-1")
+    a, b = await ctx.gather(ctx.tool("a"), ctx.llm("b", "Which?"))
+    size = await ctx.ask("size", "Which size?")
+    await ctx.skill("parcel", "sends", size.text)
+    return ctx.complete(f"{a} {b} {size.text}")
+
+
+async def careful(ctx: Ctx, content: Content) -> Transition:
+    try:
+        await ctx.tool("a")
+    except CommandError as error:
+        return ctx.complete(error.failure.type)
+    return ctx.complete("a took place")
+
+
+def skill(function: Any) -> Any:
+    return table("buys", Step("begin", function).start())
+
+
+def bought(*, cut: bool = False) -> ByHand:
+    """A task that was asked (1), has charged (2), has heard a (3) and b (4), and waits for a size."""
+    task = ByHand(skill(buys), cut=cut)
+    task.say()
+    task.give("charge", "c1")
+    task.give("a", "A")
+    task.give("b", "B")
+    return task
+
+
+def performs(task: ByHand) -> list[Perform]:
+    return [one for one in wanted(task.task).values() if isinstance(one, Perform)]
+
+
+def dry(task: ByHand) -> None:
+    """What a dry branch is told at once."""
+    for one in wanted(task.task).values():
+        if isinstance(one, Alarm):
+            assert one.due_at <= task.task.at
+            task.feed(one.event)
+
+
+@BOTH
+def test_a_branch_goes_on_from_the_entry(cut: bool) -> None:
+    """
+    With the state, the receipts and the questions of that moment; numbers go on, and the other task stays as it is.
+    """
+    task = bought(cut=cut)
+    before = task.task
+
+    branch = task.forked(4)
+
+    assert (branch.state, branch.waiting, branch.journal[0].seq) == (TaskState.PAUSED, ["size"], 5)
+    assert branch.task.messages == before.messages
+    assert (branch.task.task_id, branch.task.fork.task_id, branch.task.fork.seq) == ("F", "T", 4)  # type: ignore[union-attr]
+    assert task.task == before
+    assert branch.folded() == branch.task
+
+
+@BOTH
+def test_a_dry_branch_performs_nothing(cut: bool) -> None:
+    """
+    What was open, and what is asked for later, fails at once, for good, as `DryRun`; the journal says what was asked.
+    """
+    branch = bought(cut=cut).forked(3)
+
+    assert performs(branch) == []
+    dry(branch)
+
+    failed = branch.journal[-1]
+    assert (branch.status, failed.event.failure.type) == (Status.FAILED, DRY_RUN)  # type: ignore[union-attr]
+    assert branch.reason.endswith('dry run: llm \'b\' was not performed; asked for: {"prompt":"Which?"}')
+    assert finished(branch.task), "nothing is undone: nothing took place"
+
+
+def test_a_skill_meets_a_dry_run_as_any_failure() -> None:
+    """
+    One that handles failures goes on.
+    """
+    task = ByHand(skill(careful))
+    task.say()
+    branch = task.forked(1)
+
+    dry(branch)
+
+    assert (branch.status, branch.said) == (Status.COMPLETED, [DRY_RUN])
+
+
+@BOTH
+def test_a_live_branch_asks_under_ids_and_keys_of_its_own(cut: bool) -> None:
+    """
+    No receiver takes what it asks for, for what the other task asked for; answers find their way all the same.
+    """
+    task = bought(cut=cut)
+
+    early = task.forked(1, live=True)
+    (paying,) = performs(early)
+    assert (paying.invocation_id, paying.command.key) == ("F/1.1", "order-1@F")  # type: ignore[union-attr]
+    later = task.forked(3, live=True)
+    assert [one.invocation_id for one in performs(later)] == ["F/2.2"]
+    later.give("b", "B")
+    later.say("large")
+    (parcel,) = performs(later)
+    assert isinstance(parcel.command, CallSkill)
+    assert parcel.invocation_id == "F/6.1"
+
+
+def test_a_branch_leaves_the_effects_of_the_other_task_alone() -> None:
+    """
+    They are not undone when it fails; its own are.
+    """
+    old = bought().forked(4, live=True)
+    old.cancel()
+    assert finished(old.task)
+
+    own = bought().forked(1, live=True)
+    own.give("charge", "c2")
+    own.cancel()
+    (undo,) = performs(own)
+    assert isinstance(undo.command, CallTool)
+    assert (undo.invocation_id, undo.command.name) == ("F/1.1~undo", "refund")
+
+
+def test_a_branch_that_failed_recovers_with_its_own_keys() -> None:
+    """
+    And stays what it is: a branch of that entry, under its first id's keys.
+    """
+    branch = bought().forked(1, live=True)
+    branch.fail("charge")
+
+    new = branch.recovered("F2")
+
+    (paying,) = performs(new)
+    assert (paying.invocation_id, paying.command.key) == ("F/1.1", "order-1@F")  # type: ignore[union-attr]
+    assert new.task.recovered_from == "F"
+
+
+def test_a_branch_of_a_branch_has_keys_of_its_own() -> None:
+    """
+    Each branch is told from all others.
+    """
+    branch = bought().forked(1, "F", live=True)
+
+    (paying,) = performs(branch.forked(2, "G", live=True))
+
+    assert (paying.invocation_id, paying.command.key) == ("G/1.1", "order-1@G")  # type: ignore[union-attr]
+
+
+def test_a_gate_is_decided_at_the_branch() -> None:
+    """
+    It keeps its id and what it shows; its time begins again.
+    """
+
+    async def gated(ctx: Ctx, content: Content) -> Transition:
+        await ctx.approve("sure", "Sure?", policy=GatePolicy(timeout_s=60, reminder_s=None, on_denied="continue"))
+        return ctx.complete("done")
+
+    task = ByHand(skill(gated))
+    task.say()
+    task.feed(next(iter(wanted(task.task).values())).event, second=60)  # type: ignore[union-attr]
+
+    branch = task.forked(1)
+
+    (wait,) = branch.task.waits
+    assert (wait.gate, wait.asked_by, wait.since) == ("T/1.1", "F", task.task.at)
+    branch.decide("sure", approved=False)
+    assert branch.said[-1] == "done"
+
+
+@pytest.mark.parametrize(
+    ("seq", "why"),
+    [
+        pytest.param(0, "task 'T' has the entries 1 to 4, not 0", id="before the first"),
+        pytest.param(5, "task 'T' has the entries 1 to 4, not 5", id="after the last"),
+    ],
+)
+def test_an_entry_that_is_not_there(seq: int, why: str) -> None:
+    """
+    The error says which there are.
+    """
+    with pytest.raises(InputRejected, match=why):
+        bought().forked(seq)
+
+
+def test_nothing_branches_off_from_the_end() -> None:
+    """
+    The error says where it can.
+    """
+    task = bought()
+    task.cancel()
+
+    with pytest.raises(InputRejected, match=r"ended with entry 5.*branch off at entry 4 or earlier, or recover it"):
+        task.forked(5)
+    assert task.forked(4).waiting == ["size"]
+
+
+def test_what_came_after_the_end_is_no_place_either() -> None:
+    """
+    An undo is not the skill's.
+    """
+    task = bought()
+    task.cancel()
+    task.give("undo charge")
+
+    with pytest.raises(InputRejected, match="ended with entry 5, so that nothing follows from entry 6"):
+        task.forked(6)
+
+
+def test_today_s_code_may_end_earlier() -> None:
+    """
+    The error says why.
+    """
+
+    async def declines(ctx: Ctx, content: Content) -> Transition:
+        return ctx.reject("never again")
+
+    with pytest.raises(InputRejected, match=r"with today's code.*never again"):
+        bought().forked(3, author=skill(declines))

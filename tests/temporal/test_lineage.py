@@ -1,0 +1,136 @@
+"""Tasks that branch off from others, on a real Temporal server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+
+from refold import InputRejected, Status, TaskExists, TaskNotFound
+from refold.engine import OffspringView
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.storage import Folder
+from tests.services.shop import Shop
+from tests.temporal import gate_skills
+from tests.temporal.conftest import replay_all
+from tests.temporal.test_task import collected, settled, text
+
+QUEUE = "lineage"
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where this module's worker keeps its receipts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFOLD_LEDGER", str(tmp_path_factory.mktemp("ledger") / "ledger.db"))
+        yield
+
+
+@pytest.fixture(scope="module")
+async def engine(client: Client, values: Folder, ledger: None) -> AsyncIterator[TemporalEngine]:
+    """An engine whose tasks go on in new runs; what ended in it is replayed at the end."""
+    tools: list[Any] = gate_skills.TOOLS
+    plugin = RefoldPlugin([gate_skills], tools, model="scripted:demo", storage=values)
+    async with make_worker(client, plugin, task_queue=QUEUE):
+        yield TemporalEngine(client, QUEUE, events_per_run=1)
+    await replay_all(client, plugin, QUEUE)
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """The shop and its gateway."""
+    with Shop() as shop:
+        for name, value in shop.environment.items():
+            monkeypatch.setenv(name, value)
+        yield shop
+
+
+async def activities_of(engine: TemporalEngine, task_id: str) -> list[str]:
+    """The types of the activities that a task has asked the server for."""
+    history = await engine.client.get_workflow_handle(task_id).fetch_history()
+    return [
+        event.activity_task_scheduled_event_attributes.activity_type.name
+        for event in history.events
+        if event.HasField("activity_task_scheduled_event_attributes")
+    ]
+
+
+async def offspring_of(engine: TemporalEngine, task_id: str, count: int) -> tuple[OffspringView, ...]:
+    while len(found := await engine.offspring(task_id)) < count:  # visibility lags a little
+        pass
+    return found
+
+
+async def test_an_open_task_and_its_branches(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    From an entry of an earlier run: dry, nothing is asked of anybody; live, the same business key is charged anew. The
+    task itself goes on, and all of them know each other.
+    """
+    order = f"L{uuid4().hex[:6]}"
+    view = await settled(engine, (await engine.start("buys_twice", text(order))).task_id)
+    assert [paid.amount_cents for paid in shop.ledger] == [100, 200]
+
+    dry = await settled(engine, (await engine.fork(view.task_id, at=1)).task_id)
+    assert (dry.status, await activities_of(engine, dry.task_id)) == (Status.FAILED, [])
+    assert "dry run: tool 'charge_card' was not performed" in dry.reason
+    assert len(shop.ledger) == 2
+
+    live = await settled(engine, (await engine.fork(view.task_id, at=1, live=True)).task_id)
+    assert (live.status, len(shop.paid("charge"))) == (Status.INPUT_REQUIRED, 4)
+    await engine.cancel(live.task_id)
+    await asyncio.gather(engine.client.get_workflow_handle(live.task_id).result(), return_exceptions=True)
+    assert [paid.payment_id for paid in shop.paid("charge")] == ["P1", "P2"], "its own charges, and no others"
+
+    done = await settled(engine, (await engine.send(view.task_id, text("yes"))).task_id)
+    assert done.status is Status.COMPLETED
+    found = await offspring_of(engine, view.task_id, 2)
+    assert found == tuple(OffspringView(task_id=one.task_id, how="forked", seq=1) for one in (dry, live))
+    assert dry.forked_from is not None
+    assert (dry.forked_from.task_id, dry.forked_from.seq, dry.forked_from.live) == (view.task_id, 1, False)
+
+
+async def test_an_ended_task_and_its_branch(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    The question is open again, and the branch goes on in its own way; recovering is noted as well.
+    """
+    order = f"L{uuid4().hex[:6]}"
+    view = await settled(engine, (await engine.start("buys_twice", text(order))).task_id)
+    shop.trouble("/facts", 404)
+    failed = await settled(engine, (await engine.send(view.task_id, text("yes"))).task_id)
+    assert failed.status is Status.FAILED
+    await asyncio.gather(engine.client.get_workflow_handle(view.task_id).result(), return_exceptions=True)
+
+    branch = await engine.fork(view.task_id, at=view.seq, live=True, new_id=f"{view.task_id}-other")
+    assert [wait.slot for wait in branch.waiting_for] == ["go on"]
+    done = await settled(engine, (await engine.send(branch.task_id, text("yes"))).task_id)
+    assert done.status is Status.COMPLETED
+    assert (await collected(engine.journal(branch.task_id)))[0].seq == view.seq + 1
+    again = await settled(engine, (await engine.recover(view.task_id)).task_id)
+
+    found = await offspring_of(engine, view.task_id, 2)
+    assert [(one.task_id, one.how) for one in found] == [(branch.task_id, "forked"), (again.task_id, "recovered")]
+
+
+async def test_a_branch_that_cannot_be(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    Nothing is started, and the error says what there is.
+    """
+    order = f"L{uuid4().hex[:6]}"
+    view = await settled(engine, (await engine.start("buys_twice", text(order))).task_id)
+
+    with pytest.raises(InputRejected, match=f"has the entries 1 to {view.seq}, not 99"):
+        await engine.fork(view.task_id, at=99)
+    with pytest.raises(InputRejected, match=f"has the entries 1 to {view.seq}, not 0"):
+        await engine.fork(view.task_id, at=0)
+    with pytest.raises(TaskExists):
+        await engine.fork(view.task_id, at=1, new_id=view.task_id)
+    with pytest.raises(TaskNotFound):
+        await engine.fork("nobody", at=1)
+    await asyncio.gather(engine.cancel(view.task_id), return_exceptions=True)
+    await asyncio.gather(engine.client.get_workflow_handle(view.task_id).result(), return_exceptions=True)
+    with pytest.raises(InputRejected, match=f"ended with entry {view.seq + 1}"):
+        await engine.fork(view.task_id, at=view.seq + 1)
