@@ -59,6 +59,7 @@ has nothing to say, and there may be thousands."""
 MOST_OF_A_TASK = 64
 MOST_EVENTS = 4_000
 AT_ONCE = 10_000
+KEPT_IN_MEMORY = 500
 LISTED_WITHIN_S = 2.0
 
 DELIVERED, REMOVED, GONE, NO_TASK = "delivered", "removed", "gone", "no task"
@@ -172,6 +173,7 @@ class TemporalWebhooks:
             activities=[_Courier(engine, feed, poster).deliver],
             workflow_runner=UnsandboxedWorkflowRunner(),
             max_concurrent_activities=AT_ONCE,
+            max_cached_workflows=KEPT_IN_MEMORY,
             max_heartbeat_throttle_interval=timedelta(milliseconds=100),
         )
 
