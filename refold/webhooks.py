@@ -16,7 +16,7 @@ Shape = Literal["1.0", "0.3"]
 """The version of A2A whose words a receiver reads."""
 
 START = "0.0"
-"""The place before a task's first update."""
+"""The cursor before a task's first update. What other cursors say is the feed's affair."""
 
 
 class Webhook(Value):
@@ -46,10 +46,12 @@ class Update:
     """What a receiver is told at once.
 
     Attributes:
-        cursor: `{seq}.{k}`, its place in the task: what follows it comes after this place.
+        id: Unique within the task, the same whenever it is told; receivers know a repetition by it.
+        cursor: Where to go on once it is told.
         body: As it is sent, JSON.
     """
 
+    id: str
     cursor: str
     body: bytes
 
@@ -61,7 +63,7 @@ class Feed(Protocol):
         """The updates after a place, as they come, in order, to the task's end; over pauses too.
 
         Args:
-            after: A cursor, or `START`. None begins with the task as it is, whole, and goes on from there.
+            after: A cursor. None begins with the task as it is, whole, and goes on from there.
 
         Raises:
             TaskNotFound: There is no such task.

@@ -25,14 +25,19 @@ from a2a.types import (
     Task,
     TaskPushNotificationConfig,
 )
-from a2a.utils.errors import ExtendedAgentCardNotConfiguredError, TaskNotCancelableError, UnsupportedOperationError
+from a2a.utils.errors import (
+    ExtendedAgentCardNotConfiguredError,
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    UnsupportedOperationError,
+)
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 
 from refold.a2a.caller import caller_of
 from refold.a2a.convert import task_of
 from refold.a2a.errors import method, method_that_yields
 from refold.a2a.listing import Listing
-from refold.a2a.push import NoPush, Push
+from refold.a2a.push import NoPush, Push, shape_of
 from refold.a2a.reading import Reader
 from refold.a2a.routing import Router, Routing
 from refold.a2a.sending import Sender
@@ -152,11 +157,18 @@ class Gateway(RequestHandler):
         await self._own_with_webhooks(params.task_id, context)
         return await self.parts.push.keep(params, context)
 
-    @method
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """One of a task's webhook configs."""
+        """One of a task's webhook configs. 0.3 may ask without an id: for the config that was kept without one."""
+        if shape_of(context) == "0.3":
+            params.id = params.id or params.task_id
+        return await self._get_push_config(params, context)
+
+    @method
+    async def _get_push_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
         await self._own_with_webhooks(params.task_id, context)
         return await self.parts.push.get(params, context)
 
@@ -177,6 +189,8 @@ class Gateway(RequestHandler):
         await self.parts.push.delete(params, context)
 
     async def _own_with_webhooks(self, task_id: str, context: ServerCallContext) -> None:
+        if not self.parts.push.supported:
+            raise PushNotificationNotSupportedError
         await self.parts.reader.own(task_id, caller_of(context))
 
     # --- the card

@@ -6,13 +6,18 @@ from typing import Protocol
 
 from a2a.server.context import ServerCallContext
 from a2a.types import (
+    AuthenticationInfo,
     DeleteTaskPushNotificationConfigRequest,
     GetTaskPushNotificationConfigRequest,
     ListTaskPushNotificationConfigsRequest,
     ListTaskPushNotificationConfigsResponse,
     TaskPushNotificationConfig,
 )
-from a2a.utils.errors import PushNotificationNotSupportedError
+from a2a.utils.constants import VERSION_HEADER
+from a2a.utils.errors import InvalidParamsError, PushNotificationNotSupportedError, TaskNotFoundError
+
+from refold.core.errors import InputRejected
+from refold.webhooks import START, Shape, Webhook, Webhooks
 
 
 class Push(Protocol):
@@ -26,8 +31,14 @@ class Push(Protocol):
 
     supported: bool
 
-    async def keep(self, config: TaskPushNotificationConfig, context: ServerCallContext) -> TaskPushNotificationConfig:
-        """Keep a config: a new one, or another one under the same id."""
+    async def keep(
+        self, config: TaskPushNotificationConfig, context: ServerCallContext, *, new_task: bool = False
+    ) -> TaskPushNotificationConfig:
+        """Keep a config: a new one, or another one under the same id.
+
+        Args:
+            new_task: The task is about to start, and all of it is to be told.
+        """
         ...
 
     async def get(
@@ -52,7 +63,9 @@ class NoPush:
 
     supported = False
 
-    async def keep(self, config: TaskPushNotificationConfig, context: ServerCallContext) -> TaskPushNotificationConfig:
+    async def keep(
+        self, config: TaskPushNotificationConfig, context: ServerCallContext, *, new_task: bool = False
+    ) -> TaskPushNotificationConfig:
         """See `Push.keep`."""
         raise PushNotificationNotSupportedError
 
@@ -71,3 +84,81 @@ class NoPush:
     async def delete(self, request: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext) -> None:
         """See `Push.delete`."""
         raise PushNotificationNotSupportedError
+
+
+class WebhookPush:
+    """Webhooks that are kept and delivered to, behind the configs."""
+
+    supported = True
+
+    def __init__(self, webhooks: Webhooks) -> None:
+        self._webhooks = webhooks
+
+    async def keep(
+        self, config: TaskPushNotificationConfig, context: ServerCallContext, *, new_task: bool = False
+    ) -> TaskPushNotificationConfig:
+        """See `Push.keep`."""
+        webhook = _webhook_of(config, shape_of(context))
+        try:
+            await self._webhooks.put(config.task_id, webhook, after=START if new_task else None)
+        except InputRejected as error:
+            raise InvalidParamsError(error.reason) from None
+        return _config_of(config.task_id, webhook, config.tenant)
+
+    async def get(
+        self, request: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """See `Push.get`."""
+        found = await self._webhooks.get(request.task_id, request.id)
+        if found is None:
+            raise TaskNotFoundError(f"task {request.task_id!r} has no webhook {request.id!r}")
+        return _config_of(request.task_id, found, request.tenant)
+
+    async def list(
+        self, request: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        """See `Push.list`. A page begins after the id that its token is."""
+        if request.page_size < 0:
+            raise InvalidParamsError(f"a page holds one config or more, not {request.page_size}")
+        found = [hook for hook in await self._webhooks.of_task(request.task_id) if hook.id > request.page_token]
+        page = found[: request.page_size or None]
+        return ListTaskPushNotificationConfigsResponse(
+            configs=[_config_of(request.task_id, webhook, request.tenant) for webhook in page],
+            next_page_token=page[-1].id if len(page) < len(found) else "",
+        )
+
+    async def delete(self, request: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext) -> None:
+        """See `Push.delete`."""
+        await self._webhooks.remove(request.task_id, request.id)
+
+
+def _webhook_of(config: TaskPushNotificationConfig, shape: Shape) -> Webhook:
+    return Webhook(
+        id=config.id or config.task_id,
+        url=config.url,
+        token=config.token,
+        scheme=config.authentication.scheme,
+        credentials=config.authentication.credentials,
+        shape=shape,
+    )
+
+
+def _config_of(task_id: str, webhook: Webhook, tenant: str) -> TaskPushNotificationConfig:
+    config = TaskPushNotificationConfig(
+        tenant=tenant, id=webhook.id, task_id=task_id, url=webhook.url, token=webhook.token
+    )
+    if webhook.scheme or webhook.credentials:
+        config.authentication.CopyFrom(AuthenticationInfo(scheme=webhook.scheme, credentials=webhook.credentials))
+    return config
+
+
+def shape_of(context: ServerCallContext) -> Shape:
+    """The version that a caller speaks, and its receivers read: JSON-RPC's methods tell, and over REST the header.
+
+    Source: A2A specification 1.0, section 3.6.2: no header means 0.3.
+    """
+    method = str(context.state.get("method", ""))
+    if method:
+        return "0.3" if "/" in method else "1.0"
+    version = str(context.state.get("headers", {}).get(VERSION_HEADER.lower(), ""))
+    return "1.0" if version.startswith("1.") else "0.3"

@@ -71,7 +71,7 @@ class Sender:
             return chosen
         _check_start(chosen, content)
         task_id = f"{skill_id(chosen)}-{uuid4().hex}"
-        await self._keep_push_config(request, task_id, context)
+        await self._keep_push_config(request, task_id, context, new_task=True)
         await self.engine.start(
             skill_id(chosen),
             content,
@@ -98,11 +98,13 @@ class Sender:
         await self.engine.send(record.task_id, content, message_id=message.message_id or None, sender=caller)
         return Sent(record=await self.engine.record(record.task_id), after=record.seq)
 
-    async def _keep_push_config(self, request: SendMessageRequest, task_id: str, context: ServerCallContext) -> None:
+    async def _keep_push_config(
+        self, request: SendMessageRequest, task_id: str, context: ServerCallContext, *, new_task: bool = False
+    ) -> None:
         if request.configuration.HasField("task_push_notification_config"):
             config = request.configuration.task_push_notification_config
             config.task_id = task_id
-            await self.push.keep(config, context)
+            await self.push.keep(config, context, new_task=new_task)
 
 
 def _check_start(skill: Skill, content: Content) -> None:

@@ -370,7 +370,7 @@ class _Round:
 
     async def _post(self, update: Update, begun_with: Webhook) -> str:
         """Post one update until it is taken, or will not be: then it says how the delivery ends."""
-        id = f"{quote(self.delivery.task_id, safe='')}/{update.cursor}"
+        id = f"{quote(self.delivery.task_id, safe='')}/{update.id}"
         wait_s = FIRST_WAIT_S
         while True:
             webhook = await self._current()

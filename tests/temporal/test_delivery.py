@@ -47,7 +47,8 @@ class Script:
                 raise TaskNotFound(task_id)
             while number < self.updates[task_id]:
                 number += 1
-                yield Update(cursor=f"{number}.0", body=json.dumps({"n": number, "shape": shape}).encode())
+                place = f"{number}.0"
+                yield Update(id=place, cursor=place, body=json.dumps({"n": number, "shape": shape}).encode())
             if task_id in self.ended:
                 return
             async with self._more:
