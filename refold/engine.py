@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -364,16 +364,17 @@ class Engine(Protocol):
         """Tasks, newest first."""
         ...
 
-    def journal(self, task_id: str, *, after: int = 0) -> AsyncIterator[Entry]:
+    def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """The entries after number `after`, as far as they exist now, in order, over all of the task's runs."""
         ...
 
-    def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[Entry | Tokens]:
+    def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
         """Entries after number `after`, and model text, as they come.
 
         Args:
             after: 0 begins with the first entry.
             follow: Stay over pauses; otherwise the first pause with nothing new ends it. The task's end always does.
+                Who leaves before closes it (`contextlib.aclosing`).
         """
         ...
 

@@ -7,12 +7,14 @@ from typing import Any
 
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from refold.a2a.card import agent_card
 from refold.a2a.handler import Gateway, parts_for
 from refold.a2a.push import Push
 from refold.a2a.routing import Router
 from refold.a2a.settings import Settings
+from refold.a2a.sse import EventStreams, OpenStreams
 from refold.core.define import skill_of
 from refold.core.skill import skill_id
 from refold.engine import Engine
@@ -27,6 +29,9 @@ def a2a_app(
     router: Router | None = None,
 ) -> Starlette:
     """The gateway, to be served or mounted: JSON-RPC at `/`, REST beside it, the card under `/.well-known`.
+
+    Its event streams are in `app.state.open_streams`: `end()` ends them, so that those who read them come again to
+    another gateway. uvicorn's own SIGTERM does so by itself.
 
     Args:
         engine: Where the tasks are.
@@ -46,11 +51,15 @@ def a2a_app(
     card = agent_card([skill.options.card for skill in compiled.values()], settings)
     card.capabilities.push_notifications = parts.push.supported
     handler = Gateway(engine, parts)
-    return Starlette(
+    open_streams = OpenStreams()
+    app = Starlette(
+        middleware=[Middleware(EventStreams, open_streams=open_streams, heartbeat_s=settings.heartbeat_s)],
         routes=[
             *create_agent_card_routes(card),
             *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True),
             # Last: it ends with a mount that takes every first segment for a tenant.
             *create_rest_routes(handler, enable_v0_3_compat=True),
-        ]
+        ],
     )
+    app.state.open_streams = open_streams
+    return app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from a2a.server.context import ServerCallContext
@@ -41,7 +42,8 @@ from refold.a2a.push import NoPush, Push, shape_of
 from refold.a2a.reading import Reader
 from refold.a2a.routing import Router, Routing
 from refold.a2a.sending import Sender
-from refold.a2a.streams import Streams
+from refold.a2a.streams import Streams, seen_by
+from refold.a2a.updates import EventId
 from refold.core.errors import InputRejected
 from refold.core.skill import Skill
 from refold.engine import Engine
@@ -104,8 +106,10 @@ class Gateway(RequestHandler):
         if isinstance(sent, Message):
             yield sent
             return
-        async for event in self.parts.streams.follow(sent.record, after=sent.after, over_pauses=False):
-            yield event
+        events = self.parts.streams.follow(sent.record, after=sent.after, over_pauses=False)
+        async with aclosing(events):
+            async for event in events:
+                yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
 
     # --- tasks
 
@@ -140,12 +144,20 @@ class Gateway(RequestHandler):
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event, None]:
-        """A task, and all that follows until it ends."""
-        record = await self.parts.reader.record(params.id, caller_of(context))
-        if record.ended:
+        """A task, and all that follows until it ends; from the event on that the caller has seen, where it says so."""
+        record = await self.parts.reader.own(params.id, caller_of(context))
+        seen = seen_by(context)
+        if record.ended and seen in (None, EventId(record.seq)):
             raise UnsupportedOperationError(f"task {record.task_id!r} has ended ({record.status}); get it instead")
-        async for event in self.parts.streams.follow(record, after=record.seq, over_pauses=True):
-            yield event
+        # Callers of 0.3 rely on a stream's end to know that they are asked something.
+        over_pauses = context.state.get("method") != "tasks/resubscribe"
+        if seen is None:
+            events = self.parts.streams.follow(record, after=record.seq, over_pauses=over_pauses)
+        else:
+            events = self.parts.streams.resume(record, seen, over_pauses=over_pauses)
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
     # --- webhooks
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
+from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict
 
 LOOPBACK_URL = "http://127.0.0.1:9000"
@@ -32,6 +33,7 @@ class Settings(BaseModel):
         icon_url: Its picture.
         documentation_url: Where it is explained.
         on_busy: What becomes of a message to a task at work.
+        heartbeat_s: How long a stream may be silent, in seconds, before a comment shows that it is alive; 0 sends none.
         model: `provider:name` of the model that chooses a skill where a message names none; None asks nobody.
     """
 
@@ -45,4 +47,5 @@ class Settings(BaseModel):
     icon_url: str | None = None
     documentation_url: str | None = None
     on_busy: OnBusy = "refuse"
+    heartbeat_s: Annotated[float, Ge(0)] = 15.0
     model: str | None = None

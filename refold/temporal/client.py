@@ -8,7 +8,7 @@ import contextlib
 import heapq
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, NoReturn
@@ -488,11 +488,11 @@ class TemporalEngine:
 
     # --- the past, and what comes
 
-    def journal(self, task_id: str, *, after: int = 0) -> AsyncIterator[Entry]:
+    def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""
         return History(self, task_id).entries(after)
 
-    def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[Entry | Tokens]:
+    def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
         """See `Engine.watch`."""
         return self.tails.watch(task_id, after, over_pauses=follow)
 

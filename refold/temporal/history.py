@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -66,7 +66,7 @@ class History:
         self.engine = engine
         self.task_id = task_id
 
-    async def entries(self, after: int) -> AsyncIterator[Entry]:
+    async def entries(self, after: int) -> AsyncGenerator[Entry]:
         """The entries after number `after`, over all runs; ended tasks and earlier runs need no worker."""
         while (page := await self.open_page(after)) is not None:
             async for entry in self._of(page, after):

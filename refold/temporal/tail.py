@@ -81,7 +81,7 @@ class Tails:
         """How many tasks are followed."""
         return len(self._tails)
 
-    async def watch(self, task_id: str, after: int, *, over_pauses: bool) -> AsyncIterator[Entry | Tokens]:
+    async def watch(self, task_id: str, after: int, *, over_pauses: bool) -> AsyncGenerator[Entry | Tokens]:
         """See `Engine.watch`."""
         tail = self._tails.get(task_id)
         if tail is None or tail.over:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
@@ -312,12 +312,12 @@ class FakeEngine:
         for task in found[:limit]:
             yield self._view(task)
 
-    async def journal(self, task_id: str, *, after: int = 0) -> AsyncIterator[Entry]:
+    async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""
         for entry in self._task(task_id).after(after):
             yield entry
 
-    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[Entry | Tokens]:
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
         """See `Engine.watch`. Model text comes from `write`, to those who watch when it is written."""
         task = self._task(task_id)
         position = len(task.told)

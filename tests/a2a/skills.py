@@ -87,7 +87,14 @@ class Files:
         return ctx.complete("Here.", [Artifact(name="all", parts=(inline, linked, Part(data={"n": 7})))])
 
 
-ALL = [Echo, Ask, Buy, Picky, Waits, Files]
+@flow_skill(id="poet", description="Says what a model says.")
+class Poet:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(await ctx.llm("verse", "Write a poem.", content.text))
+
+
+ALL = [Echo, Ask, Buy, Picky, Waits, Files, Poet]
 TOOLS = [held]
 ANSWERS: dict[str, object] = {}
 
@@ -97,3 +104,4 @@ BuyWorkflow = workflow_for(Buy)
 PickyWorkflow = workflow_for(Picky)
 WaitsWorkflow = workflow_for(Waits)
 FilesWorkflow = workflow_for(Files)
+PoetWorkflow = workflow_for(Poet)

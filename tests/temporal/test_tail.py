@@ -73,7 +73,7 @@ async def test_a_watcher_that_leaves_ends_its_own_watch_only(engine: TemporalEng
     """
     task_id = await until_paused(engine)
     stays = asyncio.create_task(numbers(engine.watch(task_id, follow=True)))
-    async with contextlib.aclosing(engine.watch(task_id, follow=True)) as leaves:  # type: ignore[type-var]
+    async with contextlib.aclosing(engine.watch(task_id, follow=True)) as leaves:
         await anext(leaves)
     await engine.send(task_id, text("For sailors"))
     assert await stays == ALL

@@ -1,0 +1,98 @@
+"""What a journal entry is in A2A's words; pure."""
+
+from __future__ import annotations
+
+import pytest
+from a2a.types import TaskArtifactUpdateEvent, TaskState
+from google.protobuf.json_format import MessageToDict
+
+from refold import Content
+from refold.a2a.convert import task_of
+from refold.a2a.updates import EventId, Update, partly_told, transient_of, updates_of
+from refold.core.record import TaskRecord, record_of, told
+from refold.engine import Tokens
+from refold.testing import FakeEngine
+from tests.a2a import skills
+
+
+async def story(skill: str, said: str) -> tuple[TaskRecord, list[tuple[TaskRecord, list[Update]]]]:
+    """A task's entries, each as the task before it and its updates; and the task after them."""
+    engine = FakeEngine(skills.ALL, answers={"held": "done"})
+    await engine.start(skill, Content.from_text(said), task_id="t")
+    record = record_of((await engine.at("t", 1)).model_copy(update={"seq": 0}))
+    record = record.model_copy(update={"messages": (), "artifacts": (), "waits": (), "status": "submitted"})
+    steps: list[tuple[TaskRecord, list[Update]]] = []
+    async for entry in engine.journal("t"):
+        steps.append((record, updates_of(record, entry)))
+        record = told(record, entry)
+    assert record == await engine.record("t")
+    return record, steps
+
+
+async def test_content_comes_before_status() -> None:
+    """
+    What was handed over comes first, then the last words together with the last status; each once, numbered.
+    """
+    record, [(_, updates)] = await story("echo", "Hello")
+
+    artifact, status = (MessageToDict(update) for update in updates)
+
+    assert artifact["artifact"] == {"artifactId": "echo", "name": "echo", "parts": [{"text": "Hello"}]}
+    assert status["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert status["status"]["message"]["messageId"] == MessageToDict(task_of(record))["history"][-1]["messageId"]
+    assert [one["metadata"]["refold"] for one in (artifact, status)] == [
+        {"id": "1.1", "event": "user_message"},
+        {"id": "1.2", "event": "user_message"},
+    ]
+
+
+async def test_every_entry_is_told() -> None:
+    """
+    What a skill says on its way is an update of its own; an entry that says nothing still gives its status.
+    """
+    _, steps = await story("wait", "x")
+
+    assert [len(updates) for _, updates in steps] == [2, 1]
+
+
+async def test_a_task_that_was_told_in_parts_is_the_same_task() -> None:
+    """
+    All updates of an entry lead to the task after it; and a part of them to what was told so far.
+    """
+    record, [(before, updates)] = await story("echo", "Hello")
+
+    whole = partly_told(before, updates)
+    part = partly_told(before, updates[:1])
+
+    assert whole.status == task_of(record).status
+    assert list(whole.artifacts) == list(task_of(record).artifacts) == list(part.artifacts)
+    assert part.status.state == TaskState.TASK_STATE_SUBMITTED
+    assert isinstance(updates[0], TaskArtifactUpdateEvent)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1", "1.", ".1", "1.2.3", "-1.2", "1.2\nid: 9", "१.२", "9" * 20 + ".1"])
+def test_only_our_own_ids_are_ids(text: str) -> None:
+    """
+    Anything else is none.
+    """
+    assert EventId.read(text) is None
+
+
+def test_an_id_reads_as_it_is_written() -> None:
+    """
+    An entry's number, and the place in it.
+    """
+    assert EventId.read("12.3") == (12, 3)
+    assert str(EventId(12)) == "12.0"
+
+
+async def test_model_text_is_marked_and_has_no_number() -> None:
+    """
+    A client tells it from what is journaled, and does not resume from it.
+    """
+    record, _ = await story("wait", "x")
+    update = MessageToDict(transient_of(record, Tokens(invocation_id="t/1.1", attempt=2, offset=5, text="Once")))
+
+    said = {"transient": True, "call": "t/1.1", "attempt": 2, "offset": 5}
+    assert update["metadata"] == update["status"]["message"]["metadata"] == {"refold": said}
+    assert update["status"]["message"]["parts"] == [{"text": "Once"}]
