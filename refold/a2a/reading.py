@@ -44,15 +44,16 @@ class Reader:
         except TaskNotFound:
             raise not_found(task_id) from None
 
-    async def settled(self, record: TaskRecord) -> TaskRecord:
+    async def settled(self, record: TaskRecord, after: int) -> TaskRecord:
         """The task once it has ended, or waits for somebody: at once where it does so already.
 
         Args:
             record: As it was last seen.
+            after: What came up to this entry is known.
         """
-        if record.ended or record.paused:
+        if record.ended or (record.paused and record.seq > after):
             return record
-        async for _ in self.engine.watch(record.task_id, after=record.seq):
+        async for _ in self.engine.watch(record.task_id, after=max(after, record.seq)):
             pass
         return await self._found(record.task_id)
 

@@ -3,27 +3,38 @@
 Standard library and pydantic only. Nothing here reads a clock, draws a random number, opens a file or waits.
 """
 
+from refold.core.adapt import adapt
+from refold.core.audit import ErrorRecord, Explanation, StateTransitionEvent, Written, explain
 from refold.core.chat import Reply, Said, ToolCall, ToolOffer, ToolReturn, Usage, UserSaid
 from refold.core.commands import Cmd, EffectPolicy
 from refold.core.content import Artifact, Content, Message, Part
 from refold.core.context import Ctx
+from refold.core.contract import ALL, Contract, Fallback, Invariant, Move, Requirement
 from refold.core.define import flow_skill, skill_of
 from refold.core.errors import (
+    AdapterError,
     CommandError,
+    ContractError,
     DecodeError,
     DefinitionError,
     EngineError,
+    IllegalMoveError,
     InputRejected,
     InvalidTransitionError,
+    InvariantError,
     NotConnected,
     NoWorker,
+    PatchError,
     PayloadTooLarge,
     RefoldError,
     ReplayMismatch,
+    RequirementError,
     SkillError,
     StorageError,
     TaskExists,
     TaskNotFound,
+    UnauthorizedReadError,
+    UnauthorizedWriteError,
     UnknownSkill,
 )
 from refold.core.events import (
@@ -41,47 +52,67 @@ from refold.core.events import (
 )
 from refold.core.gates import DecisionMade, GateKind, GatePolicy
 from refold.core.lifecycle import TRANSITION_TABLE, Status, TaskEvent, TaskState
+from refold.core.patch import StatePatch
 from refold.core.retry import Failure, FailureKind, RetryPolicy
+from refold.core.stages import stages_of, verify_stages
 from refold.core.steps import Step, step, table
 from refold.core.tool import tool
 from refold.core.transition import Transition
+from refold.core.validator import StateValidator
 
 __all__ = [
+    "ALL",
     "TRANSITION_TABLE",
     "ActivityResult",
+    "AdapterError",
     "Artifact",
     "ChatResult",
     "Cmd",
     "CommandError",
     "CommandFailed",
     "Content",
+    "Contract",
+    "ContractError",
     "Ctx",
     "DecisionMade",
     "DecodeError",
     "DefinitionError",
     "EffectPolicy",
     "EngineError",
+    "ErrorRecord",
     "Event",
+    "Explanation",
     "Failure",
     "FailureKind",
+    "Fallback",
     "GateKind",
     "GatePolicy",
+    "IllegalMoveError",
     "InputRejected",
     "InvalidTransitionError",
+    "Invariant",
+    "InvariantError",
     "LlmResult",
     "Message",
+    "Move",
     "NoWorker",
     "NotConnected",
     "Part",
+    "PatchError",
     "PayloadTooLarge",
     "RefoldError",
     "ReplayMismatch",
     "Reply",
+    "Requirement",
+    "RequirementError",
     "RetryPolicy",
     "Said",
     "SkillError",
     "SkillOutcome",
     "SkillResult",
+    "StatePatch",
+    "StateTransitionEvent",
+    "StateValidator",
     "Status",
     "Step",
     "StorageError",
@@ -95,14 +126,21 @@ __all__ = [
     "ToolResult",
     "ToolReturn",
     "Transition",
+    "UnauthorizedReadError",
+    "UnauthorizedWriteError",
     "UnknownSkill",
     "Usage",
     "UserMessage",
     "UserSaid",
     "WorkflowResult",
+    "Written",
+    "adapt",
+    "explain",
     "flow_skill",
     "skill_of",
+    "stages_of",
     "step",
     "table",
     "tool",
+    "verify_stages",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from refold.core.contract import Contract
 from refold.core.errors import DefinitionError
 from refold.core.reducer import compile_reducer
 from refold.core.retry import RetryPolicy
@@ -21,12 +22,11 @@ def flow_skill(
     description: str | None = None,
     tags: Sequence[str] = (),
     examples: Sequence[str] = (),
-    input_modes: Sequence[str] | None = None,
-    output_modes: Sequence[str] | None = None,
     input: Any = None,
     retry: RetryPolicy | None = None,
     version: int = 1,
     upgrade: Upgrade | None = None,
+    contract: Contract | None = None,
 ) -> Callable[[C], C]:
     """Make a class a skill: one with `on_event` (a reducer) or one with `@step` methods.
 
@@ -36,12 +36,11 @@ def flow_skill(
         description: For people and models; None takes the docstring's first paragraph.
         tags: For search.
         examples: Messages that it understands.
-        input_modes: Media types it takes, such as `image/png` or `image/*`; None is text and JSON.
-        output_modes: Media types it answers with; None is text and JSON.
         input: The type that the first message's data must fit; None takes any content.
         retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
         version: Of the saved state's shape.
         upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next.
+        contract: What holds between its steps, where they share a state.
 
     Raises:
         DefinitionError: All that is wrong with the class, at once.
@@ -55,12 +54,11 @@ def flow_skill(
             description=description,
             tags=tags,
             examples=examples,
-            input_modes=input_modes,
-            output_modes=output_modes,
             input=input,
             retry=retry,
             version=version,
             upgrade=upgrade,
+            contract=contract,
         )
         cls.__refold_skill__ = _compile(options, cls)  # type: ignore[attr-defined]  # how a class carries its skill
         return cls
@@ -88,6 +86,8 @@ def _compile(options: Options, cls: type) -> Skill:
     if hasattr(cls, "on_event"):
         if steps:
             raise DefinitionError(options.card.id, ["it has both on_event and @step methods; choose one style"])
+        if options.contract is not None:
+            raise DefinitionError(options.card.id, ["it is a reducer, which has no steps to keep a contract between"])
         return compile_reducer(options, cls)
     if not steps:
         raise DefinitionError(options.card.id, ["it has neither on_event nor a @step method"])

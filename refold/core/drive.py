@@ -98,14 +98,15 @@ class Drive:
         record = Record(step=step.name, args=args, at=moment.at.isoformat(), heard=len(moment.messages), awaits=[])
         if moment.threads:
             record["threads"] = _lengths(moment)
+        self._complete(record)
         ctx = Ctx(moment)
         try:
-            outcome = step.run(**_with_ctx(step, values, ctx))
+            outcome = step.run(**self._filled(step, values, ctx))
         except CommandError as error:
-            return Transition(uncaught=error).after(ctx._said)
+            return self._uncaught(error, ctx)
         if not inspect.iscoroutine(outcome):
             return self._ended(step, ctx, outcome)
-        return self._send(step, record, _Going(ctx, outcome), None)
+        return self._send(step, record, Going(ctx, outcome), None)
 
     def _arguments(
         self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None
@@ -114,7 +115,7 @@ class Drive:
         args: dict[str, JsonValue] = {}
         values: dict[str, Any] = {}
         for name, param in step.params.items():
-            if param.source is Source.CTX:
+            if param.source.beside:
                 continue
             given = payload[name] if name in payload else _from_message(param, message)
             if given is MISSING:
@@ -145,11 +146,11 @@ class Drive:
         record["awaits"] = [*record["awaits"][:-1], now]
         return self._follow(step, self._send(step, record, going, self._results(going, now)))
 
-    def _drive_again(self, step: StepSpec, record: Record) -> _Going:
+    def _drive_again(self, step: StepSpec, record: Record) -> Going:
         """A coroutine as it was when it asked last: what it said and asked for before is dropped, but compared."""
         ctx = Ctx(self.moment)
         values = _saved_values(step, record["args"])
-        going = _Going(ctx)
+        going = Going(ctx)
         results: Any = None
         since: Record | Awaited = record
         for awaited in record["awaits"]:
@@ -160,7 +161,7 @@ class Drive:
                 turns=since.get("threads", {}),
             )
             if going.run is None:
-                going.run = step.run(**_with_ctx(step, values, ctx))
+                going.run = step.run(**self._filled(step, values, ctx))
             found = _next_ask(step, going.run, results) if inspect.iscoroutine(going.run) else _Returned(going.run)
             if isinstance(found, _Returned):
                 raise ReplayMismatch(step.name, ", ".join(awaited["asked"]), "nothing more: it ends")
@@ -175,13 +176,13 @@ class Drive:
                 results = self._results(going, awaited)
         return going
 
-    def _send(self, step: StepSpec, record: Record, going: _Going, results: Any) -> Transition:
+    def _send(self, step: StepSpec, record: Record, going: Going, results: Any) -> Transition:
         """Send results in; what comes out is the next thing asked for, or the step's end."""
         ctx = going.ctx
         try:
             asked = _next_ask(step, going.run, results)
         except CommandError as error:
-            return Transition(uncaught=error).after(ctx._said)
+            return self._uncaught(error, ctx)
         if isinstance(asked, _Returned):
             return self._ended(step, ctx, asked.value)
         calls, first = (asked.calls, True) if isinstance(asked, FirstOf) else (asked, False)
@@ -196,7 +197,7 @@ class Drive:
         commands = tuple(call.command for call in calls)
         return replace(Transition().after(ctx._said), state=record, commands=commands)
 
-    def _results(self, going: _Going, awaited: Awaited) -> Any:
+    def _results(self, going: Going, awaited: Awaited) -> Any:
         """What the await gives: the values, in order, or the first failure, to be raised there.
 
         Where the step goes on with the first that comes back: what came, each with its call.
@@ -253,7 +254,7 @@ class Drive:
         args = self._carried(target, transition.resume or {}, {ask.slot}, heard=True)
         gate = self.moment.invocation_id(position)
         record = Record(step=step.name, resume=target.name, slot=ask.slot, gate=gate, args=args)
-        return replace(transition, state=record, commands=commands)
+        return replace(transition, state=self._complete(record), commands=commands)
 
     def _fed(self, transition: Transition, source: str) -> Transition:
         """A transition to before a step: it is entered when the commands have come back."""
@@ -268,7 +269,7 @@ class Drive:
                 )
             enters[command.id] = self.moment.invocation_id(position)
         args = self._carried(step, transition.enters.payload, enters.keys(), heard=False)
-        return replace(transition, state=Record(step=step.name, args=args, enters=enters))
+        return replace(transition, state=self._complete(Record(step=step.name, args=args, enters=enters)))
 
     def _carried(
         self, target: StepSpec, payload: Mapping[str, Any], later: Any, *, heard: bool
@@ -280,6 +281,24 @@ class Drive:
             needed = ", ".join(f"{name}: {target.params[name].type_name}" for name in missing)
             raise SkillError(f"step {target.name!r} needs {needed}, and nothing will give it: pass it on by keyword")
         return {name: target.params[name].encode(value, target.name)[0] for name, value in payload.items()}
+
+    # --- what a contract adds
+
+    def _filled(self, step: StepSpec, values: dict[str, Any], ctx: Ctx) -> dict[str, Any]:
+        """All that the step's function is called with."""
+        beside = {name: self._beside(param, ctx) for name, param in step.params.items() if param.source.beside}
+        return {**values, **beside}
+
+    def _beside(self, param: Param, ctx: Ctx) -> Any:
+        """What a step is given beside its arguments."""
+        return ctx
+
+    def _complete(self, record: Record) -> Record:
+        """A record with all that it keeps."""
+        return record
+
+    def _uncaught(self, error: CommandError, ctx: Ctx) -> Transition:
+        return Transition(uncaught=error).after(ctx._said)
 
     # --- which step
 
@@ -306,13 +325,18 @@ class Drive:
         return step
 
 
-class _Going:
-    """A step's coroutine, its context, and the calls of it that are open, by their invocation ids."""
+class Going:
+    """A step's coroutine, its context, and the calls of it that are open, by their invocation ids.
 
-    __slots__ = ("ctx", "open", "run")
+    Attributes:
+        opened: What a contract knows of the step, where there is one.
+    """
+
+    __slots__ = ("ctx", "open", "opened", "run")
 
     def __init__(self, ctx: Ctx, run: Any = None) -> None:
         self.ctx, self.run = ctx, run
+        self.opened: Any = None
         self.open: dict[str, Call[Any]] = {}
 
     def asks(self, calls: Asked, ids: list[str], *, first: bool) -> None:
@@ -391,7 +415,7 @@ def _from_message(param: Param, message: Answer | None) -> Any:
 
 def _saved_values(step: StepSpec, args: Mapping[str, JsonValue]) -> dict[str, Any]:
     """The arguments that a step was entered with, read with today's code."""
-    if args.keys() != {name for name, param in step.params.items() if param.source is not Source.CTX}:
+    if args.keys() != {name for name, param in step.params.items() if not param.source.beside}:
         raise SkillError(
             f"step {step.name!r} was entered with {', '.join(args) or 'nothing'}, and takes {step.takes} now; keep its "
             "parameters while tasks are in it, or let them finish on the old code"
@@ -400,7 +424,3 @@ def _saved_values(step: StepSpec, args: Mapping[str, JsonValue]) -> dict[str, An
         return {name: step.params[name].codec.fresh(data) for name, data in args.items()}
     except ValidationError as error:
         raise SkillError(f"step {step.name!r} cannot read what it was entered with: {problems(error)}") from None
-
-
-def _with_ctx(step: StepSpec, values: dict[str, Any], ctx: Ctx) -> dict[str, Any]:
-    return {name: ctx if param.source is Source.CTX else values[name] for name, param in step.params.items()}

@@ -5,7 +5,15 @@ RefoldError
 ├── InputRejected             a person or a peer sent what does not fit; the task is unchanged
 │   └── InvalidTransitionError    the lifecycle has no such move
 ├── SkillError                the skill broke a rule while it ran; that one task fails
-│   └── ReplayMismatch        new code asks for another command than the journal holds
+│   ├── ReplayMismatch        new code asks for another command than the journal holds
+│   └── ContractError         a step broke the skill's contract; nothing of what it wrote is merged
+│       ├── UnauthorizedReadError     it read a field that it does not declare
+│       ├── UnauthorizedWriteError    it wrote a field that it may not write
+│       ├── PatchError        what it wrote does not fit the state's type
+│       ├── RequirementError  what it requires does not hold, so it was not executed
+│       ├── InvariantError    the state would break a rule that always holds
+│       ├── IllegalMoveError  there is no such move, or nobody to make it
+│       └── AdapterError      the output of an adapted stage is not complete
 ├── CommandError              a command failed for good; raised where the step awaits it
 │   └── DecodeError           a value does not fit the type asked for
 └── EngineError               what runs the tasks cannot do as asked
@@ -92,6 +100,61 @@ class ReplayMismatch(SkillError):
             f"step {step!r} asked for {asked} where the journal holds {recorded}; the code changed under a running "
             "task: put the new path behind `if ctx.patched(...)`, or let running tasks finish on the old code"
         )
+
+
+class ContractError(SkillError):
+    """A step broke the skill's contract. Nothing of what it wrote is merged, and the task stops.
+
+    Attributes:
+        step: The step.
+        lifecycle: The state of the skill's own lifecycle that it ran in; empty where the contract has none.
+        field: The field that it is about; empty where it is about none.
+        rule: What must hold.
+        expected: What would have been right.
+        actual: What came.
+    """
+
+    def __init__(
+        self, step: str, lifecycle: str, field: str, rule: str, *, expected: str = "", actual: str = ""
+    ) -> None:
+        self.step = step
+        self.lifecycle = lifecycle
+        self.field = field
+        self.rule = rule
+        self.expected = expected
+        self.actual = actual
+        where = f" in {lifecycle!r}" if lifecycle else ""
+        about = f", field {field!r}" if field else ""
+        compared = "; ".join(f"{word} {said}" for word, said in (("expected", expected), ("got", actual)) if said)
+        super().__init__(f"step {step!r}{where}{about}: {rule}{f' ({compared})' if compared else ''}")
+
+
+class UnauthorizedReadError(ContractError):
+    """A step read a field that it does not declare. Raised where it reads; whoever catches it stops the task too."""
+
+
+class UnauthorizedWriteError(ContractError):
+    """A step wrote a field that it does not declare, that nobody but the orchestrator writes, or in place."""
+
+
+class PatchError(ContractError):
+    """What a step wrote does not fit the type of the state."""
+
+
+class RequirementError(ContractError):
+    """What a step requires does not hold; the step was not executed."""
+
+
+class InvariantError(ContractError):
+    """The state breaks a rule that always holds, or would break it with what a step wrote."""
+
+
+class IllegalMoveError(ContractError):
+    """The contract has no such move, the step does not declare it, or no step takes over there."""
+
+
+class AdapterError(ContractError):
+    """The output of an adapted stage is not what the field it stands for needs."""
 
 
 class CommandError(RefoldError):

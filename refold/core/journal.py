@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from refold.core.audit import StateTransitionEvent
 from refold.core.base import Value, lean
 from refold.core.commands import AskApproval, AskUser, Command
 from refold.core.content import Artifact, Content
@@ -70,6 +71,7 @@ class Entry(Value):
         status: What the outside sees from here on, where that changed.
         reason: Why the task failed, where it did with this entry.
         closed: The gates of the questions that are open no more.
+        audit: What became of each step that ended, in order, where the skill has a contract.
     """
 
     seq: int
@@ -89,6 +91,7 @@ class Entry(Value):
     status: Status | None = lean()
     reason: str = lean("")
     closed: tuple[str, ...] = lean(())
+    audit: tuple[StateTransitionEvent, ...] = lean(())
 
     @property
     def ends(self) -> bool:

@@ -50,7 +50,9 @@ class StepMachine:
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
-        drive = Drive(self.steps, self.resumes, moment, live)
+        return self._take(Drive(self.steps, self.resumes, moment, live), state, event, moment)
+
+    def _take(self, drive: Drive, state: JsonValue, event: Event, moment: Moment) -> Transition:
         if state is None:
             assert isinstance(event, UserMessage)
             return drive.enter(self.start, dict(self.start.seeds), event)

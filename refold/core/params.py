@@ -13,6 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import JsonValue, ValidationError
 
+from refold.core.audit import ErrorRecord
 from refold.core.codec import Codec, NoData, codec, unsavable
 from refold.core.content import Content
 from refold.core.context import Ctx
@@ -33,6 +34,13 @@ class Source(StrEnum):
     DECISION = "decision"
     INPUT = "input"
     PAYLOAD = "payload"
+    STATE = "state"
+    ERROR = "error"
+
+    @property
+    def beside(self) -> bool:
+        """Whether it is no argument: whoever drives the step gives it."""
+        return self in (Source.CTX, Source.STATE, Source.ERROR)
 
     @property
     def from_message(self) -> bool:
@@ -70,7 +78,7 @@ class Param:
     @property
     def needed(self) -> bool:
         """Whether something must fill it."""
-        return self.source is not Source.CTX and self.default is MISSING
+        return not self.source.beside and self.default is MISSING
 
     def encode(self, value: Any, step: str) -> tuple[JsonValue, Any]:
         """`value` as JSON, and the fresh value that the JSON reads back as.
@@ -97,13 +105,16 @@ class Param:
             ) from None
 
 
-def read_params(function: Callable[..., Any], *, bound: bool, input: Any = None) -> tuple[list[Param], list[str]]:
+def read_params(
+    function: Callable[..., Any], *, bound: bool, input: Any = None, state: Any = None
+) -> tuple[list[Param], list[str]]:
     """A step's parameters, and what is wrong with them.
 
     Args:
         function: The step's function.
         bound: Whether its first parameter is `self`.
         input: The type that the skill starts from, if it says.
+        state: The type of the state of its contract, if it has one.
     """
     found: list[str] = []
     try:
@@ -119,8 +130,8 @@ def read_params(function: Callable[..., Any], *, bound: bool, input: Any = None)
         if annotation is MISSING:
             found.append(f"parameter {parameter.name!r} needs an annotation")
             continue
-        source = _source(annotation, input)
-        kind = Any if source is Source.CTX else annotation
+        source = _source(annotation, input, state)
+        kind = Any if source.beside else annotation
         if problem := unsavable(kind):
             found.append(f"parameter {parameter.name!r} {problem}")
             continue
@@ -133,7 +144,7 @@ def read_params(function: Callable[..., Any], *, bound: bool, input: Any = None)
             default=parameter.default,
         )
         params.append(param)
-        if param.default is not MISSING and source is not Source.CTX:
+        if param.default is not MISSING and not source.beside:
             found.extend(_misfit_default(param))
     return params, found
 
@@ -151,12 +162,16 @@ def _misfit_default(param: Param) -> list[str]:
     return []
 
 
-def _source(annotation: Any, input: Any) -> Source:
+def _source(annotation: Any, input: Any, state: Any) -> Source:
     options = [one for one in get_args(annotation) if one is not type(None)]
     if type(None) in get_args(annotation) and len(options) == 1:
         annotation = options[0]
     if annotation is Ctx:
         return Source.CTX
+    if state is not None and annotation is state:
+        return Source.STATE
+    if state is not None and annotation is ErrorRecord:
+        return Source.ERROR
     if annotation is Content:
         return Source.CONTENT
     if annotation is DecisionMade:

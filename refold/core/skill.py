@@ -18,6 +18,7 @@ from pydantic import JsonValue, PydanticUserError
 from refold.core.base import Value
 from refold.core.chat import Thread
 from refold.core.content import Content, Message
+from refold.core.contract import Contract
 from refold.core.events import Event
 from refold.core.retry import RetryPolicy
 from refold.core.schema import adapter, fields_of_kind, first_line, misfit_of
@@ -90,6 +91,7 @@ class Options:
         retry: How "try later" is tried again, for commands that do not say.
         version: Of the saved state's shape; raise it when the shape changes.
         upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
+        contract: What holds between its steps, where they share a state.
         problems: What is wrong with the above; whoever compiles the skill reports it with what it finds itself.
     """
 
@@ -98,6 +100,7 @@ class Options:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     version: int = 1
     upgrade: Upgrade | None = None
+    contract: Contract | None = None
     problems: tuple[str, ...] = ()
 
 
@@ -184,8 +187,7 @@ def options_for(
     id = id or snake(own)
     doc = "" if author is None else inspect.getdoc(author) if author.__doc__ else ""
     said = " ".join((doc or "").partition("\n\n")[0].split())
-    listed = {key: more.pop(key, None) for key in ("tags", "examples", "input_modes", "output_modes")}
-    card_fields = {key: tuple(given) for key, given in listed.items() if given is not None}
+    card_fields = {key: tuple(more.pop(key)) for key in ("tags", "examples") if key in more}
     found = []
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", id):
         found.append(f"its id {id!r} may have letters, digits, `_`, `-` and `.` only, 1 to 100 of them")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, Unpack, overload
 
 from refold.core.code import literal_gotos, mentions
+from refold.core.contract import Contract, Terms
+from refold.core.contract_check import compile_contract
 from refold.core.errors import DefinitionError, SkillError
 from refold.core.machine import StepMachine
+from refold.core.orchestrate import ContractedMachine
 from refold.core.params import MISSING, Param, Source, read_params, start_default
 from refold.core.reducer import direct_tool_calls, instance
 from refold.core.retry import RetryPolicy
@@ -19,17 +22,35 @@ from refold.core.stepspec import StepSpec
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Step:
-    """One step of a table: a name, a function, and what leads to it.
+    """One step of a table: a name, a function, what leads to it, and what it may do under the skill's contract.
 
-    `Step("begin", begin).start()`, `Step("guided", guided).resume_from("judge")`.
+    `Step("begin", begin).start()`, `Step("guided", guided).resume_from("judge")`,
+    `Step("think", think, reads=["question"], writes=["thought"])`.
     """
 
     name: str
     function: Callable[..., Any]
-    starts: bool = False
-    resumes: str | None = None
+    starts: bool
+    resumes: str | None
+    terms: Terms
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        starts: bool = False,
+        resumes: str | None = None,
+        terms: Terms | None = None,
+        **more: Unpack[Terms],
+    ) -> None:
+        given: dict[str, Any] = {**(terms or {}), **more}
+        # Tuples: what cannot change is shared between the tasks of a worker.
+        said = {what: tuple(one) if isinstance(one, list | set) else one for what, one in given.items()}
+        for attribute, value in (("name", name), ("function", function), ("starts", starts), ("resumes", resumes)):
+            object.__setattr__(self, attribute, value)
+        object.__setattr__(self, "terms", said)
 
     def start(self) -> Step:
         """The first message enters here."""
@@ -49,11 +70,19 @@ def step(function: F, /) -> F: ...
 
 
 @overload
-def step(*, start: bool = False, resume_from: str | None = None, name: str | None = None) -> Callable[[F], F]: ...
+def step(
+    *, start: bool = False, resume_from: str | None = None, name: str | None = None, **terms: Unpack[Terms]
+) -> Callable[[F], F]: ...
 
 
 def step(
-    function: Any = None, /, *, start: bool = False, resume_from: str | None = None, name: str | None = None
+    function: Any = None,
+    /,
+    *,
+    start: bool = False,
+    resume_from: str | None = None,
+    name: str | None = None,
+    **terms: Unpack[Terms],
 ) -> Any:
     """Make a method a step: `@step`, `@step(start=True)`, `@step(resume_from="critique")`.
 
@@ -61,10 +90,11 @@ def step(
         start: The first message enters here; exactly one step says so.
         resume_from: The answer to that step's question enters here.
         name: The step's name; None takes the method's.
+        terms: What it may do under the skill's contract; see `Terms`.
     """
 
     def declare(author: F) -> F:
-        declared = Step(name or author.__name__, author, start, resume_from)
+        declared = Step(name or author.__name__, author, start, resume_from, terms)
         author.__refold_step__ = declared  # type: ignore[attr-defined]  # how a method carries its declaration
         return author
 
@@ -104,7 +134,8 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
         if not inspect.isfunction(one.function):
             found.append(f"step {one.name!r} is {one.function!r}; a step is a plain function, or a method with `self`")
             continue
-        params, wrong = read_params(one.function, bound=owner is not None, input=options.input)
+        shared = None if options.contract is None else options.contract.state
+        params, wrong = read_params(one.function, bound=owner is not None, input=options.input, state=shared)
         found.extend(f"step {one.name!r}: {problem}" for problem in wrong)
         found.extend(f"step {one.name!r}: {problem}" for problem in _check_code(one, params))
         specs[one.name] = StepSpec(
@@ -116,9 +147,15 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
             seeds=_seeds(one, params, found) if one.starts else {},
             goes_to=tuple(literal_gotos(one.function)),
         )
+    contract = options.contract
+    if contract is None:
+        found.extend(f"step {one.name!r}: {min(one.terms)}= needs a contract" for one in steps if one.terms)
+    else:
+        specs, wrong = compile_contract(contract, {one.name: one.terms for one in steps if one.name in specs}, specs)
+        found.extend(wrong)
     if found:
         raise DefinitionError(options.card.id, found)
-    return StepMachine(options, specs)
+    return StepMachine(options, specs) if contract is None else ContractedMachine(options, specs, contract)
 
 
 def table(
@@ -128,12 +165,11 @@ def table(
     description: str | None = None,
     tags: Sequence[str] = (),
     examples: Sequence[str] = (),
-    input_modes: Sequence[str] | None = None,
-    output_modes: Sequence[str] | None = None,
     input: Any = None,
     retry: RetryPolicy | None = None,
     version: int = 1,
     upgrade: Upgrade | None = None,
+    contract: Contract | None = None,
 ) -> Skill:
     """A skill from a table of steps over plain functions.
 
@@ -144,12 +180,11 @@ def table(
         description: For people and models.
         tags: For search.
         examples: Messages that it understands.
-        input_modes: Media types it takes; None is text and JSON.
-        output_modes: Media types it answers with; None is text and JSON.
         input: The type that the first message's data must fit; None takes any content.
         retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
         version: Of the saved state's shape.
         upgrade: Brings a state saved by an older version up to the next one.
+        contract: What holds between the steps, where they share a state.
 
     Raises:
         DefinitionError: All that is wrong, at once.
@@ -161,12 +196,11 @@ def table(
         description=description,
         tags=tags,
         examples=examples,
-        input_modes=input_modes,
-        output_modes=output_modes,
         input=input,
         retry=retry,
         version=version,
         upgrade=upgrade,
+        contract=contract,
     )
     return compile_steps(options, steps)
 

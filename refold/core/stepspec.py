@@ -8,7 +8,8 @@ from typing import Any, NotRequired, TypedDict
 
 from pydantic import JsonValue
 
-from refold.core.params import Param, Source
+from refold.core.contract import NO_CONTRACT, StepContract
+from refold.core.params import Param
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class StepSpec:
         resume_from: The step whose question this one meets the answer of.
         seeds: What a start step's payload begins as, by parameter.
         goes_to: The steps that its code names in a literal `goto`.
+        contract: What it may read, write and lead to, where the skill has a contract.
     """
 
     name: str
@@ -32,11 +34,12 @@ class StepSpec:
     resume_from: str | None
     seeds: Mapping[str, Any]
     goes_to: tuple[str, ...] = ()
+    contract: StepContract = NO_CONTRACT
 
     @property
     def takes(self) -> str:
         """What a goto can give it, for people."""
-        return ", ".join(name for name, param in self.params.items() if param.source is not Source.CTX) or "nothing"
+        return ", ".join(name for name, param in self.params.items() if not param.source.beside) or "nothing"
 
     def needs(self, *, heard: bool) -> list[str]:
         """The parameters that nothing but a payload fills.
@@ -85,6 +88,8 @@ class Record(TypedDict):
         resume: At a question: the step that meets the answer.
         slot: The question's name.
         gate: The question's id.
+        state: The state of the skill's contract, where it has one.
+        met: The ids of what entered the step: an answer, or results.
     """
 
     step: str
@@ -97,3 +102,5 @@ class Record(TypedDict):
     resume: NotRequired[str]
     slot: NotRequired[str]
     gate: NotRequired[str]
+    state: NotRequired[dict[str, JsonValue]]
+    met: NotRequired[list[str]]

@@ -11,11 +11,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from refold.core.audit import StateTransitionEvent
 from refold.core.commands import AskApproval, AskUser, Cmd, Command, EmitArtifact, EmitMessage
 from refold.core.content import Artifact, Content, as_content
-from refold.core.errors import CommandError, SkillError
+from refold.core.errors import SkillError
 from refold.core.gates import GatePolicy
 from refold.core.lifecycle import Ending
+from refold.core.patch import StatePatch
 
 
 class _Unchanged:
@@ -51,7 +53,9 @@ class Transition:
         ignored: The skill has no use for this event.
         resume: The payload that the awaited reply's step gets (step styles only).
         forgets: The receipts kept so far are not needed any more (set by the styles).
-        uncaught: The command's failure that ends the task (set by the step styles).
+        uncaught: What ends the task: a command's failure, or whatever else nobody caught (set by the step styles).
+        writes: What changes in the state of the skill's contract.
+        audit: What became of each step that ended (set by skills with a contract).
     """
 
     state: Any = UNCHANGED
@@ -65,7 +69,9 @@ class Transition:
     ignored: bool = False
     resume: dict[str, Any] | None = None
     forgets: bool = False
-    uncaught: CommandError | None = None
+    uncaught: BaseException | None = None
+    writes: StatePatch | None = None
+    audit: tuple[StateTransitionEvent, ...] = ()
 
     # --- how it goes on
 
@@ -157,6 +163,12 @@ class Transition:
     def artifact(self, artifact: Artifact) -> Transition:
         """Hand over a result."""
         return replace(self, artifacts=(*self.artifacts, artifact))
+
+    def patch(self, patch: StatePatch | None = None, /, **fields: Any) -> Transition:
+        """Change these fields of the state, as the step's contract allows: `ctx.goto("act").patch(thought=thought)`."""
+        earlier = {} if self.writes is None else self.writes.fields
+        given = {} if patch is None else patch.fields
+        return replace(self, writes=StatePatch(**{**earlier, **given, **fields}))
 
     def status(self, progress: str) -> Transition:
         """Say in one line what is going on; it is shown beside the status."""

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import cast
 
 from refold.core import after_end, at_gates, when_blocked
+from refold.core.audit import StateTransitionEvent
 from refold.core.chat import EMPTY, UserSaid
 from refold.core.commands import (
     AskApproval,
@@ -116,6 +117,7 @@ class Turn:
         self.handed_over: list[Artifact] = []
         self.progress: str | None = None
         self.patches: dict[str, bool] = {}
+        self.audit: tuple[StateTransitionEvent, ...] = ()
         self.cause: str | None = None
 
     # --- what came in
@@ -405,6 +407,7 @@ class Turn:
 
     def _apply(self, transition: Transition) -> None:
         self._check(transition)
+        self.audit += transition.audit
         if transition.forgets:
             self.receipts = {}
         if transition.state is not UNCHANGED:
@@ -416,8 +419,8 @@ class Turn:
         for command in transition.commands:
             self.issue(command)
         if transition.uncaught is not None:
-            self._end_by(transition.uncaught)
-        elif transition.ending is not None:
+            raise transition.uncaught
+        if transition.ending is not None:
             self.end(transition.ending, transition.reason)
         elif self.waits:
             self.move(TaskEvent.PAUSE_FOR_APPROVAL)
@@ -615,6 +618,7 @@ class Turn:
             status=self._new_status(),
             reason=cast("str", self.changes.get("reason", "")),
             closed=self._closed(),
+            audit=self.audit,
         )
 
     def _new_status(self) -> Status | None:

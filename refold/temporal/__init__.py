@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine, connect
-    from refold.temporal.delivery import TemporalWebhooks
     from refold.temporal.dev import dev_server
     from refold.temporal.plugin import RefoldPlugin
     from refold.temporal.registry import workflows_of
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "RefoldPlugin": "plugin",
     "TemporalEngine": "client",
-    "TemporalWebhooks": "delivery",
     "connect": "client",
     "dev_server": "dev",
     "make_worker": "worker",
@@ -33,7 +31,6 @@ _HOMES = {
 __all__ = [
     "RefoldPlugin",
     "TemporalEngine",
-    "TemporalWebhooks",
     "connect",
     "dev_server",
     "make_worker",

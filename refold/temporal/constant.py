@@ -9,6 +9,7 @@ import re
 import types
 from collections import namedtuple
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
@@ -18,6 +19,7 @@ from typing import Any, ForwardRef, TypeVar
 from uuid import UUID
 
 from refold.core.base import Value
+from refold.core.contract import Contract, Fallback, Invariant, Move, Requirement, StepContract
 from refold.core.machine import StepMachine
 from refold.core.reducer import ReducerSkill
 from refold.core.steps import Step
@@ -87,12 +89,15 @@ def _is_constant(value: Any, module: str, seen: set[int]) -> bool:
     if isinstance(value, types.MethodType):
         return _all([value.__func__, *getattr(value.__self__, "__dict__", {}).values()], module, seen)
     if isinstance(value, Step):
-        return _is_constant(value.function, module, seen)
+        return _all([value.function, *value.terms.values()], module, seen)
+    if isinstance(value, Contract | StepContract | Move | Invariant | Requirement | Fallback):
+        return _all([getattr(value, field.name) for field in fields(value)], module, seen)
     if isinstance(value, StepMachine):
-        return _all([value.options.upgrade, *(step.run for step in value.steps.values())], module, seen)
+        held = [part for step in value.steps.values() for part in (step.run, step.contract)]
+        return _all([value.options.upgrade, value.options.contract, *held], module, seen)
     if isinstance(value, ReducerSkill):
         return _all([value.options.upgrade, *vars(value.author).values()], module, seen)
-    return isinstance(value, _CONSTANT) or kind.__module__ == "typing"
+    return isinstance(value, _CONSTANT) or kind.__module__ in ("typing", "typing_extensions")
 
 
 def _filled(cell: types.CellType) -> bool:

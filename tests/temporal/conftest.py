@@ -15,9 +15,9 @@ from refold.temporal.dev import DevServer, dev_server
 from refold.temporal.payloads import data_converter
 from refold.temporal.storage import Folder
 from tests.temporal import skills
-from workflows import hello, research_loop, research_loop_steps, research_loop_table
+from workflows import hello, react, research_loop, research_loop_steps, research_loop_table
 
-SKILLS = [skills, hello, research_loop, research_loop_steps, research_loop_table]
+SKILLS = [skills, hello, react, research_loop, research_loop_steps, research_loop_table]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
