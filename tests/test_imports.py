@@ -73,6 +73,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
 COMES_WITH = {
     "annotated_types": "pydantic",
     "click": "typer",
+    "cryptography": "joserfc",
     "google": "temporalio",
     "httpcore2": "pydantic-ai-slim",
     "httpx2": "pydantic-ai-slim",

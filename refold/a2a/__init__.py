@@ -1,6 +1,8 @@
 """Skills over A2A: one agent card for all of them, JSON-RPC and REST, 1.0 and 0.3."""
 
 from refold.a2a.app import a2a_app
+from refold.a2a.feed import WebhookFeed
+from refold.a2a.push import WebhookPush
 from refold.a2a.settings import Provider, Settings
 
-__all__ = ["Provider", "Settings", "a2a_app"]
+__all__ = ["Provider", "Settings", "WebhookFeed", "WebhookPush", "a2a_app"]

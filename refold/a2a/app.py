@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from refold.a2a.card import agent_card
-from refold.a2a.handler import Gateway, parts_for
-from refold.a2a.push import Push
-from refold.a2a.routing import Router
+from refold.a2a.calls import Calls
+from refold.a2a.card import cards_for
+from refold.a2a.card_route import card_route
+from refold.a2a.handler import Gateway, Parts
+from refold.a2a.listing import Listing
+from refold.a2a.push import NoPush, Push
+from refold.a2a.reading import Reader
+from refold.a2a.routing import Router, Routing, SkillRouter
+from refold.a2a.sending import Sender
 from refold.a2a.settings import Settings
 from refold.a2a.sse import EventStreams, OpenStreams
+from refold.a2a.streams import Streams
 from refold.core.define import skill_of
 from refold.core.skill import skill_id
 from refold.engine import Engine
@@ -26,7 +32,7 @@ def a2a_app(
     settings: Settings | None = None,
     *,
     push: Push | None = None,
-    router: Router | None = None,
+    router: str | Router | None = None,
 ) -> Starlette:
     """The gateway, to be served or mounted: JSON-RPC at `/`, REST beside it, the card under `/.well-known`.
 
@@ -38,27 +44,36 @@ def a2a_app(
         skills: What is offered: skill classes, tables, compiled skills; one or more.
         settings: None takes the defaults.
         push: How webhooks are delivered; None offers none.
-        router: Chooses a skill where nothing else says which one is meant.
+        router: Chooses a skill where nothing else says which one is meant: a skill's id, or something else that does.
 
     Raises:
-        ValueError: No skill is given.
+        ValueError: No skill is given, or a setting does not fit the skills.
     """
     settings = settings or Settings()
     compiled = {skill_id(skill): skill for skill in map(skill_of, skills)}
     if not compiled:
         raise ValueError("a gateway needs one skill or more")
-    parts = parts_for(engine, compiled, push=push, router=router)
-    card = agent_card([skill.options.card for skill in compiled.values()], settings)
-    card.capabilities.push_notifications = parts.push.supported
+    push, reader = push or NoPush(), Reader(engine)
+    if isinstance(router, str):
+        router = SkillRouter(engine, reader, router)
+    routing = Routing(compiled, router, private=settings.private)
+    parts = Parts(
+        reader=reader,
+        sender=Sender(engine, reader, routing, push),
+        streams=Streams(engine),
+        push=push,
+        listing=Listing(engine),
+        cards=cards_for([skill.options.card for skill in compiled.values()], settings, webhooks=push.supported),
+    )
     handler = Gateway(engine, parts)
     open_streams = OpenStreams()
     app = Starlette(
         middleware=[Middleware(EventStreams, open_streams=open_streams, heartbeat_s=settings.heartbeat_s)],
         routes=[
-            *create_agent_card_routes(card),
-            *create_jsonrpc_routes(handler, "/", enable_v0_3_compat=True),
+            card_route(parts.cards.public),
+            *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=True),
             # Last: it ends with a mount that takes every first segment for a tenant.
-            *create_rest_routes(handler, enable_v0_3_compat=True),
+            *create_rest_routes(handler, Calls(), enable_v0_3_compat=True),
         ],
     )
     app.state.open_streams = open_streams

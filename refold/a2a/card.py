@@ -2,30 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentProvider, AgentSkill
+from a2a.types import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentProvider, AgentSkill
 from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
 
 from refold.a2a.settings import Settings
+from refold.a2a.signing import sign
 from refold.core.skill import Card
 
 
-def agent_card(skills: Sequence[Card], settings: Settings) -> AgentCard:
-    """The card that everybody may read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cards:
+    """The two cards of an agent.
+
+    Attributes:
+        public: Everybody may read it.
+        extended: For callers that are known; None where there is nothing more to tell them.
+    """
+
+    public: AgentCard
+    extended: AgentCard | None = None
+
+
+def cards_for(
+    skills: Sequence[Card], settings: Settings, *, webhooks: bool, declare: Callable[[AgentCard], None] | None = None
+) -> Cards:
+    """The cards of the agent that offers these skills.
 
     Args:
         skills: What is told of each skill, in the order it is listed; one or more.
         settings: Who offers them, and where.
+        webhooks: Updates can be sent to an address.
+        declare: Says on a card what callers have to show.
+
+    Raises:
+        ValueError: A private skill is not served, or all are private; or the signing key cannot be used.
     """
+    if unknown := set(settings.private) - {skill.id for skill in skills}:
+        raise ValueError(f"private names skills that are not served: {', '.join(sorted(unknown))}")
+    public = [skill for skill in skills if skill.id not in settings.private]
+    if not public:
+        raise ValueError("every skill is private; the card that everybody reads needs one skill or more")
+
+    def made(listed: Sequence[Card]) -> AgentCard:
+        card = _card(listed, settings)
+        card.capabilities.push_notifications = webhooks
+        card.capabilities.extended_agent_card = bool(settings.private)
+        if declare is not None:
+            declare(card)
+        if settings.signing_key is not None:
+            sign(card, settings.signing_key)
+        return card
+
+    return Cards(public=made(public), extended=made(skills) if settings.private else None)
+
+
+def _card(skills: Sequence[Card], settings: Settings) -> AgentCard:
     only = skills[0] if len(skills) == 1 else None
     listed = ", ".join(skill.name for skill in skills)
+    said = only.description or only.name if only is not None else f"Skills: {listed}."
+    capabilities = AgentCapabilities(
+        streaming=True,
+        extensions=[
+            AgentExtension(uri=one.uri, description=one.description, required=one.required)
+            for one in settings.extensions
+        ],
+    )
     card = AgentCard(
-        name=settings.name or (only.name if only else "refold"),
-        description=settings.description or (only and (only.description or only.name)) or f"Skills: {listed}.",
+        name=settings.name or (only.name if only is not None else "refold"),
+        description=settings.description or said,
         version=settings.version,
-        supported_interfaces=_interfaces(skills, settings.url),
-        capabilities=AgentCapabilities(streaming=True, push_notifications=True),
+        supported_interfaces=_interfaces(skills, settings.url.rstrip("/")),
+        capabilities=capabilities,
         default_input_modes=_modes(skill.input_modes for skill in skills),
         default_output_modes=_modes(skill.output_modes for skill in skills),
         skills=[_skill(skill) for skill in skills],

@@ -151,8 +151,11 @@ def question_of(task_id: str, context: str, waits: Sequence[Wait], seq: int) -> 
 def _asked(wait: Wait) -> list[A2APart]:
     parts = parts_of(wait.ask.message.parts)
     if isinstance(wait.ask, AskApproval):
-        shown = {"gate": wait.gate, "digest": wait.ask.digest, "kind": wait.ask.policy.kind.value}
-        parts.append(A2APart(data=value_of({**shown, "arguments": wait.ask.show}), media_type="application/json"))
+        shown: dict[str, JsonValue] = {"gate": wait.gate, "digest": wait.ask.digest, "kind": wait.ask.policy.kind.value}
+        shown["arguments"] = wait.ask.show
+        if wait.ask.editable:
+            shown["editable"] = list(wait.ask.editable)
+        parts.append(A2APart(data=value_of(shown), media_type="application/json"))
     return parts
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Set
 from contextlib import aclosing
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
+from a2a.server.context import ServerCallContext
 from a2a.utils.errors import (
     A2AError,
+    ExtensionSupportRequiredError,
     InternalError,
     InvalidParamsError,
     TaskNotFoundError,
@@ -69,7 +71,7 @@ def method(
     @functools.wraps(serve)
     async def served(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            _check(*args, **kwargs)
+            _check(self, *args, **kwargs)
             return await serve(self, *args, **kwargs)
         except Exception as error:
             raise as_a2a(error) from error
@@ -85,7 +87,7 @@ def method_that_yields(
     @functools.wraps(serve)
     async def served(self: S, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:
         try:
-            _check(*args, **kwargs)
+            _check(self, *args, **kwargs)
             async with aclosing(serve(self, *args, **kwargs)) as events:
                 async for event in events:
                     yield event
@@ -95,7 +97,17 @@ def method_that_yields(
     return served
 
 
-def _check(*args: object, **kwargs: object) -> None:
+def _check(handler: object, *args: object, **kwargs: object) -> None:
+    for given in (*args, *kwargs.values()):
+        if isinstance(given, ServerCallContext):
+            _check_extensions(getattr(handler, "required_extensions", frozenset()), given)
     for given in (*args, *kwargs.values()):
         if isinstance(given, ProtoMessage):
             validate_proto_required_fields(given)
+
+
+def _check_extensions(required: Set[str], context: ServerCallContext) -> None:
+    if missing := required - context.requested_extensions:
+        raise ExtensionSupportRequiredError(
+            f"this agent is only called with the header A2A-Extensions: {', '.join(sorted(missing))}"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -26,26 +26,21 @@ from a2a.types import (
     Task,
     TaskPushNotificationConfig,
 )
-from a2a.utils.errors import (
-    ExtendedAgentCardNotConfiguredError,
-    PushNotificationNotSupportedError,
-    TaskNotCancelableError,
-    UnsupportedOperationError,
-)
+from a2a.utils.errors import PushNotificationNotSupportedError, TaskNotCancelableError, UnsupportedOperationError
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 
 from refold.a2a.caller import caller_of
+from refold.a2a.calls import while_connected
+from refold.a2a.card import Cards
 from refold.a2a.convert import task_of
 from refold.a2a.errors import method, method_that_yields
 from refold.a2a.listing import Listing
-from refold.a2a.push import NoPush, Push, shape_of
+from refold.a2a.push import Push, shape_of
 from refold.a2a.reading import Reader
-from refold.a2a.routing import Router, Routing
 from refold.a2a.sending import Sender
 from refold.a2a.streams import Streams, seen_by
 from refold.a2a.updates import EventId
 from refold.core.errors import InputRejected
-from refold.core.skill import Skill
 from refold.engine import Engine
 
 
@@ -59,6 +54,7 @@ class Parts:
         streams: Follows tasks.
         push: Keeps webhook configs.
         listing: Lists tasks.
+        cards: Say what is offered.
     """
 
     reader: Reader
@@ -66,15 +62,7 @@ class Parts:
     streams: Streams
     push: Push
     listing: Listing
-
-
-def parts_for(
-    engine: Engine, skills: Mapping[str, Skill], *, push: Push | None = None, router: Router | None = None
-) -> Parts:
-    """The usual parts over an engine."""
-    reader, push = Reader(engine), push or NoPush()
-    sender = Sender(engine, reader, Routing(skills, router), push)
-    return Parts(reader=reader, sender=sender, streams=Streams(engine), push=push, listing=Listing(engine))
+    cards: Cards
 
 
 class Gateway(RequestHandler):
@@ -83,6 +71,8 @@ class Gateway(RequestHandler):
     def __init__(self, engine: Engine, parts: Parts) -> None:
         self.engine = engine
         self.parts = parts
+        extensions = parts.cards.public.capabilities.extensions
+        self.required_extensions = {extension.uri for extension in extensions if extension.required}
 
     # --- messages
 
@@ -94,7 +84,7 @@ class Gateway(RequestHandler):
             return sent
         record = sent.record
         if not params.configuration.return_immediately:
-            record = await self.parts.reader.settled(record, sent.after)
+            record = await while_connected(self.parts.reader.settled(record), context) or record
         return apply_history_length(task_of(record), params.configuration)
 
     @method_that_yields
@@ -138,7 +128,7 @@ class Gateway(RequestHandler):
             await self.engine.cancel(record.task_id, reason="canceled over A2A")
         except InputRejected as error:  # it ended meanwhile
             raise TaskNotCancelableError(error.reason) from None
-        return task_of(await self.parts.reader.settled(record, record.seq))
+        return task_of(await self.parts.reader.own(params.id, caller_of(context)))
 
     @method_that_yields
     async def on_subscribe_to_task(
@@ -212,4 +202,9 @@ class Gateway(RequestHandler):
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> AgentCard:
         """The card for callers that are known."""
-        raise ExtendedAgentCardNotConfiguredError
+        extended = self.parts.cards.extended
+        if extended is None:
+            raise UnsupportedOperationError("there is no other card than the one that everybody reads")
+        if caller_of(context) is None:
+            raise UnsupportedOperationError("the extended card is for callers that are known; say who calls")
+        return extended

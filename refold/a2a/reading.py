@@ -44,16 +44,15 @@ class Reader:
         except TaskNotFound:
             raise not_found(task_id) from None
 
-    async def settled(self, record: TaskRecord, after: int) -> TaskRecord:
+    async def settled(self, record: TaskRecord) -> TaskRecord:
         """The task once it has ended, or waits for somebody: at once where it does so already.
 
         Args:
             record: As it was last seen.
-            after: What came up to this entry is known.
         """
-        if record.ended or (record.paused and record.seq > after):
+        if record.ended or record.paused:
             return record
-        async for _ in self.engine.watch(record.task_id, after=max(after, record.seq)):
+        async for _ in self.engine.watch(record.task_id, after=record.seq):
             pass
         return await self._found(record.task_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -11,14 +12,17 @@ from a2a.types import Role, SendMessageRequest
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from a2a.utils.task import validate_history_length
 
-from refold.a2a.caller import caller_of
-from refold.a2a.convert import content_of, context_of
+from refold.a2a import modes, repeats
+from refold.a2a.caller import caller_of, owns
+from refold.a2a.convert import content_of, context_of, data_of
+from refold.a2a.deciding import decide, decision_in
 from refold.a2a.push import Push
 from refold.a2a.reading import Reader
 from refold.a2a.routing import Routing
 from refold.core.content import Content
+from refold.core.errors import TaskExists
 from refold.core.record import TaskRecord
-from refold.core.skill import Skill, skill_id, unfit_start
+from refold.core.skill import skill_id, unfit_start
 from refold.engine import Engine
 
 
@@ -38,65 +42,121 @@ class Sent:
 class Sender:
     """Gives messages to tasks."""
 
-    def __init__(self, engine: Engine, reader: Reader, routing: Routing, push: Push) -> None:
+    def __init__(
+        self, engine: Engine, reader: Reader, routing: Routing, push: Push, *, may_vouch: Collection[str] = ()
+    ) -> None:
         self.engine = engine
         self.reader = reader
         self.routing = routing
         self.push = push
+        self.may_vouch = may_vouch
 
     async def send(self, request: SendMessageRequest, context: ServerCallContext, *, stream: bool) -> Sent | A2AMessage:
         """Give a message to its task, which may be a new one; or a reply, where no task is made.
 
         Args:
+            request: The message, and how it is to be answered.
+            context: Who calls, and what the call says beside the message.
             stream: Whoever sends it wants to see the answer while it is written.
 
         Raises:
-            A2AError: The message is refused; see the tables in docs/a2a.md.
+            A2AError: The message is refused, and nothing was done.
         """
         validate_history_length(request.configuration)
-        if request.message.role == Role.ROLE_AGENT:
+        if request.message.role != Role.ROLE_USER:
             raise InvalidParamsError("a message to an agent has the role ROLE_USER")
         content = content_of(request.message)
         if request.message.task_id:
-            return await self._answer(request, content, caller_of(context), context)
+            return await self._answer(request, content, context)
         return await self._start(request, content, context, stream=stream)
+
+    # --- a new task
 
     async def _start(
         self, request: SendMessageRequest, content: Content, context: ServerCallContext, *, stream: bool
     ) -> Sent | A2AMessage:
-        if context.tenant and not request.tenant:
-            request.tenant = context.tenant  # REST has it in its path
-        chosen = await self.routing.choose(request)
+        caller, message = caller_of(context), request.message
+        conversation = message.context_id or uuid4().hex
+        chosen = await self.routing.choose(request, content, caller, tenant=context.tenant, context=conversation)
         if isinstance(chosen, A2AMessage):
             return chosen
-        _check_start(chosen, content)
-        task_id = f"{skill_id(chosen)}-{uuid4().hex}"
+        skill = skill_id(chosen)
+        modes.check_input(chosen.options.card, content)
+        modes.check_output(chosen.options.card, request.configuration.accepted_output_modes)
+        if problem := unfit_start(chosen, content):
+            raise InvalidParamsError(problem)
+        key = repeats.key_of(context)
+        delivery = None if key is None else repeats.delivery_of(caller, skill, key)
+        task_id = f"{skill}-{delivery or uuid4().hex}"
         await self._keep_push_config(request, task_id, context, new_task=True)
-        await self.engine.start(
-            skill_id(chosen),
-            content,
-            task_id=task_id,
-            stream=stream,
-            owner=caller_of(context),
-            context=request.message.context_id or uuid4().hex,
-            message_id=request.message.message_id or None,
-        )
-        return Sent(record=await self.engine.record(task_id), after=0)
+        try:
+            await self.engine.start(
+                skill,
+                content,
+                task_id=task_id,
+                stream=stream,
+                owner=caller,
+                context=conversation,
+                message_id=message.message_id or None,
+                delivery_id=delivery,
+            )
+        except TaskExists:
+            if delivery is None:
+                raise
+        record = await self.reader.own(task_id, caller)
+        if delivery is not None and (first := repeats.taken(record, delivery)) is not None:
+            repeats.check_same(first, content, message.message_id or None)
+        return Sent(record=record, after=0)
 
-    async def _answer(
-        self, request: SendMessageRequest, content: Content, caller: str | None, context: ServerCallContext
-    ) -> Sent:
-        message = request.message
-        record = await self.reader.own(message.task_id, caller)
+    # --- an answer
+
+    async def _answer(self, request: SendMessageRequest, content: Content, context: ServerCallContext) -> Sent:
+        caller, message = caller_of(context), request.message
+        record = await self.reader.record(message.task_id, caller)
         if message.context_id and message.context_id != context_of(record):
             raise InvalidParamsError(f"task {record.task_id!r} belongs to another context than {message.context_id!r}")
+        key = repeats.key_of(context)
+        delivery = None if key is None else repeats.delivery_of(caller, record.task_id, key)
+        if delivery is not None and (before := repeats.taken(record, delivery)) is not None:
+            repeats.check_same(before, content, message.message_id or None)
+            return Sent(record=record, after=before.seq - 1)
         if record.ended:
             raise UnsupportedOperationError(
                 f"task {record.task_id!r} has ended ({record.status}); send the message without a task id"
             )
+        decision = decision_in(content)
+        if decision is None and not owns(caller, record):
+            raise UnsupportedOperationError(f"{caller} may decide at a gate of this task, and do nothing else there")
+        if not record.paused:
+            raise UnsupportedOperationError(
+                f"task {record.task_id!r} is at work ({record.status}); it takes a message when it asks for one"
+            )
+        if decision is None:
+            self._check_modes(record.skill, content, request)
         await self._keep_push_config(request, record.task_id, context)
-        await self.engine.send(record.task_id, content, message_id=message.message_id or None, sender=caller)
+        if decision is not None:
+            await decide(self.engine, record, decision, caller, vouches=caller in self.may_vouch)
+        else:
+            await self._say(record, content, message, delivery, caller)
         return Sent(record=await self.engine.record(record.task_id), after=record.seq)
+
+    def _check_modes(self, skill: str, content: Content, request: SendMessageRequest) -> None:
+        served = self.routing.skills.get(skill)
+        if served is not None:
+            modes.check_input(served.options.card, content)
+            modes.check_output(served.options.card, request.configuration.accepted_output_modes)
+
+    async def _say(
+        self, record: TaskRecord, content: Content, message: A2AMessage, delivery: str | None, caller: str | None
+    ) -> None:
+        await self.engine.send(
+            record.task_id,
+            content,
+            slot=slot_in(message),
+            delivery_id=delivery,
+            message_id=message.message_id or None,
+            sender=caller,
+        )
 
     async def _keep_push_config(
         self, request: SendMessageRequest, task_id: str, context: ServerCallContext, *, new_task: bool = False
@@ -107,6 +167,14 @@ class Sender:
             await self.push.keep(config, context, new_task=new_task)
 
 
-def _check_start(skill: Skill, content: Content) -> None:
-    if problem := unfit_start(skill, content):
-        raise InvalidParamsError(problem)
+def slot_in(message: A2AMessage) -> str | None:
+    """Which question a message answers, where it says so in its metadata.
+
+    Raises:
+        InvalidParamsError: It says so, and not by a name.
+    """
+    said = data_of(message.metadata, "message.metadata")
+    slot = said.get("slot") if isinstance(said, dict) else None
+    if slot is not None and not isinstance(slot, str):
+        raise InvalidParamsError(f"metadata.slot names a question; got {slot!r}")
+    return slot

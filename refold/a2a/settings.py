@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict
 
+from refold.a2a.signing import SigningKey
+
 LOOPBACK_URL = "http://127.0.0.1:9000"
 
 OnBusy = Literal["refuse", "queue", "interrupt"]
@@ -21,6 +23,22 @@ class Provider(BaseModel):
     url: str
 
 
+class Extension(BaseModel):
+    """An extension of the protocol that the agent speaks.
+
+    Attributes:
+        uri: Its name.
+        description: What it is for.
+        required: Callers that do not name it in `A2A-Extensions` are refused.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    uri: str
+    description: str = ""
+    required: bool = False
+
+
 class Settings(BaseModel):
     """A gateway's settings; every one has a default that works on one machine.
 
@@ -32,9 +50,11 @@ class Settings(BaseModel):
         provider: Who offers it.
         icon_url: Its picture.
         documentation_url: Where it is explained.
+        extensions: The extensions that it speaks.
+        private: Skills, by id, that only callers who are known may see and use.
+        signing_key: What the card is signed with; None leaves it unsigned.
         on_busy: What becomes of a message to a task at work.
         heartbeat_s: How long a stream may be silent, in seconds, before a comment shows that it is alive; 0 sends none.
-        model: `provider:name` of the model that chooses a skill where a message names none; None asks nobody.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +66,8 @@ class Settings(BaseModel):
     provider: Provider | None = None
     icon_url: str | None = None
     documentation_url: str | None = None
+    extensions: tuple[Extension, ...] = ()
+    private: tuple[str, ...] = ()
+    signing_key: SigningKey | None = None
     on_busy: OnBusy = "refuse"
     heartbeat_s: Annotated[float, Ge(0)] = 15.0
-    model: str | None = None

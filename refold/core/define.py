@@ -22,6 +22,8 @@ def flow_skill(
     description: str | None = None,
     tags: Sequence[str] = (),
     examples: Sequence[str] = (),
+    input_modes: Sequence[str] | None = None,
+    output_modes: Sequence[str] | None = None,
     input: Any = None,
     retry: RetryPolicy | None = None,
     version: int = 1,
@@ -36,6 +38,8 @@ def flow_skill(
         description: For people and models; None takes the docstring's first paragraph.
         tags: For search.
         examples: Messages that it understands.
+        input_modes: Media types it takes, such as `image/png` or `image/*`; None is text and JSON.
+        output_modes: Media types it answers with; None is text and JSON.
         input: The type that the first message's data must fit; None takes any content.
         retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
         version: Of the saved state's shape.
@@ -54,6 +58,8 @@ def flow_skill(
             description=description,
             tags=tags,
             examples=examples,
+            input_modes=input_modes,
+            output_modes=output_modes,
             input=input,
             retry=retry,
             version=version,

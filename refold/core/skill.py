@@ -187,7 +187,8 @@ def options_for(
     id = id or snake(own)
     doc = "" if author is None else inspect.getdoc(author) if author.__doc__ else ""
     said = " ".join((doc or "").partition("\n\n")[0].split())
-    card_fields = {key: tuple(more.pop(key)) for key in ("tags", "examples") if key in more}
+    listed = {key: more.pop(key, None) for key in ("tags", "examples", "input_modes", "output_modes")}
+    card_fields = {key: tuple(given) for key, given in listed.items() if given is not None}
     found = []
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", id):
         found.append(f"its id {id!r} may have letters, digits, `_`, `-` and `.` only, 1 to 100 of them")

@@ -165,6 +165,8 @@ def table(
     description: str | None = None,
     tags: Sequence[str] = (),
     examples: Sequence[str] = (),
+    input_modes: Sequence[str] | None = None,
+    output_modes: Sequence[str] | None = None,
     input: Any = None,
     retry: RetryPolicy | None = None,
     version: int = 1,
@@ -180,6 +182,8 @@ def table(
         description: For people and models.
         tags: For search.
         examples: Messages that it understands.
+        input_modes: Media types it takes; None is text and JSON.
+        output_modes: Media types it answers with; None is text and JSON.
         input: The type that the first message's data must fit; None takes any content.
         retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
         version: Of the saved state's shape.
@@ -196,6 +200,8 @@ def table(
         description=description,
         tags=tags,
         examples=examples,
+        input_modes=input_modes,
+        output_modes=output_modes,
         input=input,
         retry=retry,
         version=version,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine, connect
+    from refold.temporal.delivery import TemporalWebhooks
     from refold.temporal.dev import dev_server
     from refold.temporal.plugin import RefoldPlugin
     from refold.temporal.registry import workflows_of
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "RefoldPlugin": "plugin",
     "TemporalEngine": "client",
+    "TemporalWebhooks": "delivery",
     "connect": "client",
     "dev_server": "dev",
     "make_worker": "worker",
@@ -31,6 +33,7 @@ _HOMES = {
 __all__ = [
     "RefoldPlugin",
     "TemporalEngine",
+    "TemporalWebhooks",
     "connect",
     "dev_server",
     "make_worker",

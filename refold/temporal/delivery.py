@@ -61,6 +61,7 @@ MOST_EVENTS = 4_000
 AT_ONCE = 10_000
 KEPT_IN_MEMORY = 500
 LISTED_WITHIN_S = 2.0
+AGAIN_S = 5.0
 
 DELIVERED, REMOVED, GONE, NO_TASK = "delivered", "removed", "gone", "no task"
 _TAKEN, _REWORDED = "taken", "reworded"
@@ -154,38 +155,61 @@ class WebhookDelivery:
 class TemporalWebhooks:
     """See `refold.webhooks.Webhooks`. Delivers while it is entered; any number of processes share that."""
 
-    def __init__(self, engine: TemporalEngine, feed: Feed, poster: Poster, *, task_queue: str | None = None) -> None:
+    def __init__(
+        self, engine: TemporalEngine, feed: Feed, poster: Poster | None = None, *, task_queue: str | None = None
+    ) -> None:
         """Nothing is delivered yet.
 
         Args:
             engine: Where the tasks are.
             feed: What receivers are told.
-            poster: How it is sent; closed with this.
+            poster: How it is sent, and where to; closed with this. None takes the settings of the environment.
             task_queue: Shared by all who deliver for the same tasks; None adds `-webhooks` to the engine's.
+
+        Raises:
+            DefinitionError: A setting cannot be read.
         """
         self.task_queue = task_queue or f"{engine.task_queue}-webhooks"
         self._client = engine.client
-        self._poster = poster
-        self._worker = Worker(
-            engine.client,
-            task_queue=self.task_queue,
-            workflows=[WebhookDelivery],
-            activities=[_Courier(engine, feed, poster).deliver],
-            workflow_runner=UnsandboxedWorkflowRunner(),
-            max_concurrent_activities=AT_ONCE,
-            max_cached_workflows=KEPT_IN_MEMORY,
-            max_heartbeat_throttle_interval=timedelta(milliseconds=100),
-        )
+        self._poster = poster or Poster.from_env()
+        self._courier = _Courier(engine, feed, self._poster)
+        self._worker: Worker | None = None
+        self._delivering: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        await self._worker.__aenter__()
+        self._delivering = asyncio.create_task(self._deliver())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._worker.__aexit__(kind, error, trace)
+        assert self._delivering is not None
+        if self._worker is not None and self._worker.is_running:
+            await self._worker.shutdown()
+        self._delivering.cancel()
+        await asyncio.gather(self._delivering, return_exceptions=True)
         await self._poster.aclose()
+
+    async def _deliver(self) -> None:
+        """Run a worker; one that the server will not have is followed by another."""
+        while True:
+            self._worker = worker = Worker(
+                self._client,
+                task_queue=self.task_queue,
+                workflows=[WebhookDelivery],
+                activities=[self._courier.deliver],
+                workflow_runner=UnsandboxedWorkflowRunner(),
+                max_concurrent_activities=AT_ONCE,
+                max_cached_workflows=KEPT_IN_MEMORY,
+                max_heartbeat_throttle_interval=timedelta(milliseconds=100),
+            )
+            try:
+                await worker.run()
+                return
+            except (RPCError, RuntimeError) as failure:  # RuntimeError is how the SDK says that it cannot poll
+                log.error("webhooks_stand_still", error=str(failure), task_queue=self.task_queue)
+            self._worker = None
+            await asyncio.sleep(AGAIN_S)
 
     async def check(self, webhook: Webhook) -> None:
         """See `Webhooks.check`."""

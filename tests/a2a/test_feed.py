@@ -1,0 +1,120 @@
+"""What webhooks' receivers are told of a task."""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from a2a.compat.v0_3.types import Task as Task03
+from a2a.types import StreamResponse
+from google.protobuf.json_format import ParseDict
+
+from refold import Content
+from refold.a2a.feed import WebhookFeed
+from refold.core.errors import TaskNotFound
+from refold.testing import FakeEngine
+from refold.webhooks import START, Shape, Update
+
+TEXT = Content.from_text
+
+
+async def told(engine: FakeEngine, task_id: str, shape: Shape = "1.0", after: str | None = None) -> list[Update]:
+    """All updates of a task that has ended."""
+    return [update async for update in WebhookFeed(engine)(task_id, shape, after)]
+
+
+def kinds(updates: list[Update]) -> list[str]:
+    return [next(iter(json.loads(update.body))) for update in updates]
+
+
+def states(updates: list[Update]) -> list[str]:
+    """The state in each update that has one."""
+    bodies: list[dict[str, Any]] = [next(iter(json.loads(update.body).values())) for update in updates]
+    return [body["status"]["state"] for body in bodies if "status" in body]
+
+
+async def ended(engine: FakeEngine) -> str:
+    """A task that was asked twice, answered, and completed."""
+    task = (await engine.start("ask", TEXT("Hi"))).task_id
+    await engine.send(task, TEXT("Ada"))
+    await engine.send(task, Content.from_data({"number": 3}))
+    return task
+
+
+async def test_a_task_is_told_from_its_start(fake: FakeEngine) -> None:
+    """
+    The task, then each of its events as a StreamResponse, to the terminal one.
+    """
+    task = await ended(fake)
+    updates = await told(fake, task, after=START)
+
+    assert kinds(updates)[0] == "task"
+    assert states(updates)[0] == "TASK_STATE_SUBMITTED"
+    assert states(updates).count("TASK_STATE_INPUT_REQUIRED") == 2
+    assert states(updates)[-1] == "TASK_STATE_COMPLETED"
+    assert len({update.id for update in updates}) == len(updates)
+    for update in updates:
+        ParseDict(json.loads(update.body), StreamResponse())
+
+
+async def test_it_goes_on_after_any_cursor(fake: FakeEngine) -> None:
+    """
+    What follows a cursor is what followed it the first time, under the same ids.
+    """
+    task = await ended(fake)
+    updates = await told(fake, task, after=START)
+
+    for number, update in enumerate(updates[1:], 2):
+        assert await told(fake, task, after=update.cursor) == updates[number:]
+
+
+async def test_a_webhook_for_a_task_that_has_ended_is_told_how(fake: FakeEngine) -> None:
+    """
+    It gets the task, whole, and nothing more.
+    """
+    updates = await told(fake, await ended(fake))
+
+    assert kinds(updates) == ["task"]
+    assert states(updates) == ["TASK_STATE_COMPLETED"]
+    assert await told(fake, json.loads(updates[0].body)["task"]["id"], after=updates[0].cursor) == []
+
+
+async def test_a_webhook_in_the_middle_begins_with_the_task_as_it_is(fake: FakeEngine) -> None:
+    """
+    Then it is told what follows, over pauses.
+    """
+    task = (await fake.start("ask", TEXT("Hi"))).task_id
+    async with aclosing(WebhookFeed(fake)(task, "1.0", None)) as updates:
+        first = await anext(updates)
+        assert kinds([first]) == ["task"]
+        assert states([first]) == ["TASK_STATE_INPUT_REQUIRED"]
+        await fake.send(task, TEXT("Ada"))
+        await fake.send(task, Content.from_data({"number": 3}))
+        rest = [update async for update in updates]
+
+    assert "task" not in kinds(rest)
+    assert states(rest)[-1] == "TASK_STATE_COMPLETED"
+
+
+@pytest.mark.parametrize("after", [None, START])
+async def test_receivers_of_0_3_are_told_the_whole_task(fake: FakeEngine, after: str | None) -> None:
+    """
+    In 0.3's words, the last time as it ended.
+    """
+    task = await ended(fake)
+    updates = await told(fake, task, "0.3", after)
+
+    tasks = [Task03.model_validate_json(update.body) for update in updates]
+    assert [one.status.state.value for one in tasks] == ["completed"]
+    assert json.loads(updates[0].body)["contextId"]
+    assert await told(fake, task, "0.3", updates[-1].cursor) == []
+
+
+async def test_a_task_that_does_not_exist_is_not_there(fake: FakeEngine) -> None:
+    """
+    Whoever delivers decides whether it may come.
+    """
+    with pytest.raises(TaskNotFound):
+        await told(fake, "none")
