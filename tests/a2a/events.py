@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -62,8 +62,18 @@ class Events:
         self.response = response
         self._lines = response.aiter_lines()
 
+    def __aiter__(self) -> Self:
+        """All frames but comments, to the stream's clean end."""
+        return self
+
+    async def __anext__(self) -> Frame:
+        """The next frame that is no comment."""
+        while (frame := await self.next()).comment is not None:
+            pass
+        return frame
+
     async def next(self) -> Frame:
-        """The next frame.
+        """The next frame, or comment.
 
         Raises:
             StopAsyncIteration: The stream has ended, cleanly.
@@ -89,21 +99,12 @@ class Events:
                     frame.data = json.loads(value)
 
     async def take(self, number: int) -> list[Frame]:
-        """So many frames, comments left out."""
-        frames: list[Frame] = []
-        while len(frames) < number:
-            frame = await self.next()
-            if frame.comment is None:
-                frames.append(frame)
-        return frames
+        """So many frames."""
+        return [await anext(self) for _ in range(number)]
 
     async def rest(self) -> list[Frame]:
-        """All frames up to the end, comments left out."""
-        frames: list[Frame] = []
-        with contextlib.suppress(StopAsyncIteration):
-            while True:
-                frames += await self.take(1)
-        return frames
+        """All frames up to the end."""
+        return [frame async for frame in self]
 
 
 @contextlib.asynccontextmanager

@@ -127,11 +127,16 @@ class Workers:
         env: Mapping[str, str] | None = None,
     ) -> WorkerProcess:
         """A worker that polls `queue`."""
-        log = self.folder / f"worker-{len(self.started)}.log"
-        command = [sys.executable, "-m", "refold.cli", "worker", *modules, "--json", "--with-parent"]
+        command = ["-m", "refold.cli", "worker", *modules, "--json", "--with-parent"]
         command += ["--address", self.address, "--task-queue", queue, "--recovery", recovery]
+        return await self.launch(command, env=env)
+
+    async def launch(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> WorkerProcess:
+        """Another Python process that says on stdout what it serves, and ends when its stdin closes."""
+        log = self.folder / f"worker-{len(self.started)}.log"
         with log.open("wb") as err:
             process = await asyncio.create_subprocess_exec(
+                sys.executable,
                 *command,
                 cwd=ROOT,
                 env=_clean(os.environ) | {"REFOLD_STORAGE": str(self.folder)} | self.env | dict(env or {}),

@@ -70,6 +70,17 @@ class Gated:
         return ctx.complete(", ".join(came))
 
 
+@flow_skill(id="stairs", input=Way)
+class Stairs:
+    """Goes up, a step at a time, each through a gate of its own."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, way: Way) -> Transition:
+        for number in range(1, way.count + 1):
+            await ctx.tool(through, gate=f"{way.gate}/{number}")
+        return ctx.complete("up")
+
+
 class Crowd(BaseModel):
     gate: str
     seconds: float
@@ -119,6 +130,7 @@ class Buys:
 
 
 GatedWorkflow = workflow_for(Gated)
+StairsWorkflow = workflow_for(Stairs)
 CrowdedWorkflow = workflow_for(Crowded)
 AsksWorkflow = workflow_for(Asks)
 BuysWorkflow = workflow_for(Buys)
