@@ -54,6 +54,8 @@ OUTSIDE_IMPORTERS = {
     "typer": re.compile(r"refold\.cli(\..+)?"),
     "rich": re.compile(r"refold\.cli(\..+)?"),
     "hypothesis": re.compile(r"refold\.testing(\..+)?"),
+    "mcp": re.compile(r"refold\.effects\.mcp_session"),
+    "anyio": re.compile(r"refold\.effects\.mcp_session"),
 }
 
 # The core's whole world besides the standard library: pydantic and the two halves that it is made of.
@@ -65,6 +67,7 @@ OUTSIDE = {"a2a", "asyncio", "httpx", "pydantic_ai", "starlette", "structlog", "
 # An import inside a function is often a cycle in hiding, so each has its reason here: (module, function).
 LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.effects.activities", "_ledger_from_env"): "SQLAlchemy is loaded only by workers whose tools keep receipts",
+    ("refold.effects.activities", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",
     ("refold.effects.model_part", "_load"): "pydantic-ai and the providers load in a thread, while the worker polls",
     ("refold.effects.failures", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",
 }
@@ -72,10 +75,12 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
 # Import names whose package comes with another that pyproject.toml names.
 COMES_WITH = {
     "annotated_types": "pydantic",
+    "anyio": "mcp",
     "click": "typer",
     "cryptography": "joserfc",
     "google": "temporalio",
     "httpcore2": "pydantic-ai-slim",
+    "mcp_types": "mcp",
     "httpx2": "pydantic-ai-slim",
     "openai": "pydantic-ai-slim",
     "opentelemetry": "temporalio",

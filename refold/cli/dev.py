@@ -15,7 +15,7 @@ from refold.cli.code import Modules
 from refold.cli.errors import DONE, WRONG_CALL
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
-from refold.cli.worker import LogJson, Model, NoSandbox, Recovery
+from refold.cli.worker import LogJson, Mcp, Model, NoSandbox, Recovery
 from refold.temporal.dev import DevServerError
 from refold.temporal.profile import DEFAULT
 
@@ -45,6 +45,7 @@ async def dev(
     model: Model = None,
     recovery: Recovery = DEFAULT.name,
     no_sandbox: NoSandbox = False,
+    mcp: Mcp = None,
     log_json: LogJson = False,
 ) -> int:
     """Start a Temporal server and a worker.
@@ -63,6 +64,7 @@ async def dev(
         options += ["--namespace", space, "--task-queue", task_queue, "--recovery", recovery]
         options += ["--model", model] if model else []
         options += ["--no-sandbox"] if no_sandbox else []
+        options += ["--mcp", str(mcp)] if mcp else []
         options += ["--log-json"] if log_json else []
         async with Supervised(options, call.out.alert) as worker:
             await _first(worker.ready.wait(), worker.gave_up.wait(), stop.wait())

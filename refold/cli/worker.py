@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +34,12 @@ Recovery = Annotated[
         help="How soon a lost worker is noticed: `fast-recovery` takes about a second, and more heartbeats.",
     ),
 ]
+Mcp = Annotated[
+    Path | None,
+    typer.Option(
+        "--mcp", metavar="FILE", help="MCP servers whose tools skills may call, as JSON. Else the file in REFOLD_MCP."
+    ),
+]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Write log lines as JSON; on stderr, as always.")]
 NoSandbox = Annotated[
     bool,
@@ -55,6 +62,7 @@ async def worker(
     model: Model = None,
     recovery: Recovery = DEFAULT.name,
     no_sandbox: NoSandbox = False,
+    mcp: Mcp = None,
     log_json: LogJson = False,
     with_parent: Annotated[
         bool, typer.Option("--with-parent", hidden=True, help="Stop when stdin closes: the parent is gone.")
@@ -88,6 +96,7 @@ async def worker(
         model=model,
         recovery=profile,
         sandboxed=not no_sandbox,
+        mcp=mcp,
         log_json=log_json,
         ready=ready,
     )

@@ -4,6 +4,7 @@
 | ------------------ | ---------------------------- | ------------ |
 | `refold.llm`       | `CallLlm`, whether to stream | `LlmOutcome` |
 | `tool.NAME`        | `CallTool`, what was decided | JSON         |
+| `tool.SERVER.NAME` | the same, for an MCP server  | JSON         |
 | `refold.notify`    | `Notify`                     | nothing      |
 | whatever else      | anything                     | fails        |
 
@@ -37,6 +38,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from refold.core.commands import CallLlm, CallTool, Notify
+from refold.core.errors import DefinitionError
 from refold.core.events import LlmOutcome
 from refold.core.retry import Failure, FailureKind
 from refold.effects.failures import classify
@@ -44,6 +46,7 @@ from refold.effects.heartbeat import Heart
 from refold.effects.http import HttpClient, open_client
 from refold.effects.invocation import Invocation
 from refold.effects.keys import key_of_call, wire_key
+from refold.effects.mcp import McpServer, servers_from_env
 from refold.effects.model_part import ModelPart
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.receipts import ANY_TRY, LEASE_S
@@ -52,6 +55,7 @@ from refold.effects.tools import Tool, tools_of
 
 if TYPE_CHECKING:
     from refold.effects.ledger import Ledger
+    from refold.effects.mcp_tools import McpTools
 
 LLM = "refold.llm"
 TOOL = "tool."
@@ -86,6 +90,8 @@ class Effects:
 
     Attributes:
         tools: The registered tools by name.
+        servers: The names of the MCP servers.
+        mcp: Their tools; None where there are none.
         ledger: Where the receipts of effects are kept; None where no tool needs one.
         activities: What the worker registers.
     """
@@ -98,6 +104,7 @@ class Effects:
         ledger: Ledger | None = None,
         fallback: bool = True,
         notifier: Notifier | None = None,
+        mcp: Iterable[McpServer] | None = None,
     ) -> None:
         """Check the tools; open nothing yet.
 
@@ -105,16 +112,23 @@ class Effects:
             tools: Functions declared with `@tool`.
             model: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
             ledger: For tools that are `at_most_once` or `compensate`; None takes `REFOLD_LEDGER`, else a file.
-            fallback: Answer activities that nobody registered, so that an unknown tool fails with the names of those
-                there are. A worker can have one dynamic activity only: switch it off to register another.
+            fallback: Answer activities that nobody registered: the tools of MCP servers, and unknown tools, which fail
+                with the names of those there are. A worker can have one dynamic activity only: switch it off to
+                register another.
             notifier: Tells people that a gate waits for them; None takes `REFOLD_NOTIFY_URL`, else the log.
+            mcp: MCP servers; None takes those in the file that `REFOLD_MCP` names.
 
         Raises:
-            DefinitionError: A tool is not declared or not well typed, or two have one name; or the setting for the
-                ledger names no database that is supported.
+            DefinitionError: A tool is not declared or not well typed, or two have one name; the setting for the
+                ledger names no database that is supported; an MCP server is wrong, or `refold[mcp]` is missing.
         """
         self.tools = tools_of(tools)
-        needed = any(tool.ledgered for tool in self.tools.values())
+        servers = tuple(servers_from_env() if mcp is None else mcp)
+        self.servers = tuple(server.name for server in servers)
+        self.mcp = _mcp_tools(servers) if servers else None
+        if servers and not fallback:
+            raise DefinitionError(self.servers[0], ["its tools need the fallback activity"], what="MCP server")
+        needed = bool(servers) or any(tool.ledgered for tool in self.tools.values())
         self.ledger = (ledger or _ledger_from_env()) if needed else None
         self._model = model
         self._notifier = notifier
@@ -124,7 +138,7 @@ class Effects:
         own = [_tool_activity(self, tool) for tool in self.tools.values()]
         self.activities: list[Callable[..., Any]] = [_llm_activity(self), _notify_activity(self), *own]
         if fallback:
-            self.activities.append(_unknown_activity(self))
+            self.activities.append(_other_activity(self))
 
     async def __aenter__(self) -> Effects:
         self._users += 1  # several workers of one process may share it
@@ -136,6 +150,8 @@ class Effects:
             self._closing.callback(threads.shutdown, wait=False)
             models = ModelPart(self._model, http)
             self._closing.push_async_callback(models.close)
+            if self.mcp is not None:
+                self._closing.push_async_callback(self.mcp.close)
             heart = self._closing.enter_context(Heart())
             if self.ledger is not None:
                 self._closing.enter_context(self.ledger)
@@ -173,6 +189,16 @@ def _ledger_from_env() -> Ledger:
     return Ledger()
 
 
+def _mcp_tools(servers: Iterable[McpServer]) -> McpTools:
+    try:
+        from refold.effects.mcp_tools import McpTools
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        raise DefinitionError("MCP", ["its client is missing: pip install 'refold[mcp]'"], what="servers of") from None
+    return McpTools(servers)
+
+
 # --- the activities
 
 
@@ -200,38 +226,40 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
 
 
 def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[JsonValue]]:
-    name = tool.spec.name
-
-    @activity.defn(name=TOOL + name)
+    @activity.defn(name=TOOL + tool.spec.name)
     async def call_tool(command: CallTool, decided: int | bool = 0) -> JsonValue:
         command = CallTool.model_validate(command)  # as for `llm`
-        info = activity.info()
 
-        async def call() -> JsonValue:
-            opened = effects.open
-            invocation = Invocation(
-                task_id=info.workflow_id or "",
-                invocation_id=info.activity_id,
-                idempotency_key=wire_key(
-                    namespace=info.namespace, tool=name, key=key_of_call(command.key, info.activity_id)
-                ),
-                attempt=info.attempt,
-                http=opened.http,
-            )
-            with _heartbeats(opened.heart):
-                return await tool.call(
-                    command,
-                    invocation,
-                    opened.threads,
-                    opened.ledger,
-                    lease_s=_lease_s(info),
-                    decided=_about_try(decided, info.attempt),
-                    lost=_given_up,
-                )
+        async def call(invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
+            return await tool.call(command, invocation, opened.threads, opened.ledger, **about)
 
-        return await _effect("tool", name, call)
+        return await _tool_effect(effects, tool.spec.name, command, decided, call)
 
     return call_tool
+
+
+async def _tool_effect(
+    effects: Effects, name: str, command: CallTool, decided: int | bool, call: Callable[..., Awaitable[JsonValue]]
+) -> JsonValue:
+    info = activity.info()
+
+    async def made() -> JsonValue:
+        opened = effects.open
+        invocation = Invocation(
+            task_id=info.workflow_id or "",
+            invocation_id=info.activity_id,
+            idempotency_key=wire_key(
+                namespace=info.namespace, tool=name, key=key_of_call(command.key, info.activity_id)
+            ),
+            attempt=info.attempt,
+            http=opened.http,
+        )
+        with _heartbeats(opened.heart):
+            return await call(
+                invocation, opened, lease_s=_lease_s(info), decided=_about_try(decided, info.attempt), lost=_given_up
+            )
+
+    return await _effect("tool", name, made)
 
 
 def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
@@ -254,18 +282,34 @@ def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
     return notify
 
 
-def _unknown_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
+def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
+    """What is asked for by a name that no activity has: the tool of an MCP server, or a mistake."""
+
     @activity.defn(dynamic=True)
-    async def unknown(args: Sequence[RawValue]) -> JsonValue:
+    async def other(args: Sequence[RawValue]) -> JsonValue:
         asked = activity.info().activity_type
+        name = asked.removeprefix(TOOL)
+        if asked.startswith(TOOL) and effects.mcp is not None and name in effects.mcp:
+            return await _mcp_tool(effects, effects.mcp, args)
         if asked.startswith(TOOL):
-            listed = ", ".join(sorted(effects.tools)) or "none"
-            type, said = "unknown_tool", f"no tool {asked.removeprefix(TOOL)!r} is registered; there are: {listed}"
+            listed = ", ".join([*sorted(effects.tools), *(f"{server}.…" for server in effects.servers)]) or "none"
+            type, said = "unknown_tool", f"no tool {name!r} is registered; there are: {listed}"
         else:
             type, said = "unknown_activity", f"no activity {asked!r} is registered with this worker"
         raise _leaving(Failure(kind=FailureKind.PERMANENT, type=type, message=said))
 
-    return unknown
+    return other
+
+
+async def _mcp_tool(effects: Effects, mcp: McpTools, args: Sequence[RawValue]) -> JsonValue:
+    convert = activity.payload_converter().from_payload
+    command = convert(args[0].payload, CallTool)
+    decided = convert(args[1].payload, int) if len(args) > 1 else 0
+
+    async def call(invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
+        return await mcp.call(command, invocation, opened.ledger, **about)
+
+    return await _tool_effect(effects, command.name.partition("@")[0], command, decided, call)
 
 
 # --- what they share

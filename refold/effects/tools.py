@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -106,18 +106,17 @@ class Tool:
                 return self._as_json(await perform(invocation))
             except StillRunning as error:
                 raise error.canceled or error from None
-        if ledger is None:
-            raise RuntimeError(f"tool {self.spec.name!r} needs a ledger")
-        ask = ledger.ask(
-            invocation.idempotency_key,
-            self.spec.name,
-            command.args,
+        return await once(
+            self.spec,
+            command,
+            invocation,
+            ledger,
+            perform,
+            self._as_json,
             lease_s=lease_s,
-            task_id=invocation.task_id,
-            invocation_id=invocation.invocation_id,
             decided=decided,
+            lost=lost,
         )
-        return await Once(ledger, self.spec, invocation, ask, perform, self._as_json, lost=lost).result()
 
     def _given(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
         try:
@@ -151,6 +150,33 @@ class Tool:
             )
             raise Verdict(_permanent("result", message)) from None
         return written
+
+
+async def once(
+    spec: ToolSpec,
+    command: CallTool,
+    invocation: Invocation,
+    ledger: Ledger | None,
+    perform: Callable[[Invocation], Coroutine[Any, Any, Any]],
+    write: Callable[[Any], JsonValue],
+    *,
+    lease_s: float,
+    decided: int,
+    lost: Callable[[], bool],
+) -> JsonValue:
+    """Perform an effect of which a receipt is kept, if it has not taken place yet; see `Once`."""
+    if ledger is None:
+        raise RuntimeError(f"tool {spec.name!r} needs a ledger")
+    ask = ledger.ask(
+        invocation.idempotency_key,
+        spec.name,
+        command.args,
+        lease_s=lease_s,
+        task_id=invocation.task_id,
+        invocation_id=invocation.invocation_id,
+        decided=decided,
+    )
+    return await Once(ledger, spec, invocation, ask, perform, write, lost=lost).result()
 
 
 async def _patiently(thread: Future[T], invocation: Invocation, timeout_s: float) -> T:

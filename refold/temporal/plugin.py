@@ -28,6 +28,7 @@ from temporalio.worker.workflow_sandbox import SandboxRestrictions
 from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
 from refold.core.tool import tool_spec
 from refold.effects.activities import Effects
+from refold.effects.mcp import McpServer
 from refold.temporal import profile
 from refold.temporal.payloads import data_converter
 from refold.temporal.profile import DEFAULT, Profile
@@ -69,6 +70,7 @@ class RefoldPlugin(SimplePlugin):
         storage: Storage | None = None,
         recovery: Profile = DEFAULT,
         sandboxed: bool = True,
+        mcp: Sequence[McpServer] | None = None,
     ) -> None:
         """Check the skills and tools, and prepare what a worker needs.
 
@@ -78,8 +80,9 @@ class RefoldPlugin(SimplePlugin):
             model: `provider:name` for model calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
             storage: For large values; None takes `REFOLD_STORAGE`.
             recovery: How soon a lost worker is noticed; one for the whole process.
-            sandboxed: Keep skills in Temporal's sandbox. Without it a replay takes about half the time, and an
+            sandboxed: Keep skills in Temporal's sandbox. Without it a replay takes about a quarter less time, and an
                 impure skill is found by `refold check` and by replay only.
+            mcp: MCP servers whose tools skills may call; None takes those in the file that `REFOLD_MCP` names.
 
         Raises:
             DefinitionError: A skill or tool is written wrongly, or has no workflow, or two share a name.
@@ -88,7 +91,7 @@ class RefoldPlugin(SimplePlugin):
         self.skill_ids = [cls.type_name for cls in classes]
         self.storage = storage or storage_from_env()
         self.recovery = recovery
-        self._effects = Effects(tools, model=model) if classes or tools else None
+        self._effects = Effects(tools, model=model, mcp=mcp) if classes or tools or mcp else None
         super().__init__(
             "refold",
             data_converter=self._converter,

@@ -6,11 +6,13 @@ import asyncio
 import signal
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from refold.effects.mcp import McpServer, servers_in
 from refold.temporal import search
 from refold.temporal.client import connected
 from refold.temporal.logs import log_to_stderr
@@ -54,6 +56,7 @@ async def run_worker(
     model: str | None = None,
     recovery: Profile = DEFAULT,
     sandboxed: bool = True,
+    mcp: Sequence[McpServer] | Path | None = None,
     log_json: bool = False,
     ready: Callable[[Worker], None] | None = None,
     **options: Any,
@@ -70,18 +73,20 @@ async def run_worker(
         model: See `RefoldPlugin`.
         recovery: See `RefoldPlugin`.
         sandboxed: See `RefoldPlugin`.
+        mcp: MCP servers, or the file that lists them; see `RefoldPlugin`.
         log_json: Write log lines to stderr as JSON, instead of columns for people. A program that has set up
             structlog itself keeps its own way.
         ready: Called once the worker polls.
         options: Passed on to `temporalio.worker.Worker`.
 
     Raises:
-        DefinitionError: A skill or tool is written wrongly.
+        DefinitionError: A skill, a tool or an MCP server is written wrongly.
         NotConnected: No server answers.
         StorageError: The storage for large values cannot be used.
     """
     log_to_stderr(as_json=log_json)
-    plugin = RefoldPlugin(skills, tools, model=model, recovery=recovery, sandboxed=sandboxed)
+    servers = servers_in(mcp) if isinstance(mcp, Path) else mcp
+    plugin = RefoldPlugin(skills, tools, model=model, recovery=recovery, sandboxed=sandboxed, mcp=servers)
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
     await search.register(client)
     stop = asyncio.Event()

@@ -14,12 +14,14 @@ from starlette.applications import Starlette
 class Serving:
     """Serves an application while it is entered as a context manager."""
 
-    def __init__(self, app: Starlette, port: int = 0) -> None:
+    def __init__(self, app: Starlette, port: int = 0, *, lifespan: bool = False) -> None:
         # The protocol is named so that asyncio knows it for TCP and sends small answers at once.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._socket.bind(("127.0.0.1", port))
-        self._server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off", ws="none"))
+        self._server = uvicorn.Server(
+            uvicorn.Config(app, log_level="critical", lifespan="on" if lifespan else "off", ws="none")
+        )
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="serving", daemon=True
         )
