@@ -49,6 +49,7 @@ from refold.effects.receipts import LedgerUnavailable, Receipt, ReceiptState
 ENV = "REFOLD_LEDGER"
 VERSION = 1
 BUSY_S = 5.0
+BUSY_STEP_S = 0.005  # SQLite's own first steps are as short
 """How long a write waits for another process's, in seconds, before the ledger counts as not there."""
 
 _METADATA = MetaData()
@@ -319,10 +320,26 @@ def _sqlite(file: Path) -> Engine:
 
     @event.listens_for(engine, "connect")
     def connected(connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute("PRAGMA journal_mode=WAL")
+        _write_ahead(connection)
         connection.execute("PRAGMA synchronous=FULL")
 
     return engine
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log. For this step SQLite does not wait its timeout, but gives up at once, where
+    another process does the same to a new file.
+    """
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(BUSY_STEP_S)
+        else:
+            return
 
 
 def _postgres(url: URL) -> Engine:
