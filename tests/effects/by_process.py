@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from refold.effects.ledger import Ledger, LedgerUnavailable
+from refold.effects.ledger_store import store_of
 from refold.effects.receipts import Finished, InProgress, Perform
 
 
@@ -31,6 +32,17 @@ def hold(ledger: Ledger, key: str) -> None:
     say("began", told.fence)
     wait()
     say("finished", ledger.finish(key, told.fence, "by the process"))
+
+
+def first_use(_: Ledger, folder: str, count: str) -> None:
+    """Open new ledgers, each when told."""
+    for number in range(int(count)):
+        store = store_of(f"{folder}/{number}.db")
+        say(number)
+        wait()
+        store.read("k")
+        store.close()
+    say("done")
 
 
 def race(ledger: Ledger, effects: str, count: str) -> None:

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from refold.core.errors import DefinitionError
 from refold.effects.ledger import Ledger, LedgerUnavailable, fingerprint, is_local
 from refold.effects.ledger_store import VERSION, store_from_env, store_of
-from refold.effects.receipts import Doubtful, Finished, InProgress, KeyReused, Perform, Receipt, ReceiptState, Told
+from refold.effects.receipts import Doubtful, Finished, InProgress, KeyReused, Perform, ReceiptState, Told
 
 ROOT = Path(__file__).parents[2]
 
@@ -219,23 +218,19 @@ def test_a_worker_that_was_killed(ledger_file: Path, clock: Clock) -> None:
     assert isinstance(begin(other), Doubtful)
 
 
-def test_workers_that_start_together_share_a_new_file(tmp_path: Path) -> None:
+def test_workers_that_start_together_share_a_new_file(ledger_file: Path, tmp_path: Path) -> None:
     """
     None of them finds it locked by another that sets it up.
     """
-    together = threading.Barrier(4)
+    processes = [run("first_use", ledger_file, str(tmp_path), "12") for _ in range(3)]
+    for number in range(12):
+        assert [line(process) for process in processes] == [str(number)] * 3
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
 
-    def first_use(file: Path) -> Receipt | None:
-        store = store_of(str(file))
-        together.wait()
-        try:
-            return store.read("k")
-        finally:
-            store.close()
-
-    with ThreadPoolExecutor(4) as threads:
-        for number in range(20):
-            assert list(threads.map(first_use, [tmp_path / f"{number}.db"] * 4)) == [None] * 4
+    assert [process.communicate(timeout=60)[0] for process in processes] == ["done\n"] * 3
 
 
 def test_processes_with_one_file(ledger_file: Path, tmp_path: Path) -> None:
