@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "refold": {"core"},
     "core": {"core"},
     "static": {"static", "core"},
-    "agent": {"agent", "core"},
+    "agent": {"agent", "engine", "core"},
     "engine": {"core"},
     "webhooks": {"core"},
     "effects": {"effects", "engine", "webhooks", "core"},

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import JsonValue, PydanticUserError
 
+from refold.core.around import Around
 from refold.core.base import Value
 from refold.core.chat import Thread
 from refold.core.content import Content, Message
@@ -92,6 +93,7 @@ class Options:
         version: Of the saved state's shape; raise it when the shape changes.
         upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
         contract: What holds between its steps, where they share a state.
+        around: What stands around the performing of its commands, in the worker; see `refold.core.around`.
         problems: What is wrong with the above; whoever compiles the skill reports it with what it finds itself.
     """
 
@@ -101,6 +103,7 @@ class Options:
     version: int = 1
     upgrade: Upgrade | None = None
     contract: Contract | None = None
+    around: tuple[Around, ...] = ()
     problems: tuple[str, ...] = ()
 
 

@@ -1,0 +1,66 @@
+"""The ready-made agent: any model with tools, durable, in ten lines.
+
+Five layers, each of which knows those before it only: `clients` reach models and tools, `plugins` look on and raise
+flags, `steps` do the work, `middleware` stands around steps, `orchestrators` decide what runs beside what.
+"""
+
+from refold.agent.agent import Agent, Answer
+from refold.agent.errors import BudgetExceeded, GuardrailError, NoAnswer
+from refold.agent.guards import Block, Guardrail
+from refold.agent.limits import Budget, RateLimit
+from refold.agent.memory import Cache, Window
+from refold.agent.middleware import Middleware, Retryable, Traced, around
+from refold.agent.orchestrators import ByTool, Concurrent, Orchestrator, Sequential
+from refold.agent.plugins import (
+    AfterInvocation,
+    AfterModelCall,
+    AfterToolCall,
+    AfterTools,
+    BeforeInvocation,
+    BeforeModelCall,
+    BeforeToolCall,
+    BeforeTools,
+    MessageAdded,
+    Plugin,
+)
+from refold.agent.state import AgentState
+from refold.agent.steps import ModelTurn, Step, ToolTurn
+from refold.agent.tools import AgentTool, skill_tool
+
+__all__ = [
+    "AfterInvocation",
+    "AfterModelCall",
+    "AfterToolCall",
+    "AfterTools",
+    "Agent",
+    "AgentState",
+    "AgentTool",
+    "Answer",
+    "BeforeInvocation",
+    "BeforeModelCall",
+    "BeforeToolCall",
+    "BeforeTools",
+    "Block",
+    "Budget",
+    "BudgetExceeded",
+    "ByTool",
+    "Cache",
+    "Concurrent",
+    "Guardrail",
+    "GuardrailError",
+    "MessageAdded",
+    "Middleware",
+    "ModelTurn",
+    "NoAnswer",
+    "Orchestrator",
+    "Plugin",
+    "RateLimit",
+    "Retryable",
+    "Sequential",
+    "Step",
+    "ToolTurn",
+    "Traced",
+    "Window",
+    "around",
+    "skill_tool",
+]

@@ -1,0 +1,248 @@
+"""The ready-made agent: any model, with tools, as a durable skill."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue, PydanticUserError
+
+from refold.agent.clients import Chat, Commands, ModelClient, ToolClient
+from refold.agent.gates import TOOL_GATE, Gates, gates_of
+from refold.agent.loop import ANSWER, AgentLoop, Parts
+from refold.agent.middleware import KINDS, Middleware, Retryable, Traced, wrapped
+from refold.agent.orchestrators import Orchestrator, Sequential
+from refold.agent.plugins import Hook, Hooks, Plugin
+from refold.agent.steps import ModelStep, ToolStep
+from refold.agent.tools import tools_of
+from refold.core.content import Content, as_content
+from refold.core.errors import DefinitionError
+from refold.core.gates import GatePolicy
+from refold.core.journal import Entry
+from refold.core.lifecycle import Status
+from refold.core.machine import StepMachine
+from refold.core.retry import RetryPolicy
+from refold.core.schema import adapter, first_line
+from refold.core.skill import options_for
+from refold.core.steps import compile_steps, steps_of
+from refold.engine import Engine, TaskView, Tokens
+
+VERSION = 1
+"""Of an agent's saved state; a task of another version is not gone on with, unless `upgrade` brings it up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of a message.
+
+    Attributes:
+        task_id: The task.
+        status: How it stands: completed; or it waits for a person, or for the next message.
+        text: What the agent said last.
+        value: Its answer, where it has a type; None otherwise.
+        task: The whole task.
+    """
+
+    task_id: str
+    status: Status
+    text: str
+    value: JsonValue
+    task: TaskView
+
+
+class Agent(StepMachine):
+    """A model with tools in a loop, as a skill: `Clerk = Agent("clerk", instructions="…", tools=[find_order])`.
+
+    An agent never changes, and keeps nothing of its tasks: each has an `AgentState` of its own.
+    """
+
+    def __init__(
+        self,
+        id: str = "agent",
+        *,
+        model: str | None = None,
+        instructions: str = "",
+        tools: Sequence[Any] = (),
+        output: Any = None,
+        gates: Gates = "effects",
+        gate_policy: GatePolicy = TOOL_GATE,
+        middleware: Sequence[Middleware] = (),
+        plugins: Sequence[Plugin | Hook] = (),
+        orchestrator: Orchestrator | None = None,
+        max_cycles: int = 20,
+        turns: int | None = 1,
+        fatal: Sequence[str] = (),
+        settings: Mapping[str, JsonValue] | None = None,
+        retry: RetryPolicy | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        tags: Sequence[str] = (),
+        examples: Sequence[str] = (),
+        version: int = VERSION,
+        upgrade: Any = None,
+        model_client: ModelClient | None = None,
+        tool_client: ToolClient | None = None,
+    ) -> None:
+        """Make an agent.
+
+        Args:
+            id: The skill's id, unique among those that are served together.
+            model: `provider:name`; None takes the worker's setting.
+            instructions: What the model is to do.
+            tools: What it may call: functions with `@tool`, skills and agents (each call is a task of its own), or
+                names of tools that only the worker knows (`server.tool`).
+            output: The type of the answer, any that pydantic knows; None is text.
+            gates: Which calls wait for a person: `"effects"`, those of tools that are not declared `read_only`;
+                `"none"`; tools' names; or policies by tool.
+            gate_policy: Who decides, where `gates` names no policy. A denial is always told to the model.
+            middleware: Around the steps, the first one outermost.
+            plugins: Hooks, and the tools they bring.
+            orchestrator: How the tool calls of one reply are run; None is one after the other.
+            max_cycles: How often the model is asked for one message, at least once; the last time it must answer.
+            turns: How many messages of the user a task answers before it is completed; None goes on until it is
+                canceled.
+            fatal: Tools whose failure fails the task; other failures are told to the model.
+            settings: Passed on to the provider.
+            retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
+            name: For people.
+            description: For people, and for models that choose a skill.
+            tags: For search.
+            examples: Messages that it understands.
+            version: Of the saved state; raise it with what your plugins keep there.
+            upgrade: Brings a state saved by an older version up to the next one.
+            model_client: Reaches the model; None is by a chat command.
+            tool_client: Reaches tools; None is by commands.
+
+        Raises:
+            DefinitionError: All that is wrong, at once.
+        """
+        hooks = Hooks(plugins)
+        known, found = tools_of([*tools, *hooks.tools])
+        policies, unknown = gates_of(gates, known, gate_policy)
+        found += [*hooks.problems, *unknown, *_problems(output, max_cycles, turns, middleware, fatal, known)]
+        options = options_for(
+            None,
+            id=id,
+            name=name or id,
+            description=_first_paragraph(instructions) if description is None else description,
+            tags=tags,
+            examples=examples,
+            retry=retry,
+            version=version,
+            upgrade=upgrade,
+            around=tuple(one for one in middleware if getattr(one, "scope", "") == "activity"),
+        )
+        found = [*options.problems, *found]
+        if found:
+            raise DefinitionError(id, found, what="agent")
+        around = [*(one for one in middleware if one.scope == "workflow"), Traced(), Retryable()]
+        tool_step = wrapped(ToolStep(tool_client or Commands(), hooks, known, policies, fatal), around)
+        parts = Parts(
+            instructions=instructions,
+            model=model,
+            settings=dict(settings or {}),
+            output=output,
+            tools=known,
+            hooks=hooks,
+            model_step=wrapped(ModelStep(model_client or Chat(), hooks), around),
+            tools_step=(orchestrator or Sequential()).over(tool_step, lambda step: wrapped(step, around)),
+            max_cycles=max_cycles,
+            turns=turns,
+        )
+        loop = type(f"{id}_loop", (AgentLoop,), {"parts": parts})
+        machine = compile_steps(options, steps_of(loop), loop)
+        super().__init__(machine.options, machine.steps)
+        self.parts = parts
+        self._held = (*middleware, *plugins, orchestrator, model_client, tool_client, upgrade)
+        # Who looks for its workflow looks in the module that it was made in.
+        self.__module__ = str(sys._getframe(1).f_globals.get("__name__", ""))
+
+    @property
+    def held(self) -> Sequence[Any]:
+        """The user's own parts of it, which may hold what changes."""
+        return self._held
+
+    # --- running it
+
+    async def stream(
+        self, engine: Engine, message: str | Content, *, task_id: str | None = None, **start: Any
+    ) -> AsyncIterator[Entry | Tokens]:
+        """Say something to the agent: what goes on, until it has answered, waits for somebody, or has ended.
+
+        Args:
+            engine: Where its tasks run.
+            message: What is said.
+            task_id: A task that waits for it; None starts one.
+            start: What else `Engine.start` takes.
+
+        Raises:
+            InputRejected: The task does not wait for a message.
+            EngineError: What `Engine` raises.
+        """
+        task_id, after = await self._say(engine, message, task_id, start)
+        async for one in engine.watch(task_id, after=after):
+            yield one
+
+    async def invoke(
+        self, engine: Engine, message: str | Content, *, task_id: str | None = None, **start: Any
+    ) -> Answer:
+        """Say something to the agent, and wait until it has answered, waits for somebody, or has ended.
+
+        The arguments and errors are those of `stream`.
+        """
+        task_id, after = await self._say(engine, message, task_id, start)
+        async for _ in engine.watch(task_id, after=after):
+            pass
+        task = await engine.look(task_id)
+        said = [one.text for one in task.messages if one.role == "agent"]
+        value = next((one.data for one in task.artifacts if one.name == ANSWER), None)
+        return Answer(task_id=task_id, status=task.status, text=said[-1] if said else "", value=value, task=task)
+
+    async def _say(
+        self, engine: Engine, message: str | Content, task_id: str | None, start: dict[str, Any]
+    ) -> tuple[str, int]:
+        content = as_content(message)
+        if task_id is None:
+            return (await engine.start(self.options.card.id, content, **start)).task_id, 0
+        after = (await engine.look(task_id)).seq
+        await engine.send(task_id, content)
+        return task_id, after
+
+
+def _problems(
+    output: Any,
+    max_cycles: int,
+    turns: int | None,
+    middleware: Sequence[Any],
+    fatal: Sequence[str],
+    tools: Mapping[str, Any],
+) -> list[str]:
+    found = []
+    if max_cycles < 1:
+        found.append(f"max_cycles={max_cycles!r}: the model is asked at least once")
+    if turns is not None and turns < 1:
+        found.append(f"turns={turns!r}: a task answers at least one message; None is without end")
+    if output is not None:
+        try:
+            adapter(output)
+        except PydanticUserError as error:
+            found.append(f"output={output!r} is not a type that pydantic knows: {first_line(error)}")
+    for one in middleware:
+        if not isinstance(one, Middleware):
+            found.append(
+                f"middleware: {one!r} is none; write a `Middleware`, or `@around(...)` above a coroutine function"
+            )
+        elif unknown := [kind for kind in one.steps if kind not in KINDS]:
+            found.append(f"middleware: {one!r} wraps {', '.join(unknown)}; there are {', '.join(KINDS)}")
+    found += [
+        f"fatal: there is no tool {name!r}; there are: {', '.join(tools) or 'none'}"
+        for name in fatal
+        if name not in tools
+    ]
+    return found
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.strip().partition("\n\n")[0].split())[:300]

@@ -1,0 +1,44 @@
+"""What ends an agent's task on purpose. Each is a `SkillError`: the task fails with its message as the reason."""
+
+from __future__ import annotations
+
+from refold.core.errors import SkillError
+
+
+class GuardrailError(SkillError):
+    """A guardrail blocked.
+
+    Attributes:
+        guardrail: Its name.
+        reason: Why.
+    """
+
+    def __init__(self, guardrail: str, reason: str) -> None:
+        self.guardrail, self.reason = guardrail, reason
+        super().__init__(f"guardrail {guardrail!r} blocked: {reason}")
+
+
+class BudgetExceeded(SkillError):
+    """A budget is used up.
+
+    Attributes:
+        what: Of what: `tokens`, `usd`, `model_calls` or `tool_calls`.
+        limit: How much there was.
+        spent: How much was used.
+    """
+
+    def __init__(self, what: str, limit: float, spent: float) -> None:
+        self.what, self.limit, self.spent = what, limit, spent
+        super().__init__(f"the budget of {limit:g} {what} is used up: {spent:g} spent; raise it, and recover the task")
+
+
+class NoAnswer(SkillError):
+    """The model had its last chance to answer, and asked for tools again.
+
+    Attributes:
+        cycles: How many model steps there were.
+    """
+
+    def __init__(self, cycles: int) -> None:
+        self.cycles = cycles
+        super().__init__(f"the model gave no answer in {cycles} cycles; raise max_cycles, or tell it when to stop")

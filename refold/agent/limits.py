@@ -1,0 +1,126 @@
+"""Middleware that bounds what an agent uses: calls a second, and tokens, money and calls in all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from refold.agent.errors import BudgetExceeded
+from refold.agent.middleware import Proceed, Scope, Simple
+from refold.agent.steps import ModelTurn, ToolTurn
+from refold.core.gates import GateKind, GatePolicy
+
+
+class _Pace:
+    """When the next one may begin, in one process."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def wait_s(self, now: float, gap_s: float) -> float:
+        at = max(now, self._due)
+        self._due = at + gap_s
+        return at - now
+
+
+@dataclass(frozen=True)
+class RateLimit(Simple):
+    """At most so many steps a second, evenly spaced; a step that is too early waits its turn.
+
+    In workflow scope for each task by itself, by a durable timer. In activity scope for all tasks of a worker's
+    process together. To bound all workers, give the tool a task queue of its own and limit that.
+
+    Attributes:
+        max_per_second: More than 0.
+        steps: What is counted, all kinds together.
+        scope: Where.
+    """
+
+    max_per_second: float
+    steps: Collection[str] = ("model",)
+    scope: Scope = "workflow"
+    _shared: _Pace = field(default_factory=_Pace, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.max_per_second <= 0:
+            raise ValueError(f"max_per_second={self.max_per_second!r} lets nothing go on; give a positive number")
+
+    async def around(self, turn: Any, proceed: Proceed) -> Any:
+        """See `Simple.around`."""
+        gap_s = 1 / self.max_per_second
+        if self.scope == "activity":
+            await asyncio.sleep(self._shared.wait_s(time.monotonic(), gap_s))
+            return await proceed(turn)
+        name = f"rate_limit {'+'.join(self.steps)}"
+        now = turn.ctx.now.timestamp()
+        due = turn.state.kept.get(name)
+        at = max(now, due) if isinstance(due, float) else now
+        turn.state.kept[name] = at + gap_s
+        if at > now:
+            await turn.ctx.sleep(at - now, id="rate limit")
+        return await proceed(turn)
+
+
+@dataclass(frozen=True)
+class Budget(Simple):
+    """So much for a task, and no more. It is looked at before each step: the step that goes over it is the last.
+
+    Attributes:
+        tokens: In and out together, as the providers count them.
+        usd: In US dollars, for models whose prices are known.
+        model_calls: Model steps.
+        tool_calls: Tool calls.
+        when_spent: `"fail"`: the task fails, and may be recovered with another budget. `"ask"`: a person is asked
+            whether it may have as much again.
+        policy: Who is asked.
+    """
+
+    tokens: int | None = None
+    usd: float | None = None
+    model_calls: int | None = None
+    tool_calls: int | None = None
+    when_spent: Literal["fail", "ask"] = "fail"
+    policy: GatePolicy = field(default_factory=lambda: GatePolicy(kind=GateKind.BUDGET))
+    steps: Collection[str] = ("model", "tool")
+
+    async def around(self, turn: ModelTurn | ToolTurn, proceed: Proceed) -> Any:
+        """See `Simple.around`.
+
+        Raises:
+            BudgetExceeded: Nothing is left.
+        """
+        while (over := self._over(turn)) is not None:
+            what, limit, spent = over
+            if self.when_spent == "fail":
+                raise BudgetExceeded(what, limit, spent)
+            await turn.ctx.approve(
+                "budget",
+                f"The budget of {limit:g} {what} is used up. May the task have as much again?",
+                show={"budget": what, "limit": limit, "spent": spent},
+                policy=self.policy.model_copy(update={"on_denied": "fail"}),
+            )
+            turn.state.kept["budgets granted"] = self._granted(turn) + 1
+        return await proceed(turn)
+
+    def _over(self, turn: ModelTurn | ToolTurn) -> tuple[str, float, float] | None:
+        spent = turn.state.spent
+        limits: dict[str, tuple[float | None, float]] = {
+            "tokens": (self.tokens, spent.tokens),
+            "usd": (self.usd, spent.usd),
+        }
+        if isinstance(turn, ModelTurn):
+            limits["model_calls"] = (self.model_calls, spent.model_calls)
+        else:
+            limits["tool_calls"] = (self.tool_calls, spent.tool_calls)
+        for what, (limit, used) in limits.items():
+            if limit is not None and used >= limit * (1 + self._granted(turn)):
+                return what, limit * (1 + self._granted(turn)), used
+        return None
+
+    @staticmethod
+    def _granted(turn: ModelTurn | ToolTurn) -> int:
+        granted = turn.state.kept.get("budgets granted")
+        return granted if isinstance(granted, int) else 0

@@ -1,0 +1,185 @@
+"""The loop: model, then tools, then model again, until there is an answer. Its steps are a skill's.
+
+Each cycle is a `goto` of its own, so that what was received is freed and the task stays small however long it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import JsonValue
+
+from refold.agent.errors import NoAnswer
+from refold.agent.orchestrators import ToolsStep, ToolsTurn
+from refold.agent.plugins import AfterInvocation, AfterTools, BeforeInvocation, BeforeTools, Hooks, canceled
+from refold.agent.state import AgentState
+from refold.agent.steps import ModelTurn, Step, forget, refusals
+from refold.agent.tools import AgentTool
+from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
+from refold.core.content import Artifact, Content
+from refold.core.context import Ctx
+from refold.core.steps import step
+from refold.core.transition import Transition
+
+ANSWER = "answer"
+"""The artifact that a structured answer is handed over as, and the slot in which the next message is awaited."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a loop is made of; see `Agent`."""
+
+    instructions: str
+    model: str | None
+    settings: Mapping[str, JsonValue]
+    output: Any
+    tools: Mapping[str, AgentTool]
+    hooks: Hooks
+    model_step: Step[ModelTurn, Reply]
+    tools_step: ToolsStep
+    max_cycles: int
+    turns: int | None
+
+
+class AgentLoop:
+    """The steps of every agent; each has a class of its own with its parts."""
+
+    parts: ClassVar[Parts]
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        """The first message."""
+        state = AgentState()
+        say = [UserSaid(content=content)]
+        if await self._is_called_off(ctx, state, say):
+            return ctx.goto("answer", state=state)
+        return ctx.goto("model", state=state, say=say)
+
+    @step
+    async def model(self, ctx: Ctx, state: AgentState, say: list[Said]) -> Transition:
+        """Ask the model; the last time it is asked, it must answer."""
+        parts = self.parts
+        state.cycle += 1
+        final = state.cycle >= parts.max_cycles
+        reply = await self._thinks(ctx, state, tuple(say), final=final)
+        state.position = "after_model"
+        if not reply.tool_calls:
+            return ctx.goto("answer", state=state)
+        if not final:
+            return ctx.goto("tools", state=state)
+        if not reply.text and reply.value is None:
+            raise NoAnswer(state.cycle)
+        state.unsaid = [*state.unsaid, *refusals(reply.tool_calls, "not called: the answer was due")]
+        return ctx.goto("answer", state=state)
+
+    @step
+    async def tools(self, ctx: Ctx, state: AgentState) -> Transition:
+        """Call what the model asked for; each call has a result."""
+        results = await self._calls(ctx, state, _reply_in(state).tool_calls)
+        await self.parts.hooks.said(ctx, state, results)
+        state.position = "after_tools"
+        return ctx.goto("model", state=state, say=list(results))
+
+    @step
+    async def answer(self, ctx: Ctx, state: AgentState) -> Transition:
+        """Answer, and go on with what a hook or the user says next."""
+        reply = _reply_in(state)
+        ended = AfterInvocation(ctx, state, reply=reply, resume=None)
+        await self.parts.hooks.fire(ended)
+        if ended.resume is not None:
+            state.cycle = 0
+            say = [UserSaid(content=Content.from_text(ended.resume))]
+            await self.parts.hooks.said(ctx, state, say)
+            return ctx.goto("model", state=state, say=say)
+        ctx.status("")
+        said = Content.from_text(reply.text) if reply.value is None else Content.from_data(reply.value)
+        handed = [] if reply.value is None else [Artifact.from_data(ANSWER, reply.value)]
+        if self.parts.turns is not None and state.turns >= self.parts.turns:
+            return ctx.complete(said, handed)
+        for artifact in handed:
+            ctx.hand_over(artifact)
+        return ctx.await_input(ANSWER, said, state=state)
+
+    @step(resume_from="answer")
+    async def heard(self, ctx: Ctx, content: Content, state: AgentState) -> Transition:
+        """The next message of the same conversation."""
+        say = [UserSaid(content=content)]
+        if await self._is_called_off(ctx, state, say):
+            return ctx.goto("answer", state=state)
+        return ctx.goto("model", state=state, say=say)
+
+    # --- what the steps do
+
+    async def _is_called_off(self, ctx: Ctx, state: AgentState, say: Sequence[UserSaid]) -> bool:
+        """Take a message; whether a hook has called it off, and so has answered it."""
+        state.turns += 1
+        state.cycle, state.position = 0, "start"
+        begun = BeforeInvocation(ctx, state, say=tuple(say), cancel=False)
+        await self.parts.hooks.fire(begun)
+        await self.parts.hooks.said(ctx, state, say)
+        if not begun.cancel:
+            return False
+        state.last_reply = Reply(text=canceled(begun.cancel, "The agent does not work on this."))
+        state.unsaid = [*state.unsaid, *say, state.last_reply]
+        return True
+
+    async def _thinks(self, ctx: Ctx, state: AgentState, say: tuple[Said, ...], *, final: bool) -> Reply:
+        parts = self.parts
+        offered = parts.tools.values() if state.tools is None else [parts.tools[name] for name in state.tools]
+        turn = ModelTurn(
+            ctx=ctx,
+            state=state,
+            say=say,
+            instructions=parts.instructions if state.instructions is None else state.instructions,
+            tools=tuple(offered),
+            model=state.model or parts.model,
+            expect=parts.output,
+            settings=parts.settings,
+            final=final,
+        )
+        ctx.status("thinking" if state.cycle == 1 else f"thinking, cycle {state.cycle}")
+        state.last_reply = None
+        reply = await parts.model_step.invoke(turn)
+        _agree(turn, reply)
+        await parts.hooks.said(ctx, state, [reply])
+        return reply
+
+    async def _calls(self, ctx: Ctx, state: AgentState, calls: tuple[ToolCall, ...]) -> tuple[ToolReturn, ...]:
+        hooks = self.parts.hooks
+        before = BeforeTools(ctx, state, calls=calls, cancel=False)
+        await hooks.fire(before)
+        if before.cancel:
+            results = refusals(calls, canceled(before.cancel, "Tools were canceled."))
+        else:
+            ctx.status(f"calling {', '.join(call.name for call in calls)}")
+            results = await self.parts.tools_step.invoke(ToolsTurn(ctx=ctx, state=state, calls=calls))
+        await hooks.fire(AfterTools(ctx, state, results=results))
+        return results
+
+
+def _agree(turn: ModelTurn, reply: Reply) -> None:
+    """Make the conversation fit the reply that the loop goes on with, where middleware put another one in its place.
+
+    Words are the user's to see, and stay in the thread as the model said them. Every tool call in the thread needs a
+    result, and every result its call.
+    """
+    state, raw = turn.state, turn.state.last_reply
+    state.last_reply = reply
+    if raw is None:  # the model was not asked
+        state.unsaid = [*state.unsaid, *turn.say, reply]
+        return
+    kept = {call.id for call in reply.tool_calls}
+    if kept - {call.id for call in raw.tool_calls}:
+        forget(turn)
+        state.unsaid = [*state.unsaid, *turn.say, reply]
+        state.last_reply = reply
+    else:
+        dropped = [call for call in raw.tool_calls if call.id not in kept]
+        state.unsaid = [*state.unsaid, *refusals(dropped, "not called")]
+
+
+def _reply_in(state: AgentState) -> Reply:
+    assert state.last_reply is not None, "the step before has written it"
+    return state.last_reply

@@ -1,0 +1,119 @@
+"""Middleware for what is remembered: results that need no second call, and how much of a conversation is shown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
+from refold.agent.middleware import Proceed, Scope, Simple
+from refold.agent.steps import ModelTurn, ToolTurn
+from refold.core.chat import Reply, Said, ToolReturn, UserSaid
+
+
+@dataclass(frozen=True)
+class Cache(Simple):
+    """The same question has the same answer: a hit skips the step, and streams nothing.
+
+    In workflow scope it is the task's own. In activity scope all tasks of a worker's process share it; what a task took
+    from it is recorded there, so that a replay needs no cache. Failures are never kept.
+
+    Attributes:
+        tools: The tools whose results are kept; they should change nothing.
+        models: Model replies are kept too, by all that the model is told.
+        size: How many results, the newest ones.
+        scope: Where.
+    """
+
+    tools: Collection[str] = ()
+    models: bool = False
+    size: int = 100
+    scope: Scope = "workflow"
+    _shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def steps(self) -> Collection[str]:  # type: ignore[override]  # follows from what is kept
+        """The kinds that it keeps results of."""
+        return (*(("model",) if self.models else ()), *(("tool",) if self.tools else ()))
+
+    async def around(self, turn: Any, proceed: Proceed) -> Any:
+        """See `Simple.around`."""
+        if self.scope == "activity":
+            return await self._in_worker(turn, proceed)
+        if isinstance(turn, ToolTurn) and turn.call.name not in self.tools:
+            return await proceed(turn)
+        kept = turn.state.kept.setdefault("cache", {})
+        assert isinstance(kept, dict)
+        key = _key(turn)
+        if key in kept:
+            return _fresh(turn, kept[key])
+        result = await proceed(turn)
+        if not (isinstance(result, ToolReturn) and result.failed):
+            _keep(kept, key, result.model_dump(mode="json"), self.size)
+        return result
+
+    async def _in_worker(self, turn: Any, proceed: Proceed) -> Any:
+        command = turn.command
+        name = getattr(command, "name", None)
+        if name is not None and name not in self.tools:
+            return await proceed(turn)
+        key = _hash(to_jsonable_python(command))
+        if key in self._shared:
+            return self._shared[key]
+        result = await proceed(turn)
+        _keep(self._shared, key, result, self.size)
+        return result
+
+
+def _keep(kept: dict[str, Any], key: str, value: Any, size: int) -> None:
+    kept[key] = value
+    while len(kept) > size:
+        del kept[next(iter(kept))]
+
+
+def _key(turn: ModelTurn | ToolTurn) -> str:
+    if isinstance(turn, ToolTurn):
+        return _hash(["tool", turn.call.name, turn.call.args])
+    said = [*turn.ctx.thread(turn.state.thread), *turn.state.unsaid, *turn.say]
+    told: list[JsonValue] = [one.model_dump(mode="json", exclude={"usage", "model"}) for one in said]
+    return _hash(["model", turn.model, turn.instructions, [tool.name for tool in turn.tools], turn.final, told])
+
+
+def _fresh(turn: ModelTurn | ToolTurn, data: Any) -> Reply | ToolReturn:
+    if isinstance(turn, ToolTurn):
+        return ToolReturn.model_validate({**data, "id": turn.call.id})
+    return Reply.model_validate(data)
+
+
+def _hash(told: Any) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Window(Simple):
+    """How much of a conversation the model is shown: the newest turns, from something that the user said on.
+
+    The thread keeps everything; only what is sent is shorter.
+
+    Attributes:
+        turns: About how many turns, tool results counted each; at least what is new.
+    """
+
+    turns: int
+    steps: Collection[str] = ("model",)
+
+    async def around(self, turn: ModelTurn, proceed: Proceed) -> Any:
+        """See `Simple.around`."""
+        said = [*turn.ctx.thread(turn.state.thread), *turn.state.unsaid, *turn.say]
+        return await proceed(replace(turn, since=max(turn.since, _first_shown(said, self.turns))))
+
+
+def _first_shown(said: list[Said], turns: int) -> int:
+    """The newest place to begin at that leaves so many turns: a tool's result is never shown without its call."""
+    begins = [place for place, one in enumerate(said) if isinstance(one, UserSaid) and len(said) - place >= turns]
+    return begins[-1] if begins else 0

@@ -1,0 +1,154 @@
+"""Orchestrators: they decide which tool calls of one reply run beside which. The steps do not know.
+
+An orchestrator over a step is a step again, so they nest, and middleware stands around them as around any step. Each
+gives one result for each call, in the order of the calls: to exchange one for another changes nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from refold.agent.state import AgentState
+from refold.agent.steps import Emit, Step, ToolTurn
+from refold.core.chat import ToolCall, ToolReturn
+from refold.core.context import Ctx
+
+Results = tuple[ToolReturn, ...]
+ToolStepLike = Step[ToolTurn, ToolReturn]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsTurn:
+    """Tools are to be called.
+
+    Attributes:
+        ctx: The task's context.
+        state: What the run knows.
+        calls: What the model asked for, in its order.
+    """
+
+    ctx: Ctx
+    state: AgentState
+    calls: tuple[ToolCall, ...]
+
+    def of(self, call: ToolCall) -> ToolTurn:
+        """The turn of one of them."""
+        return ToolTurn(ctx=self.ctx, state=self.state, call=call)
+
+
+ToolsStep = Step[ToolsTurn, Results]
+Wrap = Callable[[ToolsStep], ToolsStep]
+
+
+def _bare(step: ToolsStep) -> ToolsStep:
+    return step
+
+
+class Orchestrator(ABC):
+    """A way to run the tool calls of one reply."""
+
+    @abstractmethod
+    async def run(self, turn: ToolsTurn, tool: ToolStepLike, emit: Emit) -> Results:
+        """One result for each call, in the order of the calls.
+
+        Args:
+            turn: What is to be called.
+            tool: The step that calls one.
+            emit: Takes each event as it happens.
+        """
+
+    def over(self, tool: ToolStepLike, wrap: Wrap = _bare) -> ToolsStep:
+        """The step that runs `tool` for each call of a turn.
+
+        Args:
+            tool: The step that calls one.
+            wrap: Puts middleware around the step, and around those of orchestrators within.
+        """
+        return wrap(_Over(self, tool))
+
+
+class _Over(Step[ToolsTurn, Results]):
+    kind: ClassVar[str] = "tools"
+
+    def __init__(self, orchestrator: Orchestrator, tool: ToolStepLike) -> None:
+        self._orchestrator, self._tool = orchestrator, tool
+
+    async def stream(self, turn: ToolsTurn, emit: Emit) -> Results:
+        return await self._orchestrator.run(turn, self._tool, emit)
+
+
+@dataclass(frozen=True)
+class Sequential(Orchestrator):
+    """One after the other, in the model's order."""
+
+    async def run(self, turn: ToolsTurn, tool: ToolStepLike, emit: Emit) -> Results:
+        """See `Orchestrator.run`."""
+        return tuple([await tool.stream(turn.of(call), emit) for call in turn.calls])
+
+
+@dataclass(frozen=True)
+class Concurrent(Orchestrator):
+    """Side by side: one that fails, is tried again or waits for a person holds no other up.
+
+    People are asked when nothing else goes on, all at once.
+
+    Attributes:
+        limit: How many calls may be out at once, 1 or more; None is no limit.
+    """
+
+    limit: int | None = None
+
+    async def run(self, turn: ToolsTurn, tool: ToolStepLike, emit: Emit) -> Results:
+        """See `Orchestrator.run`."""
+        runs = [tool.stream(turn.of(call), emit) for call in turn.calls]
+        return await turn.ctx.parallel(*runs, limit=self.limit)
+
+
+@dataclass(frozen=True)
+class ByTool(Orchestrator):
+    """Each tool by an orchestrator of its own: `ByTool({"search": Concurrent(5)}, rest=Sequential())`.
+
+    Attributes:
+        groups: The orchestrators, by tool. Tools that share one form one group.
+        rest: For all others.
+        together: The groups run side by side; else one after the other, in the order of their first calls.
+    """
+
+    groups: Mapping[str, Orchestrator]
+    rest: Orchestrator = field(default_factory=Sequential)
+    together: bool = True
+
+    async def run(self, turn: ToolsTurn, tool: ToolStepLike, emit: Emit) -> Results:
+        """See `Orchestrator.run`."""
+        return await self.over(tool).stream(turn, emit)
+
+    def over(self, tool: ToolStepLike, wrap: Wrap = _bare) -> ToolsStep:
+        """See `Orchestrator.over`."""
+        made = {id(one): one.over(tool, wrap) for one in (*self.groups.values(), self.rest)}
+        steps = {name: made[id(one)] for name, one in self.groups.items()}
+        return wrap(_Grouped(steps, made[id(self.rest)], together=self.together))
+
+
+class _Grouped(Step[ToolsTurn, Results]):
+    kind: ClassVar[str] = "tools"
+
+    def __init__(self, steps: Mapping[str, ToolsStep], rest: ToolsStep, *, together: bool) -> None:
+        self._steps, self._rest, self._together = steps, rest, together
+
+    async def stream(self, turn: ToolsTurn, emit: Emit) -> Results:
+        groups: dict[int, tuple[ToolsStep, list[int]]] = {}
+        for position, call in enumerate(turn.calls):
+            step = self._steps.get(call.name, self._rest)
+            groups.setdefault(id(step), (step, []))[1].append(position)
+        runs = []
+        for step, positions in groups.values():
+            part = replace(turn, calls=tuple(turn.calls[position] for position in positions))
+            runs.append(step.stream(part, emit))
+        came = await turn.ctx.parallel(*runs) if self._together else [await run for run in runs]
+        found: dict[int, ToolReturn] = {}
+        for (_, positions), results in zip(groups.values(), came, strict=True):
+            found.update(zip(positions, results, strict=True))
+        return tuple(found[position] for position in range(len(turn.calls)))

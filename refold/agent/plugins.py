@@ -1,0 +1,292 @@
+"""Plugins: they look at what goes on, at fixed points, and raise flags that a step acts on. They may bring tools.
+
+A hook observes. It cannot put another result in a model's place, which is a middleware's part; what it may write is
+listed with each event, and writing anything else is an error. Hooks are called in the plugins' order, those after
+something in the reverse one. A hook is pure like a step: no clock, no network; what it wants to keep goes to
+`event.state.app`. It may be `async def`, and then await calls of `event.ctx`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, TypeVar, get_type_hints
+
+from refold.agent.state import AgentState
+from refold.core.chat import Reply, Said, ToolCall, ToolReturn
+from refold.core.context import Ctx
+from refold.core.errors import CommandError, SkillError
+
+
+class HookEvent:
+    """Something that is about to happen, or has happened.
+
+    Attributes:
+        ctx: The task's context.
+        state: What the run of the agent knows.
+    """
+
+    WRITABLE: ClassVar[tuple[str, ...]] = ()
+    AFTER: ClassVar[bool] = False
+
+    def __init__(self, ctx: Ctx, state: AgentState, **fields: Any) -> None:
+        for name, value in {"ctx": ctx, "state": state, **fields}.items():
+            object.__setattr__(self, name, value)
+
+    ctx: Ctx
+    state: AgentState
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.WRITABLE:
+            may = ", ".join(self.WRITABLE) or "nothing"
+            raise SkillError(
+                f"a hook wrote {type(self).__name__}.{name}, and may write {may} only; to put something in a result's "
+                "place, use middleware"
+            )
+        object.__setattr__(self, name, value)
+
+
+class BeforeInvocation(HookEvent):
+    """The user has said something, and the agent begins to work on it.
+
+    Attributes:
+        say: What was said.
+        cancel: Writable. True, or a text: the agent does not work on it, and answers with the text.
+    """
+
+    WRITABLE = ("cancel",)
+    say: tuple[Said, ...]
+    cancel: bool | str
+
+
+class AfterInvocation(HookEvent):
+    """The agent has an answer.
+
+    Attributes:
+        reply: The answer.
+        resume: Writable. A text: the agent goes on, as if the user had said it.
+    """
+
+    WRITABLE = ("resume",)
+    AFTER = True
+    reply: Reply
+    resume: str | None
+
+
+class MessageAdded(HookEvent):
+    """Something was said, by the user, the model or a tool.
+
+    Attributes:
+        message: What was said.
+    """
+
+    message: Said
+
+
+class BeforeModelCall(HookEvent):
+    """The model is about to be asked.
+
+    Attributes:
+        say: What is new.
+        cancel: Writable. True, or a text: the model is not asked, and the text is taken for its answer.
+    """
+
+    WRITABLE = ("cancel",)
+    say: tuple[Said, ...]
+    cancel: bool | str
+
+
+class AfterModelCall(HookEvent):
+    """The model has replied, or failed.
+
+    Attributes:
+        reply: Its reply; None where it failed.
+        error: Why it failed; None where it did not.
+        attempt_count: How often it was asked in this step.
+        retry: Writable. Ask again, as if this reply had not been.
+    """
+
+    WRITABLE = ("retry",)
+    AFTER = True
+    reply: Reply | None
+    error: CommandError | None
+    attempt_count: int
+    retry: bool
+
+
+class BeforeTools(HookEvent):
+    """Tools are about to be called.
+
+    Attributes:
+        calls: Those that the model asked for.
+        cancel: Writable. True, or a text: none is called, and the model reads the text as each one's result.
+    """
+
+    WRITABLE = ("cancel",)
+    calls: tuple[ToolCall, ...]
+    cancel: bool | str
+
+
+class AfterTools(HookEvent):
+    """All tools that the model asked for have a result.
+
+    Attributes:
+        results: In the order of the calls.
+    """
+
+    AFTER = True
+    results: tuple[ToolReturn, ...]
+
+
+class BeforeToolCall(HookEvent):
+    """A tool is about to be called; before a person is asked, where one is.
+
+    Attributes:
+        tool_use: Writable. What the model asked for: name and arguments.
+        selected_tool: Writable. The name of the tool that is called in its place; the model does not learn of it.
+        cancel: Writable. True, or a text: the tool is not called, and the model reads the text as its error.
+    """
+
+    WRITABLE = ("cancel", "selected_tool", "tool_use")
+    tool_use: ToolCall
+    selected_tool: str
+    cancel: bool | str
+
+
+class AfterToolCall(HookEvent):
+    """A tool has a result, or an error.
+
+    Attributes:
+        tool_use: What was called.
+        result: Writable. What the model is told.
+        error: Why it failed; None where it did not, or was refused.
+        attempt_count: How often it was called in this step.
+        retry: Writable. Call it again, with a gate of its own where there is one.
+    """
+
+    WRITABLE = ("result", "retry")
+    AFTER = True
+    tool_use: ToolCall
+    result: ToolReturn
+    error: CommandError | None
+    attempt_count: int
+    retry: bool
+
+
+EVENTS: tuple[type[HookEvent], ...] = (
+    BeforeInvocation,
+    AfterInvocation,
+    MessageAdded,
+    BeforeModelCall,
+    AfterModelCall,
+    BeforeTools,
+    AfterTools,
+    BeforeToolCall,
+    AfterToolCall,
+)
+E = TypeVar("E", bound=HookEvent)
+Hook = Callable[[Any], Any]
+
+
+class Plugin:
+    """Hooks that belong together, and tools. A hook is a method named after its event: `before_tool_call(self, event)`.
+
+    Attributes:
+        tools: What it adds to the agent's tools.
+    """
+
+    tools: Sequence[Any] = ()
+
+    def before_invocation(self, event: BeforeInvocation) -> Any:
+        """See `BeforeInvocation`; and so on for the others."""
+
+    def after_invocation(self, event: AfterInvocation) -> Any: ...
+
+    def message_added(self, event: MessageAdded) -> Any: ...
+
+    def before_model_call(self, event: BeforeModelCall) -> Any: ...
+
+    def after_model_call(self, event: AfterModelCall) -> Any: ...
+
+    def before_tools(self, event: BeforeTools) -> Any: ...
+
+    def after_tools(self, event: AfterTools) -> Any: ...
+
+    def before_tool_call(self, event: BeforeToolCall) -> Any: ...
+
+    def after_tool_call(self, event: AfterToolCall) -> Any: ...
+
+
+METHODS: dict[type[HookEvent], str] = {
+    BeforeInvocation: "before_invocation",
+    AfterInvocation: "after_invocation",
+    MessageAdded: "message_added",
+    BeforeModelCall: "before_model_call",
+    AfterModelCall: "after_model_call",
+    BeforeTools: "before_tools",
+    AfterTools: "after_tools",
+    BeforeToolCall: "before_tool_call",
+    AfterToolCall: "after_tool_call",
+}
+
+
+class Hooks:
+    """The hooks of an agent, by what they are called for."""
+
+    def __init__(self, plugins: Iterable[Plugin | Hook] = ()) -> None:
+        """Sort them.
+
+        Args:
+            plugins: `Plugin` values, or functions whose one parameter is annotated with its event.
+        """
+        self.problems: list[str] = []
+        self.tools: list[Any] = []
+        self._hooks: dict[type[HookEvent], list[Hook]] = {kind: [] for kind in EVENTS}
+        for plugin in plugins:
+            if isinstance(plugin, Plugin):
+                self.tools += plugin.tools
+                for kind, method in METHODS.items():
+                    if getattr(type(plugin), method) is not getattr(Plugin, method):
+                        self._hooks[kind].append(getattr(plugin, method))
+            else:
+                self._add(plugin)
+
+    def _add(self, function: Any) -> None:
+        kind = _event_of(function)
+        if kind is None:
+            self.problems.append(
+                f"plugins: {function!r} is neither a Plugin nor a function of one parameter that is annotated with its "
+                f"event, one of {', '.join(METHODS[kind] and kind.__name__ for kind in EVENTS)}"
+            )
+        else:
+            self._hooks[kind].append(function)
+
+    async def fire(self, event: E) -> E:
+        """Call the hooks of an event, and give it back with the flags they raised."""
+        hooks = self._hooks[type(event)]
+        for hook in reversed(hooks) if event.AFTER else hooks:
+            answered = hook(event)
+            if inspect.isawaitable(answered):
+                await answered
+        return event
+
+    async def said(self, ctx: Ctx, state: AgentState, messages: Iterable[Said]) -> None:
+        """Fire `MessageAdded` for each."""
+        for message in messages:
+            await self.fire(MessageAdded(ctx, state, message=message))
+
+
+def _event_of(function: Any) -> type[HookEvent] | None:
+    if not inspect.isfunction(function):
+        return None
+    parameters = list(inspect.signature(function).parameters)
+    try:
+        kind = get_type_hints(function).get(parameters[0]) if len(parameters) == 1 else None
+    except NameError:
+        return None
+    return kind if isinstance(kind, type) and kind in EVENTS else None
+
+
+def canceled(flag: bool | str, otherwise: str) -> str:
+    """What is said in the place of what was canceled."""
+    return flag if isinstance(flag, str) else otherwise

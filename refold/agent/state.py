@@ -1,0 +1,122 @@
+"""What one run of an agent knows: plain data, one for each task, handed from step to step.
+
+What an agent depends on is in it by name (a model, instructions, tools' names): a name can be saved, and changed while
+the task runs; the thing itself is found in the worker.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue, RootModel
+
+from refold.core.base import lean
+from refold.core.chat import Reply, Said
+from refold.core.codec import copied
+
+SPANS_KEPT = 20
+"""How many spans a task's state remembers, newest last."""
+
+
+class App(RootModel[dict[str, JsonValue]]):
+    """A place for what plugins and middleware want to keep with the task. Values are JSON, and copied in and out."""
+
+    root: dict[str, JsonValue] = {}
+
+    def get(self, key: str, default: JsonValue = None) -> JsonValue:
+        """The value of this name, as a copy of its own."""
+        return copied(self.root[key]) if key in self.root else default
+
+    def set(self, key: str, value: JsonValue) -> None:
+        """Keep a value under this name.
+
+        Raises:
+            ValidationError: It is not JSON.
+        """
+        self.root[key] = App.model_validate({key: copied(value)}).root[key]
+
+    def drop(self, key: str) -> None:
+        """Forget a value; nothing happens where there is none."""
+        self.root.pop(key, None)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.root
+
+
+class Spent(BaseModel):
+    """What the task has used so far.
+
+    Attributes:
+        model_calls: Model steps that asked a model.
+        tool_calls: Tool calls that were made.
+        input_tokens: As the providers count them.
+        output_tokens: As the providers count them.
+        usd: In US dollars, as far as the models' prices are known.
+    """
+
+    model_calls: int = lean(0)
+    tool_calls: int = lean(0)
+    input_tokens: int = lean(0)
+    output_tokens: int = lean(0)
+    usd: float = lean(0.0)
+
+    @property
+    def tokens(self) -> int:
+        """Both ways."""
+        return self.input_tokens + self.output_tokens
+
+
+class Span(BaseModel):
+    """One step that was taken.
+
+    Attributes:
+        step: Its kind; for a tool, `tool` and its name.
+        cycle: In which cycle.
+        took_s: From its beginning to its end, by the task's clock.
+        error: What went wrong; empty where nothing did.
+    """
+
+    step: str
+    cycle: int
+    took_s: float
+    error: str = lean("")
+
+
+class AgentState(BaseModel):
+    """See the module's docstring.
+
+    Attributes:
+        model: `provider:name`; None is the agent's own.
+        instructions: What the model is told; None is the agent's own.
+        tools: The names of the tools that are offered; None is all of the agent's.
+        thread: The conversation's name.
+        unsaid: What belongs to the conversation, and that its thread has not been told yet.
+        turns: How many messages of the user were taken.
+        cycle: How many model steps were taken since the newest of them; 1 is the first.
+        position: Behind which step the task stands.
+        spent: What was used.
+        trace: The newest steps, oldest first.
+        app: For plugins and middleware of the user's own.
+        kept: What middleware keeps between steps, by its name.
+        last_reply: What the newest model step came to; None while it has not been asked.
+    """
+
+    model_config = ConfigDict(validate_assignment=True)
+
+    model: str | None = lean()
+    instructions: str | None = lean()
+    tools: list[str] | None = lean()
+    thread: str = lean("main")
+    unsaid: list[Said] = lean(factory=list)
+    turns: int = lean(0)
+    cycle: int = lean(0)
+    position: Literal["start", "after_model", "after_tools"] = lean("start")
+    spent: Spent = lean(factory=Spent)
+    trace: list[Span] = lean(factory=list)
+    app: App = lean(factory=App)
+    kept: dict[str, JsonValue] = lean(factory=dict)
+    last_reply: Reply | None = lean()
+
+    def note(self, span: Span) -> None:
+        """Remember a step that was taken."""
+        self.trace = [*self.trace, span][-SPANS_KEPT:]

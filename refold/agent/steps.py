@@ -1,0 +1,320 @@
+"""Steps: what the loop is made of. One shape for all: `stream` does the work and says on the way what goes on.
+
+A step keeps nothing. What it needs comes with its turn: the task's context, the state, and what is to be done. It is a
+coroutine that awaits calls of the context and nothing else, so it runs again from recorded results.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import JsonValue
+
+from refold.agent.clients import ModelClient, Question, ToolClient
+from refold.agent.plugins import AfterModelCall, AfterToolCall, BeforeModelCall, BeforeToolCall, Hooks, canceled
+from refold.agent.state import AgentState
+from refold.agent.tools import AgentTool
+from refold.core.chat import Reply, Said, ToolCall, ToolReturn
+from refold.core.context import Ctx
+from refold.core.errors import CommandError, SkillError
+from refold.core.gates import GatePolicy
+from refold.core.retry import RetryPolicy
+
+HOOK_RETRIES = 5
+"""How often in one step hooks may have a model or a tool called again."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+Emit = Callable[[object], None]
+
+
+class Step(ABC, Generic[T, R]):
+    """Something that is done with a turn and comes to a result.
+
+    Attributes:
+        kind: What middleware knows it by.
+    """
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    async def stream(self, turn: T, emit: Emit) -> R:
+        """Do it, and emit what goes on.
+
+        Args:
+            turn: The context, the state and what is to be done.
+            emit: Takes each event as it happens.
+        """
+
+    async def invoke(self, turn: T) -> R:
+        """Do it, for its result alone."""
+        return await self.stream(turn, _nobody)
+
+
+def _nobody(_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTurn:
+    """A model is to be asked.
+
+    Attributes:
+        ctx: The task's context.
+        state: What the run knows; the step writes to it.
+        say: What is new in the conversation.
+        instructions: What the model is to do.
+        tools: What it may ask for.
+        model: `provider:name`; None is the worker's.
+        expect: The type of its final answer; None is text.
+        since: How many of the oldest turns it is not shown.
+        settings: For the provider.
+        retry: How "try later" is tried again; None is the agent's.
+        final: It must answer now, without tools.
+    """
+
+    ctx: Ctx
+    state: AgentState
+    say: tuple[Said, ...]
+    instructions: str = ""
+    tools: tuple[AgentTool, ...] = ()
+    model: str | None = None
+    expect: Any = None
+    since: int = 0
+    settings: Mapping[str, JsonValue] = field(default_factory=dict)
+    retry: RetryPolicy | None = None
+    final: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolTurn:
+    """A tool is to be called.
+
+    Attributes:
+        ctx: The task's context.
+        state: What the run knows.
+        call: What the model asked for.
+        retry: How "try later" is tried again; None is the agent's.
+    """
+
+    ctx: Ctx
+    state: AgentState
+    call: ToolCall
+    retry: RetryPolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAsked:
+    """Emitted: the model is asked, for the nth time in this step."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReplied:
+    """Emitted: the model has replied."""
+
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """Emitted: a tool is called."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnded:
+    """Emitted: a tool call has its result, whatever it is."""
+
+    result: ToolReturn
+
+
+class ModelStep(Step[ModelTurn, Reply]):
+    """Asks the model, and writes its reply to the state.
+
+    A reply that a hook wants to have again is forgotten: the conversation goes on in a copy that never heard it.
+    """
+
+    kind: ClassVar[str] = "model"
+
+    def __init__(self, client: ModelClient, hooks: Hooks) -> None:
+        self._client, self._hooks = client, hooks
+
+    async def stream(self, turn: ModelTurn, emit: Emit) -> Reply:
+        """See `Step.stream`.
+
+        Raises:
+            CommandError: The model cannot be had, and no hook wants it asked again.
+        """
+        state = turn.state
+        if state.last_reply is not None:
+            forget(turn)  # middleware takes the step again
+        for attempt in range(1, HOOK_RETRIES + 2):
+            before = BeforeModelCall(turn.ctx, state, say=turn.say, cancel=False)
+            await self._hooks.fire(before)
+            if before.cancel:
+                return Reply(text=canceled(before.cancel, "The model was not asked."))
+            emit(ModelAsked(attempt))
+            reply, error = await self._ask(turn)
+            after = AfterModelCall(turn.ctx, state, reply=reply, error=error, attempt_count=attempt, retry=False)
+            await self._hooks.fire(after)
+            again = after.retry and attempt <= HOOK_RETRIES
+            if reply is not None and not again:
+                emit(ModelReplied(reply))
+                return reply
+            if reply is not None:
+                forget(turn)
+            elif not again:
+                assert error is not None
+                raise error
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _ask(self, turn: ModelTurn) -> tuple[Reply | None, CommandError | None]:
+        state = turn.state
+        question = Question(
+            thread=state.thread,
+            say=(*state.unsaid, *turn.say),
+            instructions=turn.instructions,
+            tools=[tool.offer for tool in turn.tools],
+            model=turn.model,
+            expect=turn.expect,
+            since=turn.since,
+            # Not left out: providers refuse a conversation with tool calls in it that names no tools.
+            settings={**turn.settings, "tool_choice": "none"} if turn.final and turn.tools else turn.settings,
+            retry=turn.retry,
+        )
+        spent = state.spent
+        spent.model_calls += 1
+        try:
+            reply = await self._client.ask(turn.ctx, question)
+        except CommandError as error:
+            return None, error
+        state.unsaid, state.last_reply = [], reply
+        spent.input_tokens += reply.usage.input_tokens
+        spent.output_tokens += reply.usage.output_tokens
+        return reply, None
+
+
+def forget(turn: ModelTurn) -> None:
+    """Go on in a copy of the conversation, as it was before this step."""
+    state = turn.state
+    said = turn.ctx.thread(state.thread)
+    state.unsaid, state.last_reply = list(said[: len(said) - len(turn.say) - 1]), None
+    name, _, number = state.thread.partition("~")
+    state.thread = f"{name}~{int(number or 1) + 1}"
+
+
+class ToolStep(Step[ToolTurn, ToolReturn]):
+    """Calls a tool, with a gate before it where there is one. Every call has a result that the model can read.
+
+    Args:
+        client: Reaches the tools.
+        hooks: The agent's hooks.
+        tools: By name.
+        gates: Who decides, by tool; tools that are not named are called without asking.
+        fatal: Tools whose failure fails the task.
+    """
+
+    kind: ClassVar[str] = "tool"
+
+    def __init__(
+        self,
+        client: ToolClient,
+        hooks: Hooks,
+        tools: Mapping[str, AgentTool],
+        gates: Mapping[str, GatePolicy] | None = None,
+        fatal: Collection[str] = (),
+    ) -> None:
+        self._client, self._hooks, self._tools = client, hooks, tools
+        self._gates, self._fatal = gates or {}, fatal
+
+    async def stream(self, turn: ToolTurn, emit: Emit) -> ToolReturn:
+        """See `Step.stream`.
+
+        Raises:
+            CommandError: A tool failed whose failures are fatal.
+        """
+        result, call, attempt = None, turn.call, 0
+        while result is None:
+            attempt += 1
+            before = BeforeToolCall(turn.ctx, turn.state, tool_use=call, selected_tool=call.name, cancel=False)
+            await self._hooks.fire(before)
+            call = before.tool_use
+            if before.cancel:
+                result = refusal(turn.call, canceled(before.cancel, "This call was canceled."))
+                break
+            emit(ToolStarted(call))
+            came, error = await self._call(turn, call, before.selected_tool)
+            after = AfterToolCall(
+                turn.ctx, turn.state, tool_use=call, result=came, error=error, attempt_count=attempt, retry=False
+            )
+            await self._hooks.fire(after)
+            if after.retry and attempt <= HOOK_RETRIES:
+                continue
+            if error is not None and before.selected_tool in self._fatal:
+                raise error
+            # Told under the model's own name for the call, whatever was called.
+            result = after.result.model_copy(update={"id": turn.call.id, "name": turn.call.name})
+        emit(ToolEnded(result))
+        return result
+
+    async def _call(self, turn: ToolTurn, call: ToolCall, selected: str) -> tuple[ToolReturn, CommandError | None]:
+        tool = self._tools.get(selected)
+        offered = turn.state.tools
+        if tool is None or (offered is not None and selected not in offered):
+            known = ", ".join(self._tools if offered is None else offered) or "none"
+            return refusal(call, f"tool {selected!r} not found; there are: {known}"), None
+        if call.problem:
+            return refusal(call, f"the arguments cannot be read: {call.problem}"), None
+        args = call.args
+        if (policy := self._gates.get(selected)) is not None:
+            decided = await _ask_person(turn, call, tool, policy)
+            if isinstance(decided, ToolReturn):
+                return decided, None
+            args = decided
+        try:
+            value = await self._client.call(turn.ctx, tool, args, turn.retry)
+        except CommandError as error:
+            return refusal(call, error.failure.message), error
+        except SkillError as error:
+            return refusal(call, str(error)), None
+        finally:
+            turn.state.spent.tool_calls += 1
+        if args != call.args:  # or the model would tell of what it asked for
+            value = {"called_with": args, "result": value}
+        return ToolReturn(id=call.id, name=call.name, value=value), None
+
+
+async def _ask_person(
+    turn: ToolTurn, call: ToolCall, tool: AgentTool, policy: GatePolicy
+) -> dict[str, JsonValue] | ToolReturn:
+    """The arguments that were granted; or what the model is told instead."""
+    shown: dict[str, JsonValue] = {"tool": tool.name, "arguments": call.args}
+    decision = await turn.ctx.approve(
+        tool.name, f"May {tool.name} be called?", show=shown, policy=policy, editable=("arguments", "result")
+    )
+    if not decision.approved:
+        why = f": {decision.comment}" if decision.comment else ""
+        return refusal(call, f"{decision.approver} denied this call{why}; do not try it again unasked")
+    granted = decision.shown if isinstance(decision.shown, dict) else shown
+    if "result" in granted:
+        return ToolReturn(id=call.id, name=call.name, value=granted["result"])
+    arguments = granted["arguments"]
+    if not isinstance(arguments, dict):
+        return refusal(call, f"{decision.approver} changed the arguments to what is no object")
+    return arguments
+
+
+def refusal(call: ToolCall, message: str) -> ToolReturn:
+    """What the model reads where a tool did not do what was asked."""
+    return ToolReturn(id=call.id, name=call.name, value=message, failed=True)
+
+
+def refusals(calls: Sequence[ToolCall], message: str) -> tuple[ToolReturn, ...]:
+    """The same for several calls."""
+    return tuple(refusal(call, message) for call in calls)

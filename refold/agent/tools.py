@@ -1,0 +1,137 @@
+"""What a model may call: functions declared with `@tool`, other skills, and tools that only the worker knows."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from refold.core.chat import ToolOffer
+from refold.core.commands import CallSkill, CallTool, Cmd, EffectPolicy
+from refold.core.content import Content
+from refold.core.define import skill_of
+from refold.core.errors import DefinitionError, SkillError
+from refold.core.retry import RetryPolicy
+from refold.core.schema import adapter
+from refold.core.skill import Skill
+from refold.core.tool import tool_spec
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTool:
+    """A tool as an agent knows it.
+
+    Attributes:
+        name: What the model calls it; `server.tool` where a server has it.
+        effect: What calling it may do; None where nobody says, which counts as anything.
+        offer: What the model is told of it; its description and parameters are the worker's where they are not here.
+        function: The declared function, where it is one.
+        skill: The skill's id, where it is one.
+        takes_data: The skill is started with the arguments as data, not with a text.
+    """
+
+    name: str
+    effect: EffectPolicy | None
+    offer: ToolOffer
+    function: Callable[..., Any] | None = None
+    skill: str | None = None
+    takes_data: bool = False
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether it is declared to have no effect."""
+        return self.effect is EffectPolicy.READ_ONLY
+
+    def command(self, args: Mapping[str, JsonValue], retry: RetryPolicy | None) -> CallTool | CallSkill:
+        """What is asked for when the model calls it.
+
+        Raises:
+            SkillError: It takes no such arguments.
+        """
+        if self.skill is not None:
+            content = Content.from_data(dict(args)) if self.takes_data else _message(self.name, args)
+            return Cmd.skill(self.name, self.skill, content)
+        return Cmd.tool(self.name, self.function or self.name, dict(args), retry=retry)
+
+
+def _message(name: str, args: Mapping[str, JsonValue]) -> Content:
+    said = args.get("message")
+    if set(args) != {"message"} or not isinstance(said, str) or not said:
+        raise SkillError(f"tool {name!r} takes one argument, message, a text that is not empty; got {dict(args)!r}")
+    return Content.from_text(said)
+
+
+def skill_tool(
+    skill: Any, *, name: str | None = None, description: str | None = None, effect: EffectPolicy | str | None = None
+) -> AgentTool:
+    """Another skill as a tool: each call is a task of its own.
+
+    Args:
+        skill: A skill's class, a table, or an agent; its worker must serve it.
+        name: What the model calls it; None takes the skill's id.
+        description: For the model; None takes the skill's.
+        effect: What calling it may do; None counts as anything, so that the default gates ask first. A skill that has
+            gates of its own may be declared `read_only` here.
+    """
+    compiled = skill_of(skill)
+    card = compiled.options.card
+    own = name or card.id
+    offer = ToolOffer(
+        name=own, description=description or card.description or card.name, parameters=_parameters(compiled)
+    )
+    return AgentTool(
+        name=own,
+        effect=None if effect is None else EffectPolicy(effect),
+        offer=offer,
+        skill=card.id,
+        takes_data=compiled.options.input is not None,
+    )
+
+
+def _parameters(skill: Skill) -> dict[str, JsonValue]:
+    if skill.options.input is None:
+        message: JsonValue = {"type": "string", "description": "What it is asked, with all that it needs to know."}
+        return {"type": "object", "properties": {"message": message}, "required": ["message"]}
+    return adapter(skill.options.input).json_schema()
+
+
+def tools_of(given: Iterable[Any]) -> tuple[dict[str, AgentTool], list[str]]:
+    """The tools by name, and what is wrong with them.
+
+    Args:
+        given: Functions declared with `@tool`, skills, `AgentTool` values, or names of tools that only the worker
+            knows, such as `server.tool`.
+    """
+    tools: dict[str, AgentTool] = {}
+    problems: list[str] = []
+    for one in given:
+        try:
+            made = _tool(one)
+        except (DefinitionError, ValueError) as error:
+            problems.append(f"tools: {one!r} is neither a function with @tool, nor a skill, nor a name: {error}")
+            continue
+        if not _NAME.fullmatch(made.name):
+            problems.append(f"tools: a tool's name has letters, digits, `_` and `-`, at most 64: {made.name!r}")
+        if made.name in tools:
+            problems.append(f"tools: two are named {made.name!r}")
+        tools[made.name] = made
+    return tools, problems
+
+
+def _tool(given: Any) -> AgentTool:
+    if isinstance(given, AgentTool):
+        return given
+    if isinstance(given, str):
+        return AgentTool(name=given, effect=None, offer=ToolOffer(name=given))
+    spec = tool_spec(given)
+    if spec is not None:
+        return AgentTool(name=spec.name, effect=spec.effect, offer=ToolOffer(name=spec.name), function=given)
+    if inspect.isroutine(given):
+        raise ValueError("declare it with @tool(effect=...)")
+    return skill_tool(given)

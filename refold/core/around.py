@@ -1,0 +1,63 @@
+"""What may stand around the performing of a skill's commands, in the worker that performs them.
+
+It runs once for each try of an effect, with the worker's clock, memory and event loop; what comes out is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performing:
+    """A command is to be performed.
+
+    Attributes:
+        command: `CallLlm`, `CallChat` or `CallTool`; or what travels in its place.
+        task_id: The task.
+        invocation_id: The command's own id, the same on every try.
+        attempt: 1, or more if a worker was lost before this one.
+    """
+
+    command: Any
+    task_id: str
+    invocation_id: str
+    attempt: int
+
+
+class Performer(Protocol):
+    """What performs commands of a kind.
+
+    Attributes:
+        kind: `model` or `tool`.
+    """
+
+    kind: str
+
+    async def stream(self, turn: Performing, emit: Callable[[Any], None]) -> Any:
+        """Perform it.
+
+        Args:
+            turn: The command.
+            emit: Takes a model's text, piece by piece, where somebody watches.
+        """
+        ...
+
+
+class Around(Protocol):
+    """What stands around performers.
+
+    Attributes:
+        steps: The kinds that it stands around.
+    """
+
+    @property
+    def steps(self) -> Collection[str]:
+        """The kinds that it stands around."""
+        ...
+
+    def wrap(self, step: Any) -> Any:
+        """A performer that does something around `step`."""
+        ...

@@ -1,0 +1,45 @@
+"""Five layers, each a module of its own, each of which knows those before it only."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import refold.agent
+
+HERE = Path(refold.agent.__file__).parent
+# What each module may know of the others. The five layers stand in their order.
+BELOW = ["errors", "state", "tools"]
+LAYERS = ["clients", "plugins", "steps", "middleware", "orchestrators"]
+READY = ["guards", "limits", "memory"]
+ORDER = [*BELOW, *LAYERS]
+MAY = {
+    **{name: set(ORDER[: ORDER.index(name)]) for name in ORDER},
+    "orchestrators": {*BELOW, "clients", "plugins", "steps"},  # what stands around them is none of their affair
+    "gates": set(BELOW),
+    **{name: {*BELOW, "clients", "plugins", "steps", "middleware"} for name in READY},
+    "loop": {*BELOW, *LAYERS},
+    "checkpoints": set(BELOW),
+    "agent": {*BELOW, *LAYERS, *READY, "gates", "loop"},
+}
+
+
+@pytest.mark.parametrize("file", sorted(HERE.glob("[!_]*.py")), ids=lambda file: file.stem)
+def test_each_layer_knows_those_before_it_only(file: Path) -> None:
+    """
+    Clients are unaware of the loop, steps of what stands around them, and so on.
+    """
+    known = {
+        node.module.removeprefix("refold.agent.")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("refold.agent.")
+    }
+
+    assert known <= MAY[file.stem]
+
+
+def test_the_five_layers_are_modules() -> None:
+    """
+    Each can be imported by its name.
+    """
+    assert all((HERE / f"{layer}.py").exists() for layer in LAYERS)

@@ -1,0 +1,302 @@
+"""The loop: model, tools, model, until there is an answer."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from refold.agent import Agent, skill_tool
+from refold.core import Content, Ctx, DefinitionError, GatePolicy, Status, Transition, flow_skill, step
+from refold.core.chat import Reply, ToolCall
+from refold.core.commands import CallChat, CallSkill, CallTool
+from refold.testing import approve, calls, check_laws, deny, fails, permanent, play, reply, transient
+from tests.agent.shop import TOOLS, price, results, shop, stock
+
+BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
+
+
+@BOTH
+def test_with_a_tool(cut: bool) -> None:
+    """
+    The model asks for a tool, reads its result, and answers; what it is told is one conversation.
+    """
+    story = play(shop(), "tea?", answers={"model": [calls("price", item="tea"), "300 cents."]}, tools=TOOLS, cut=cut)
+
+    assert (story.status, story.said) == (Status.COMPLETED, ("300 cents.",))
+    assert results(story) == [("price", 300, False)]
+    assert [command.id for command in story.asked] == ["model", "price", "model"]
+
+
+def test_without_a_tool() -> None:
+    """
+    A model that only talks is asked once.
+    """
+    story = play(shop(), "hello", reply("model", "Hello."))
+
+    assert (story.said, len(story.asked)) == (("Hello.",), 1)
+
+
+def test_what_the_model_is_told_beside_the_conversation() -> None:
+    """
+    Instructions, model, settings and the tools by their names: the worker knows the rest.
+    """
+    asked = play(shop(model="scripted:demo", settings={"temperature": 0}), "hi", reply("model", "x")).asked[0]
+    assert isinstance(asked, CallChat)
+    assert asked.frame is not None
+
+    assert (asked.frame.instructions, asked.frame.model) == ("Sell tea.", "scripted:demo")
+    assert [offer.name for offer in asked.frame.tools] == ["price", "stock", "buy"]
+    assert asked.frame.settings == {"temperature": 0}
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        pytest.param(calls("sell", item="tea"), "tool 'sell' not found; there are: price, stock, buy", id="unknown"),
+        pytest.param(calls("price", thing="tea"), "it takes no thing and it needs item", id="arguments"),
+        pytest.param(ToolCall(id="c1", name="price", problem="no JSON"), "cannot be read: no JSON", id="unreadable"),
+    ],
+)
+def test_what_cannot_be_called_is_told_to_the_model(call: ToolCall, said: str) -> None:
+    """
+    Nothing is called, no exception ends the task, and the model may do better.
+    """
+    story = play(shop(), "go", reply("model", call), reply("model", "Sorry."))
+    ((_, value, failed),) = results(story)
+
+    assert said in value
+    assert failed
+    assert story.said == ("Sorry.",)
+
+
+def test_a_tools_failure_is_data_for_the_model() -> None:
+    """
+    Once the task has tried again as often as its policy says, the model reads why.
+    """
+    answers = {
+        "model": [[calls("price", item="tea"), calls("stock", item="tea")], "No luck."],
+        "price": [transient("busy")] * 4,
+    }
+    story = play(shop(), "go", answers=answers, tools=[stock])
+
+    assert results(story) == [("price", "busy", True), ("stock", 3, False)]
+    assert story.said == ("No luck.",)
+
+
+def test_a_fatal_tool_fails_the_task() -> None:
+    """
+    What is declared fatal ends the task, which can be recovered.
+    """
+    wish = calls("price", item="x")
+    story = play(shop(fatal=["price"]), "go", reply("model", wish), fails("price", permanent("gone")))
+
+    assert (story.status, story.reason) == (Status.FAILED, "price: gone")
+
+
+@BOTH
+def test_the_last_time_it_must_answer(cut: bool) -> None:
+    """
+    A model that never stops asking for tools is asked without a choice in the end.
+    """
+    answers = {"model": [calls("price", item="a"), calls("price", item="b"), "That is all."]}
+    story = play(shop(max_cycles=3), "go", answers=answers, tools=TOOLS, cut=cut)
+    frames = [one.frame for one in story.asked if isinstance(one, CallChat)]
+
+    assert story.said == ("That is all.",)
+    assert [frame and frame.settings for frame in frames] == [{}, None, {"tool_choice": "none"}]
+
+
+@pytest.mark.parametrize(("text", "said"), [("Half.", ("Half.",)), ("", ())])
+def test_a_model_that_will_not_answer(text: str, said: tuple[str, ...]) -> None:
+    """
+    What it says beside its last wish is the answer; if it says nothing, the task fails with the way out.
+    """
+    wish = Reply(text=text, tool_calls=(ToolCall(id="1", name="price"),), stop="tools")
+    story = play(shop(max_cycles=1), "go", reply("model", wish))
+    reason = "the model gave no answer in 1 cycles; raise max_cycles, or tell it when to stop"
+
+    assert (story.said, story.reason) == (said, "" if said else reason)
+
+
+class Quote(BaseModel):
+    cents: int
+
+
+def test_a_typed_answer() -> None:
+    """
+    The answer has the output's type: said as data, and handed over as the artifact `answer`.
+    """
+    answers = {"model": [calls("price", item="tea"), {"cents": 300}]}
+    story = play(shop(output=Quote), "tea?", answers=answers, tools=TOOLS)
+
+    assert story.artifacts == {"answer": {"cents": 300}}
+    assert story.snapshot.messages[-1].content == Content.from_data({"cents": 300})
+
+
+@BOTH
+def test_a_task_of_several_messages(cut: bool) -> None:
+    """
+    After an answer it waits for the next message, in the same conversation, for as many as were said.
+    """
+    answers = {"model": ["1", "2", "3"]}
+    story = play(shop(turns=3), "one", "two", "three", answers=answers, cut=cut)
+    thread = story.snapshot.threads["main"].said
+
+    assert [getattr(one, "text", "") or one.content.text for one in thread] == ["one", "1", "two", "2", "three", "3"]  # type: ignore[union-attr]  # no tools
+    assert story.status is Status.COMPLETED
+
+
+def test_it_stays_small() -> None:
+    """
+    A hundred cycles: each one frees what it received, so that the state is as large as at the beginning.
+    """
+    answers = {"model": [*[calls("price", item="tea")] * 99, "done"], "price": 1}
+    story = play(shop(max_cycles=500), "go", answers=answers)
+    sizes = [len(str(snapshot.state)) + len(str(snapshot.receipts)) for snapshot in story.snapshots[1:-1]]
+
+    assert story.said == ("done",)
+    assert max(sizes[-20:]) <= 1.1 * max(sizes[40:80])
+
+
+# --- other skills as tools
+
+
+class Question(BaseModel):
+    city: str
+
+
+@flow_skill(id="weather", input=Question, description="Tells the weather.")
+class Weather:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, question: Question) -> Transition:
+        return ctx.complete(f"Sunny in {question.city}.")
+
+
+HELPER = Agent("helper", instructions="Help with anything.")
+
+
+def test_skills_are_tools() -> None:
+    """
+    Another skill is called as a task of its own, with its input's schema; an agent with a message.
+    """
+    agent = Agent("host", tools=[Weather, skill_tool(HELPER, name="ask_helper")], gates="none")
+    wish = [calls("weather", city="Oslo"), calls("ask_helper", message="Why?"), calls("ask_helper", x=1)]
+    answers = {"model": [wish, "ok"], "weather": "Sunny in Oslo.", "ask_helper": "Because."}
+    story = play(agent, "go", answers=answers)
+    asked = story.asked[0]
+    assert isinstance(asked, CallChat)
+    assert asked.frame is not None
+    parameters = {offer.name: offer.parameters or {} for offer in asked.frame.tools}
+
+    assert [one.input for one in story.asked if isinstance(one, CallSkill)] == [
+        Content.from_data({"city": "Oslo"}),
+        Content.from_text("Why?"),
+    ]
+    assert [value for _, value, _ in results(story)][:2] == ["Sunny in Oslo.", "Because."]
+    assert parameters["weather"] == Question.model_json_schema()
+    assert parameters["ask_helper"]["required"] == ["message"]
+
+
+def test_a_tool_that_only_the_worker_knows() -> None:
+    """
+    It is called by name, and counts as one that may do anything.
+    """
+    wish = calls("files.read", path="x")
+    story = play(
+        Agent("host", tools=["files.read"]),
+        "go",
+        reply("model", wish),
+        approve("files.read"),
+        reply("files.read", "y"),
+        reply("model", "ok"),
+    )
+
+    assert results(story) == [("files.read", "y", False)]
+    assert any(isinstance(one, CallTool) and one.name == "files.read" for one in story.asked)
+
+
+# --- definition
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        pytest.param({"tools": [print]}, "declare it with @tool(effect=...)", id="no tool"),
+        pytest.param({"tools": [price, price]}, "two are named 'price'", id="twice"),
+        pytest.param({"tools": ["a b"]}, "a tool's name has letters", id="name"),
+        pytest.param({"gates": ["sell"]}, "there is no tool 'sell'; there are: price, stock, buy", id="gate"),
+        pytest.param({"gates": "all"}, 'gates=\'all\' is unknown: "effects", "none"', id="gates"),
+        pytest.param({"max_cycles": 0}, "the model is asked at least once", id="cycles"),
+        pytest.param({"turns": 0}, "a task answers at least one message", id="turns"),
+        pytest.param({"middleware": [print]}, "write a `Middleware`", id="middleware"),
+        pytest.param({"plugins": [print]}, "annotated with its event, one of BeforeInvocation", id="plugin"),
+        pytest.param({"fatal": ["sell"]}, "fatal: there is no tool 'sell'", id="fatal"),
+        pytest.param({"output": object()}, "is not a type that pydantic knows", id="output"),
+    ],
+)
+def test_mistakes_are_found_when_the_agent_is_made(options: dict[str, Any], said: str) -> None:
+    """
+    All at once, each with what came and what was expected.
+    """
+    with pytest.raises(DefinitionError) as raised:
+        shop(**options)
+
+    assert said in str(raised.value)
+    assert str(raised.value).startswith("agent 'shop' cannot be defined")
+
+
+def test_the_laws_hold() -> None:
+    """
+    An agent is a skill: cut anywhere, in any order, whatever its model and its people say.
+    """
+    agent = shop(gates="effects", gate_policy=GatePolicy(needed=2, approvers=("Ann", "Bob")), turns=2)
+    check_laws(agent, tools=TOOLS, max_examples=60)
+
+
+# --- gates
+
+
+def test_a_denial_is_told_to_the_model() -> None:
+    """
+    The model reads that a person refused, and why; the tool is not called.
+    """
+    denial = deny("buy", by="Ann", comment="too dear")
+    story = play(
+        shop(gates=["buy"]), "go", reply("model", calls("buy", item="tea")), denial, reply("model", "Not then.")
+    )
+
+    assert results(story) == [("buy", "Ann denied this call: too dear; do not try it again unasked", True)]
+    assert [one.kind for one in story.asked] == ["chat", "approval", "chat"]
+
+
+def test_by_default_everything_that_has_an_effect_is_gated() -> None:
+    """
+    What only reads is called at once; the approver sees tool and arguments, and nothing of the model's words.
+    """
+    wish = [calls("price", item="tea"), calls("buy", item="tea")]
+    story = play(shop(gates="effects"), "go", reply("model", wish), reply("price", 1), unfinished=True)
+    (wait,) = story.view.waiting_for
+
+    assert (wait.slot, wait.show) == ("buy", {"tool": "buy", "arguments": {"item": "tea"}})
+    assert wait.editable == ("arguments", "result")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        pytest.param(
+            {"arguments": {"item": "tea", "count": 2}},
+            {"called_with": {"item": "tea", "count": 2}, "result": "2 tea"},
+            id="other arguments",
+        ),
+        pytest.param({"result": "bought by hand"}, "bought by hand", id="the result"),
+    ],
+)
+def test_whoever_grants_may_change_the_call_or_answer_for_it(changes: dict[str, Any], told: Any) -> None:
+    """
+    What was changed is called, and the model learns of it; an answer takes the call's place.
+    """
+    script: list[Any] = [reply("model", calls("buy", item="tea")), approve("buy", changes=changes)]
+    story = play(shop(gates=["buy"]), "go", script, answers={"model": ["ok"]}, tools=TOOLS)
+
+    assert results(story) == [("buy", told, False)]

@@ -1,0 +1,383 @@
+"""Middleware stands around steps, in a fixed order, and may change, skip or repeat what they do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from refold.agent import (
+    AfterModelCall,
+    BeforeModelCall,
+    Block,
+    Budget,
+    Cache,
+    Concurrent,
+    Guardrail,
+    Middleware,
+    RateLimit,
+    Retryable,
+    Step,
+    Window,
+    around,
+)
+from refold.agent.middleware import Wrapped
+from refold.agent.steps import ModelReplied
+from refold.core import CommandError, RetryPolicy, Status, TaskState
+from refold.core.chat import Reply, ToolCall, UserSaid
+from refold.core.commands import AskApproval, CallChat
+from refold.testing import approve, calls, deny, permanent, play, reply, transient
+from tests.agent.shop import TOOLS, replies, results, shop
+
+
+def traced(name: str, pages: list[str], *steps: str) -> Middleware:
+    @around(*steps)
+    async def middleware(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+        pages.append(f"{name} in")
+        result = await proceed(turn)
+        pages.append(f"{name} out")
+        return result
+
+    return middleware
+
+
+def test_the_order() -> None:
+    """
+    The agent's own, the first one outermost; then the built-in; the hooks before; the client; the hooks after.
+    """
+    pages: list[str] = []
+
+    def before(event: BeforeModelCall) -> None:
+        pages.append(f"hook before, after {len(event.state.trace)} spans")
+
+    def after(event: AfterModelCall) -> None:
+        pages.append(f"hook after, after {len(event.state.trace)} spans")
+
+    class Client:
+        async def ask(self, ctx: Any, question: Any) -> Reply:
+            pages.append("client in")
+            found: Reply = await ctx.chat("model", list(question.say), thread=question.thread)
+            pages.append("client out")
+            return found
+
+    @around("model")
+    async def span_seen(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+        result = await proceed(turn)
+        pages.append(f"built-in out, {len(turn.state.trace)} span")
+        return result
+
+    middleware = [traced("a", pages, "model"), traced("b", pages, "model"), span_seen]
+    agent = shop(middleware=middleware, plugins=[before, after], model_client=Client())
+    play(agent, "go", reply("model", "ok"))
+
+    assert pages == [
+        *("a in", "b in", "hook before, after 0 spans", "client in"),
+        *("client out", "hook after, after 0 spans", "built-in out, 1 span", "b out", "a out"),
+    ]
+
+
+def test_it_wraps_steps_by_their_kind() -> None:
+    """
+    The model, each tool, and the orchestrator of a batch.
+    """
+    pages: list[str] = []
+    middleware = [traced(kind, pages, kind) for kind in ("tools", "tool", "model")]
+    play(shop(middleware=middleware), "go", answers={"model": [calls("price", item="a"), "ok"]}, tools=TOOLS)
+
+    assert pages == [
+        *("model in", "model out", "tools in", "tool in", "tool out", "tools out"),
+        *("model in", "model out"),
+    ]
+
+
+def test_it_can_put_another_reply_in_the_models_place() -> None:
+    """
+    The user reads the other one; the model remembers what it said.
+    """
+
+    @around("model")
+    async def loud(turn: Any, proceed: Callable[[Any], Any]) -> Reply:
+        found: Reply = await proceed(turn)
+        return found.model_copy(update={"text": found.text.upper()})
+
+    story = play(shop(middleware=[loud]), "go", reply("model", "quiet"))
+
+    assert (story.said, replies(story)) == (("QUIET",), ["quiet"])
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
+def test_whatever_it_does_to_tool_calls_the_conversation_stays_whole(cut: bool) -> None:
+    """
+    A call that it drops has a result all the same; one that it adds is the model's own from then on.
+    """
+
+    @around("model")
+    async def drops(turn: Any, proceed: Callable[[Any], Any]) -> Reply:
+        found: Reply = await proceed(turn)
+        return found.model_copy(update={"tool_calls": found.tool_calls[:1]})
+
+    @around("model")
+    async def adds(turn: Any, proceed: Callable[[Any], Any]) -> Reply:
+        found: Reply = await proceed(turn)
+        more = ToolCall(id="mine", name="stock", args={"item": "tea"})
+        return found.model_copy(update={"tool_calls": (*found.tool_calls, more) if turn.state.cycle == 1 else ()})
+
+    wish = [calls("price", item="a"), calls("price", item="bb")]
+    dropped = play(shop(middleware=[drops]), "go", answers={"model": [wish, "ok"]}, tools=TOOLS, cut=cut)
+    added = play(shop(middleware=[adds]), "go", answers={"model": [wish[:1], "ok"]}, tools=TOOLS, cut=cut)
+
+    assert results(dropped) == [("price", "not called", True), ("price", 100, False)]
+    assert results(added, "main~2") == [("price", 100, False), ("stock", 3, False)]
+
+
+def test_it_can_skip_a_step() -> None:
+    """
+    Nothing is asked; the conversation holds what was said in the model's place.
+    """
+
+    @around("model")
+    async def canned(turn: Any, proceed: Callable[[Any], Any]) -> Reply:
+        if turn.state.turns == 1:
+            return Reply(text="canned")
+        found: Reply = await proceed(turn)
+        return found
+
+    story = play(shop(middleware=[canned], turns=2), "one", "two", reply("model", "real"))
+
+    assert (story.said, replies(story)) == (("canned", "real"), ["canned", "real"])
+
+
+def test_it_can_take_a_step_again() -> None:
+    """
+    The reply that it did not want is forgotten.
+    """
+
+    @around("model")
+    async def twice(turn: Any, proceed: Callable[[Any], Any]) -> Reply:
+        await proceed(turn)
+        found: Reply = await proceed(turn)
+        return found
+
+    story = play(shop(middleware=[twice]), "go", answers={"model": ["first", "second"]})
+
+    assert (story.said, replies(story, "main~2")) == (("second",), ["second"])
+
+
+def test_it_sees_what_a_step_emits() -> None:
+    """
+    A middleware wraps `stream`: events pass through it, and it may keep or change them.
+    """
+    seen: list[object] = []
+
+    class Listens(Middleware):
+        steps = ("model",)
+
+        def wrap(self, step: Step[Any, Any]) -> Step[Any, Any]:
+            class Listening(Wrapped):
+                async def stream(self, turn: Any, emit: Any) -> Any:
+                    def hear(event: object) -> None:
+                        seen.append(event)
+                        emit(event)
+
+                    return await step.stream(turn, hear)
+
+            async def unused(turn: Any, proceed: Any) -> Any:
+                return await proceed(turn)
+
+            return Listening(step, unused)
+
+    play(shop(middleware=[Listens()]), "go", reply("model", "ok"))
+
+    assert isinstance(seen[-1], ModelReplied)
+
+
+# --- built in
+
+
+def test_each_step_leaves_a_span() -> None:
+    """
+    With its time by the task's clock, and its error; the newest ones are kept.
+    """
+    answers = {"model": [[calls("price", item="a"), calls("nix")], "ok"], "price": [transient("busy"), 5]}
+    story = play(shop(), "go", answers=answers)
+    state: Any = story.snapshots[-2].state
+    spans = state["args"]["state"]["trace"]
+
+    assert [(span["step"], span["took_s"], "error" in span) for span in spans] == [
+        ("model", 0.0, False),
+        ("tool price", 1.0, False),
+        ("tool nix", 0.0, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("agents", "declared", "asked"),
+    [
+        pytest.param(None, None, 4, id="by default"),
+        pytest.param(RetryPolicy(max_retries=1), None, 2, id="the agent's"),
+        pytest.param(RetryPolicy(max_retries=1), RetryPolicy(max_retries=2), 3, id="the step's own"),
+    ],
+)
+def test_one_layer_retries(agents: RetryPolicy | None, declared: RetryPolicy | None, asked: int) -> None:
+    """
+    Middleware declares, the task retries: what fails is tried as often as one policy says, not two.
+    """
+    tries: list[str] = []
+
+    def busy(command: Any) -> Any:
+        tries.append(command.id)
+        return transient("busy")
+
+    middleware = [Retryable(declared)] if declared else []
+    story = play(shop(retry=agents, middleware=middleware), "go", answers={"model": busy})
+
+    assert (len(tries), story.status) == (asked, Status.FAILED)
+    assert story.lifecycle.count(TaskState.RETRYING) >= 1
+
+
+# --- ready made
+
+
+def test_a_rate_limit_waits_by_a_durable_timer() -> None:
+    """
+    Two a second: the second call within it waits half a second, of the task's own time.
+    """
+    agent = shop(middleware=[RateLimit(2, steps=("tool",))], orchestrator=Concurrent())
+    wish = [calls("price", item="a"), calls("price", item="b"), calls("price", item="c")]
+    story = play(agent, "go", answers={"model": [wish, "ok"]}, tools=TOOLS, cut=True)
+    sleeps = [one.seconds for one in story.asked if one.kind == "sleep"]
+
+    assert sleeps == pytest.approx([0.5, 1.0])
+    assert [value for _, value, _ in results(story)] == [100, 100, 100]
+    with pytest.raises(ValueError, match="give a positive number"):
+        RateLimit(0)
+
+
+def test_a_cache_answers_the_same_question_once() -> None:
+    """
+    A hit skips the tool; another question does not hit, and a failure is not kept.
+    """
+    wishes = [*[calls("price", item="a")] * 3, calls("price", item="bb")]
+    answers = {"model": [*wishes, "ok"], "price": [permanent("no"), 1, 2]}
+    story = play(shop(middleware=[Cache(tools=["price"])]), "go", answers=answers, cut=True)
+
+    assert [(value, failed) for _, value, failed in results(story)] == [
+        ("no", True),
+        (1, False),
+        (1, False),
+        (2, False),
+    ]
+
+
+def test_a_cache_of_replies() -> None:
+    """
+    The model is asked once for the same conversation; other words are another question.
+    """
+
+    @around("model")
+    async def forgets(turn: Any, proceed: Callable[[Any], Any]) -> Reply:
+        turn.state.thread = f"turn{turn.state.turns}"
+        turn.state.unsaid = []
+        found: Reply = await proceed(turn)
+        return found
+
+    agent = shop(middleware=[forgets, Cache(models=True)], turns=3)
+    story = play(agent, "same", "same", "other", answers={"model": ["1", "2"]})
+
+    assert story.said == ("1", "1", "2")
+
+
+def test_a_guardrail_blocks() -> None:
+    """
+    It fails the task, with its name and reason; or says something else in the reply's place.
+    """
+
+    def no_cards(text: str) -> Block | None:
+        return Block("a card number") if "4111" in text else None
+
+    fails = play(shop(middleware=[Guardrail(no_cards, name="cards")]), "go", reply("model", "4111 1111"))
+    hides = play(shop(middleware=[Guardrail(no_cards, instead="[hidden]")]), "go", reply("model", "4111 1111"))
+    passes = play(shop(middleware=[Guardrail(lambda _: "pass")]), "go", reply("model", "fine"))
+
+    assert fails.reason == "guardrail 'cards' blocked: a card number"
+    assert (hides.said, passes.said) == (("[hidden]",), ("fine",))
+
+
+def test_a_guardrail_on_what_is_said_and_on_results() -> None:
+    """
+    What the model is not to be told it is not told; a guardrail may ask a model itself.
+    """
+
+    async def judged(text: str, turn: Any) -> Any:
+        return await turn.ctx.llm("judge", "pass or block?", text)
+
+    said = play(shop(middleware=[Guardrail(judged, on="said", instead="No.")]), "evil", reply("judge", "block"))
+    secret = shop(middleware=[Guardrail(lambda text: "block", on="result", instead="secret")])
+    hidden = play(secret, "go", answers={"model": [calls("price", item="a"), "ok"]}, tools=TOOLS)
+
+    assert (said.said, "main" in said.snapshot.threads) == (("No.",), False)
+    assert results(hidden) == [("price", "secret", True)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "reason"),
+    [
+        pytest.param(Budget(model_calls=2), "the budget of 2 model_calls is used up: 2 spent", id="model calls"),
+        pytest.param(Budget(tool_calls=1), "the budget of 1 tool_calls is used up: 1 spent", id="tool calls"),
+        pytest.param(Budget(tokens=100), "the budget of 100 tokens is used up: 120 spent", id="tokens"),
+    ],
+)
+def test_a_budget_ends(budget: Budget, reason: str) -> None:
+    """
+    The step that goes over it is the last; the task says what was spent, and the way out.
+    """
+    wish = Reply(tool_calls=(ToolCall(id="1", name="price", args={"item": "a"}),), usage=_usage(60))
+    story = play(shop(middleware=[budget]), "go", answers={"model": wish}, tools=TOOLS)
+
+    assert story.reason == f"{reason}; raise it, and recover the task"
+
+
+def _usage(tokens: int) -> Any:
+    return Reply.model_validate({"usage": {"input_tokens": tokens}}).usage
+
+
+def test_a_budget_may_be_raised_by_a_person() -> None:
+    """
+    Asked at a gate of the kind `budget`: a grant is for as much again, a denial ends the task.
+    """
+    agent = shop(middleware=[Budget(model_calls=1, when_spent="ask")])
+    answers = {"model": [calls("price", item="a"), calls("price", item="b"), "ok"]}
+    story = play(agent, "go", approve("budget"), approve("budget"), answers=answers, tools=TOOLS)
+    ended = play(agent, "go", deny("budget", by="Ann"), answers={"model": calls("price", item="a")}, tools=TOOLS)
+    gate = next(one for one in story.asked if isinstance(one, AskApproval))
+
+    assert story.said[-1] == "ok"
+    assert gate.show == {"budget": "model_calls", "limit": 1, "spent": 1}
+    assert ended.reason.startswith("approval_denied by Ann")
+
+
+def test_a_window_shows_the_newest_turns() -> None:
+    """
+    From something that the user said on, so that no tool result stands without its call; the thread keeps everything.
+    """
+    answers = {"model": ["1", calls("price", item="a"), "2", "3"]}
+    story = play(shop(middleware=[Window(3)], turns=3), "one", "two", "three", answers=answers, tools=TOOLS)
+    since = [one.since for one in story.asked if isinstance(one, CallChat)]
+
+    assert since == [0, 0, 2, 2]
+    assert sum(isinstance(one, UserSaid) for one in story.snapshot.threads["main"].said) == 3
+
+
+def test_a_failure_passes_through() -> None:
+    """
+    Middleware may catch what a step raises.
+    """
+
+    @around("model")
+    async def sorry(turn: Any, proceed: Callable[[Any], Any]) -> Reply:
+        try:
+            found: Reply = await proceed(turn)
+        except CommandError as error:
+            return Reply(text=f"Sorry: {error.failure.message}")
+        return found
+
+    assert play(shop(middleware=[sorry]), "go", answers={"model": permanent("no key")}).said == ("Sorry: no key",)

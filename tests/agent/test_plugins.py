@@ -1,0 +1,348 @@
+"""Hooks look on, at fixed points in a fixed order, and raise the flags that a step acts on; nothing else."""
+
+from typing import Any
+
+import pytest
+
+from refold.agent import (
+    AfterInvocation,
+    AfterModelCall,
+    AfterToolCall,
+    AfterTools,
+    BeforeInvocation,
+    BeforeModelCall,
+    BeforeToolCall,
+    BeforeTools,
+    MessageAdded,
+    Plugin,
+)
+from refold.agent.plugins import EVENTS, HookEvent
+from refold.core.chat import Reply, ToolReturn, UserSaid
+from refold.core.commands import CallChat
+from refold.testing import Played, approve, calls, fails, permanent, play, reply
+from tests.agent.shop import TOOLS, price, replies, results, shop
+
+
+class Diary(Plugin):
+    """Writes down what it hears."""
+
+    def __init__(self, name: str, pages: list[str]) -> None:
+        self.name, self.pages = name, pages
+
+    def _write(self, event: HookEvent) -> None:
+        self.pages.append(f"{self.name}:{type(event).__name__}")
+
+    before_invocation = after_invocation = before_model_call = after_model_call = _write
+    before_tools = after_tools = before_tool_call = after_tool_call = _write
+
+
+def test_the_order_of_hooks() -> None:
+    """
+    In the plugins' order before something, in the reverse one after it.
+    """
+    pages: list[str] = []
+    agent = shop(plugins=[Diary("a", pages), Diary("b", pages)])
+    play(agent, "go", answers={"model": [calls("price", item="tea"), "300."]}, tools=TOOLS)
+
+    expected = [
+        *("a:BeforeInvocation", "b:BeforeInvocation"),
+        *("a:BeforeModelCall", "b:BeforeModelCall", "b:AfterModelCall", "a:AfterModelCall"),
+        *("a:BeforeTools", "b:BeforeTools", "a:BeforeToolCall", "b:BeforeToolCall"),
+        *("b:AfterToolCall", "a:AfterToolCall", "b:AfterTools", "a:AfterTools"),
+        *("a:BeforeModelCall", "b:BeforeModelCall", "b:AfterModelCall", "a:AfterModelCall"),
+        *("b:AfterInvocation", "a:AfterInvocation"),
+    ]
+    assert pages == expected
+
+
+def test_every_message_is_heard_of() -> None:
+    """
+    What the user, the model and the tools say, once each, in order.
+    """
+    heard: list[str] = []
+
+    def hear(event: MessageAdded) -> None:
+        heard.append(event.message.kind)
+
+    play(shop(plugins=[hear]), "go", answers={"model": [calls("price", item="tea"), "300."]}, tools=TOOLS)
+
+    assert heard == ["user", "reply", "return", "reply"]
+
+
+def test_what_a_hook_may_write() -> None:
+    """
+    Exactly the flags, a tool's use and its result; and the state's places for plugins.
+    """
+    assert {event.__name__: event.WRITABLE for event in EVENTS} == {
+        "BeforeInvocation": ("cancel",),
+        "AfterInvocation": ("resume",),
+        "MessageAdded": (),
+        "BeforeModelCall": ("cancel",),
+        "AfterModelCall": ("retry",),
+        "BeforeTools": ("cancel",),
+        "AfterTools": (),
+        "BeforeToolCall": ("cancel", "selected_tool", "tool_use"),
+        "AfterToolCall": ("result", "retry"),
+    }
+
+
+def test_a_hook_cannot_put_a_reply_in_the_models_place() -> None:
+    """
+    That is a middleware's part: the task fails, and says so.
+    """
+
+    def replace(event: AfterModelCall) -> None:
+        event.reply = Reply(text="mine")
+
+    story = play(shop(plugins=[replace]), "go", reply("model", "theirs"))
+
+    assert story.reason == (
+        "a hook wrote AfterModelCall.reply, and may write retry only; to put something in a result's place, use "
+        "middleware"
+    )
+
+
+@pytest.mark.parametrize(("flag", "said"), [("Not today.", "Not today."), (True, "The agent does not work on this.")])
+def test_an_invocation_can_be_canceled(flag: Any, said: str) -> None:
+    """
+    The text is the answer, and nothing is asked. In a longer conversation the model is told of it.
+    """
+
+    def stop(event: BeforeInvocation) -> None:
+        event.cancel = flag if event.state.turns == 1 else False
+
+    story = play(shop(plugins=[stop], turns=2), "one", "two", reply("model", "ok"))
+    thread = story.snapshot.threads["main"].said
+
+    assert story.said == (said, "ok")
+    assert [one.kind for one in thread] == ["user", "reply", "user", "reply"]
+
+
+def test_an_answer_can_be_followed_up() -> None:
+    """
+    What a hook wants to resume with is said in the user's name, in the same conversation.
+    """
+
+    def again(event: AfterInvocation) -> None:
+        if "maybe" in event.reply.text:
+            event.resume = "Be sure."
+
+    story = play(shop(plugins=[again]), "is it?", answers={"model": ["maybe", "yes"]})
+    told = [one.content.text for one in story.snapshot.threads["main"].said if isinstance(one, UserSaid)]
+
+    assert (story.said, told) == (("yes",), ["is it?", "Be sure."])
+
+
+def test_a_model_call_can_be_canceled() -> None:
+    """
+    The text is taken for the model's answer.
+    """
+
+    def stop(event: BeforeModelCall) -> None:
+        event.cancel = "I would rather not."
+
+    story = play(shop(plugins=[stop]), "go")
+
+    assert (story.said, story.asked) == (("I would rather not.",), ())
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
+def test_a_model_can_be_asked_again(cut: bool) -> None:
+    """
+    The rejected reply is forgotten: the conversation goes on as if it had not been. The attempts are counted.
+    """
+    counts: list[int] = []
+
+    def pick(event: AfterModelCall) -> None:
+        if not cut:
+            counts.append(event.attempt_count)
+        event.retry = event.reply is not None and event.reply.text == "bad"
+
+    story = play(
+        shop(plugins=[pick], turns=2), "one", "two", answers={"model": ["fine", "bad", "bad", "good"]}, cut=cut
+    )
+    thread = story.snapshot.threads["main~3"].said
+
+    assert story.said == ("fine", "good")
+    assert [getattr(one, "text", "") or one.content.text for one in thread] == ["one", "fine", "two", "good"]  # type: ignore[union-attr]
+    assert counts == ([] if cut else [1, 1, 2, 3])
+
+
+def test_a_model_is_not_asked_again_for_ever() -> None:
+    """
+    After five times its reply is taken.
+    """
+
+    def never(event: AfterModelCall) -> None:
+        event.retry = True
+
+    assert play(shop(plugins=[never]), "go", answers={"model": "bad"}).said == ("bad",)
+    assert len(play(shop(plugins=[never]), "go", answers={"model": "bad"}).asked) == 6
+
+
+def test_a_failed_model_can_be_asked_again() -> None:
+    """
+    A hook sees the failure, and may have the call made once more.
+    """
+
+    def again(event: AfterModelCall) -> None:
+        event.retry = event.error is not None
+
+    story = play(shop(plugins=[again]), "go", fails("model", permanent("no")), reply("model", "ok"))
+
+    assert (story.said, replies(story)) == (("ok",), ["ok"])
+
+
+@pytest.mark.parametrize("flag", [True, "Closed."])
+def test_a_batch_of_tools_can_be_canceled(flag: Any) -> None:
+    """
+    None is called, and each call has a result that the model can read.
+    """
+
+    def stop(event: BeforeTools) -> None:
+        event.cancel = flag
+
+    wish = [calls("price", item="a"), calls("buy", item="b")]
+    story = play(shop(plugins=[stop]), "go", reply("model", wish), reply("model", "ok"))
+    said = "Tools were canceled." if flag is True else flag
+
+    assert results(story) == [("price", said, True), ("buy", said, True)]
+
+
+def test_one_tool_call_can_be_canceled() -> None:
+    """
+    The model reads the text as that call's error; the others are called.
+    """
+
+    def stop(event: BeforeToolCall) -> None:
+        if event.tool_use.name == "buy":
+            event.cancel = "No money."
+
+    answers = {"model": [[calls("buy", item="b"), calls("price", item="a")], "ok"]}
+    story = play(shop(plugins=[stop]), "go", answers=answers, tools=TOOLS)
+
+    assert results(story) == [("buy", "No money.", True), ("price", 100, False)]
+
+
+def test_a_call_can_be_changed_before_it_is_made() -> None:
+    """
+    Other arguments, or another tool in its place: the model is told under the name that it used.
+    """
+
+    def change(event: BeforeToolCall) -> None:
+        if event.tool_use.name == "price":
+            event.selected_tool = "stock"
+            event.tool_use = event.tool_use.model_copy(update={"args": {"item": "coffee"}})
+
+    answers = {"model": [calls("price", item="tea"), "ok"]}
+    assert results(play(shop(plugins=[change]), "go", answers=answers, tools=TOOLS)) == [("price", 6, False)]
+
+
+def test_the_person_is_shown_what_will_be_called() -> None:
+    """
+    Hooks come before the gate, so that nothing changes behind a grant.
+    """
+
+    def double(event: BeforeToolCall) -> None:
+        event.tool_use = event.tool_use.model_copy(update={"args": {"item": "tea", "count": 2}})
+
+    agent = shop(plugins=[double], gates=["buy"])
+    story = play(agent, "go", reply("model", calls("buy", item="tea")), unfinished=True)
+
+    assert story.view.waiting_for[0].show == {"tool": "buy", "arguments": {"item": "tea", "count": 2}}
+
+
+def test_a_tools_result_can_be_changed_and_the_call_made_again() -> None:
+    """
+    A retry is another call; a changed result is what the model reads.
+    """
+
+    def look(event: AfterToolCall) -> None:
+        event.retry = event.error is not None and event.attempt_count < 3
+        event.result = event.result.model_copy(update={"value": f"seen: {event.result.value}"})
+
+    answers = {"model": [calls("price", item="tea"), "ok"], "price": [permanent("no"), permanent("no"), 5]}
+    story = play(shop(plugins=[look]), "go", answers=answers)
+
+    assert results(story) == [("price", "seen: 5", False)]
+
+
+def test_a_retried_call_needs_a_grant_of_its_own() -> None:
+    """
+    A grant is for one call.
+    """
+
+    def again(event: AfterToolCall) -> None:
+        event.retry = event.attempt_count == 1
+
+    wish = reply("model", calls("buy", item="tea"))
+    script: list[Any] = [
+        wish,
+        approve("buy"),
+        reply("buy", "1"),
+        approve("buy"),
+        reply("buy", "2"),
+        reply("model", "ok"),
+    ]
+
+    assert results(play(shop(plugins=[again], gates=["buy"]), "go", script)) == [("buy", "2", False)]
+
+
+def test_a_plugin_brings_tools() -> None:
+    """
+    They are the agent's own like those it was given.
+    """
+
+    class Prices(Plugin):
+        tools = (price,)
+
+    answers = {"model": [calls("price", item="tea"), "ok"]}
+    assert results(play(shop(tools=[], plugins=[Prices()]), "go", answers=answers, tools=TOOLS)) == [
+        ("price", 300, False)
+    ]
+
+
+def test_a_hook_may_await_and_keep_things() -> None:
+    """
+    An async hook awaits calls of the context; what it keeps in `app` is JSON, copied in and out, and goes with the
+    task.
+    """
+
+    async def note(event: AfterTools) -> None:
+        assert isinstance(event.results[0], ToolReturn)
+        seen = event.state.app.get("seen", [])
+        assert isinstance(seen, list)
+        seen.append(await event.ctx.tool("stock", item="tea"))
+        event.state.app.set("seen", seen)
+        seen.append("nobody sees this")
+
+    answers = {"model": [calls("price", item="tea"), calls("price", item="tea"), "ok"]}
+    story = play(shop(plugins=[note]), "go", answers=answers, tools=TOOLS, cut=True)
+
+    assert _app(story) == {"seen": [3, 3]}
+
+
+def test_instructions_model_and_tools_change_by_name() -> None:
+    """
+    A hook may write them to the state: from the next model step on they count, for this task.
+    """
+
+    def upgrade(event: AfterTools) -> None:
+        event.state.instructions, event.state.model, event.state.tools = "Be brief.", "scripted:slow", ["stock"]
+
+    answers = {"model": [calls("price", item="tea"), calls("price", item="tea"), "ok"]}
+    story = play(shop(plugins=[upgrade]), "go", answers=answers, tools=TOOLS)
+    frame = next(one.frame for one in story.asked[1:] if isinstance(one, CallChat))
+    assert frame is not None
+
+    assert (frame.instructions, frame.model, [tool.name for tool in frame.tools]) == (
+        "Be brief.",
+        "scripted:slow",
+        ["stock"],
+    )
+    assert results(story)[1] == ("price", "tool 'price' not found; there are: stock", True)
+
+
+def _app(story: Played) -> Any:
+    state: Any = story.snapshots[-2].state
+    return state["args"]["state"]["app"]
