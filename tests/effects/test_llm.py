@@ -309,3 +309,16 @@ async def test_a_server_without_a_key(bench: Bench, openai: OpenAIServer, monkey
     monkeypatch.delenv("OPENAI_API_KEY")
 
     assert (await bench.llm(Cmd.llm("a", "Translate.", "x", model=MODEL))).value == "You said: x"
+
+
+@pytest.mark.parametrize("place", ["", "http://169.254.169.254/latest/meta-data", "http://[::ffff:10.0.0.1]/file"])
+async def test_files_are_not_fetched_from_inside(place: str, bench: Bench, openai: OpenAIServer) -> None:
+    """
+    A file that a caller names by its address is fetched from public addresses only: pydantic-ai screens them.
+    """
+    file = Part(url=place or f"{openai.address}/file.txt", media_type="text/plain")
+    with pytest.raises(ApplicationError) as raised:
+        await bench.llm(Cmd.llm("a", "Read.", Content(parts=(file,)), model=MODEL))
+
+    assert failure_in(raised.value).kind is FailureKind.PERMANENT
+    assert openai.requests == []
