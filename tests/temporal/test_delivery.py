@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 from starlette.responses import Response
+from temporalio.client import WorkflowFailureError
 
 from refold.core.errors import InputRejected, TaskNotFound
 from refold.effects.screen import Screen
 from refold.effects.webhooks import Poster
-from refold.temporal import TemporalEngine
+from refold.temporal import TemporalEngine, delivery
 from refold.temporal.delivery import TemporalWebhooks, workflow_id
 from refold.webhooks import START, Shape, Update, Webhook
 from tests.services.receiver import Receiver
@@ -245,3 +247,29 @@ async def test_secrets_stay_out_of_what_people_see(
     told = [event for event in history.events if b"hidden" in event.SerializeToString()]
     assert [event.HasField("workflow_execution_update_accepted_event_attributes") for event in told] == [True]
     assert "hidden" not in str((await handle.describe()).raw_description)
+
+
+async def test_a_receiver_that_takes_nothing_for_a_day_is_given_up(
+    engine: TemporalEngine,
+    webhooks: TemporalWebhooks,
+    script: Script,
+    task_id: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The workflow fails and says why; the webhook is still listed, and set again it begins anew.
+    """
+    monkeypatch.setattr(delivery, "GIVEN_UP_AFTER", timedelta(0))
+    with Receiver(lambda n: Response(status_code=500 if n < 3 else 204)) as receiver:
+        await script.more(task_id, 2, end=True)
+        hook = Webhook(id="w", url=f"{receiver.url}?key=hidden", token="hidden")
+        await webhooks.put(task_id, hook)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await ended(engine, task_id, "w")
+        assert "127.0.0.1 answered HTTP 500" in str(failed.value.cause)
+        assert "hidden" not in str(failed.value.cause)
+        assert await webhooks.of_task(task_id) == [hook]
+
+        await webhooks.put(task_id, hook)
+        assert await ended(engine, task_id, "w") == "delivered"
+    assert numbers(receiver) == [1, 2]
