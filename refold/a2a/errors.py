@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Set
 from contextlib import aclosing
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
+import structlog
 from a2a.server.context import ServerCallContext
 from a2a.utils.errors import (
     A2AError,
@@ -31,7 +31,7 @@ from refold.core.errors import (
     UnknownSkill,
 )
 
-logger = logging.getLogger("refold.a2a")
+log = structlog.get_logger("refold.a2a")
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -52,14 +52,12 @@ def as_a2a(error: Exception) -> A2AError:
         case UnknownSkill() | PayloadTooLarge():
             return InvalidParamsError(str(error))
         case NoWorker() | NotConnected():
-            logger.warning("%s", error)
+            log.warning("unavailable", why=str(error))
             return InternalError(BUSY)
-        case EngineError():
-            logger.error("%s", error)
         case _:
-            logger.error("unexpected error", exc_info=error)
+            pass
     number = uuid4().hex[:12]
-    logger.error("told the caller of it as %s", number)
+    log.error("call_failed", number=number, why=str(error), exc_info=None if isinstance(error, EngineError) else error)
     return InternalError(f"Internal error; whoever runs the agent finds it in the log as {number}")
 
 

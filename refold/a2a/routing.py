@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from typing import Protocol
 from uuid import uuid4
 
+import structlog
 from a2a.types import Message as A2AMessage
 from a2a.types import Role, SendMessageRequest
 from a2a.utils.errors import InvalidParamsError
@@ -18,7 +18,7 @@ from refold.core.lifecycle import Status
 from refold.core.skill import Skill
 from refold.engine import Engine
 
-logger = logging.getLogger("refold.a2a")
+log = structlog.get_logger("refold.a2a")
 
 SKILL = "skill"
 """The key of a request's or message's metadata that names the skill."""
@@ -63,7 +63,7 @@ class SkillRouter:
         record = await self.reader.settled(await self.engine.record(task_id))
         said = next((message for message in reversed(record.messages) if message.role == "agent"), None)
         if said is None or record.status is not Status.COMPLETED:
-            logger.error("router task %s: %s %s", task_id, record.status, record.reason)
+            log.error("router_cannot_tell", task_id=task_id, status=record.status.value, why=record.reason)
             raise InvalidParamsError(f"nothing tells which skill is meant; name it in the metadata as {SKILL!r}")
         data = said.content.data
         if isinstance(data, dict) and isinstance(chosen := data.get(SKILL), str):

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from refold.cli import code, decisions, dev, history, look, tasks, worker
+from refold.cli import code, decisions, dev, history, look, serve, tasks, worker
 from refold.cli.errors import INTERRUPTED, WRONG_CALL, report
 
 EPILOG = (
@@ -75,7 +75,7 @@ def _options(
     pass
 
 
-for group in (dev, worker, tasks, decisions, look, history, code):
+for group in (dev, worker, serve, tasks, decisions, look, history, code):
     group.add_to(app)
 
 

@@ -1,10 +1,12 @@
-"""`refold dev`: a Temporal server and a worker, with one command."""
+"""`refold dev`: a Temporal server, a worker and an A2A gateway, with one command."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import signal
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,12 +49,14 @@ async def dev(
     no_sandbox: NoSandbox = False,
     mcp: Mcp = None,
     log_json: LogJson = False,
+    a2a_port: Annotated[int, typer.Option("--a2a-port", help="The A2A gateway's port; else a free one is taken.")] = 0,
+    a2a: Annotated[bool, typer.Option("--a2a/--no-a2a", help="Start the A2A gateway, where it is installed.")] = True,
 ) -> int:
-    """Start a Temporal server and a worker.
+    """Start a Temporal server, a worker and an A2A gateway.
 
-    The server comes with its web UI, the worker serves the skills and tools of this folder. Prints where they are
-    once all is up; with --json, one object on one line. A worker that crashes is reported and started again. Ctrl-C
-    or SIGTERM stops everything.
+    The server comes with its web UI, the worker serves the skills and tools of this folder, the gateway lets other
+    agents call them. Prints where they are once all is up; with --json, one object on one line. A worker or gateway
+    that crashes is reported and started again. Ctrl-C or SIGTERM stops everything.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -60,49 +64,70 @@ async def dev(
         loop.add_signal_handler(number, stop.set)
     space = namespace or "default"
     async with temporal.dev_server(port=port, ui=True, ui_port=ui_port, db=db, namespace=space, log=log) as server:
-        options = [*(modules or []), *(more_modules or []), "--address", server.address]
-        options += ["--namespace", space, "--task-queue", task_queue, "--recovery", recovery]
+        shared = [*(modules or []), *(more_modules or []), "--address", server.address]
+        shared += ["--namespace", space, "--task-queue", task_queue]
+        shared += ["--log-json"] if log_json else []
+        options = [*shared, "--recovery", recovery]
         options += ["--model", model] if model else []
         options += ["--no-sandbox"] if no_sandbox else []
         options += ["--mcp", str(mcp)] if mcp else []
-        options += ["--log-json"] if log_json else []
-        async with Supervised(options, call.out.alert) as worker:
-            await _first(worker.ready.wait(), worker.gave_up.wait(), stop.wait())
-            if worker.ready.is_set():
-                _say(call, server, worker, task_queue)
-                await _first(worker.gave_up.wait(), stop.wait(), asyncio.shield(server.ended))
+        async with AsyncExitStack() as running:
+            worker = await running.enter_async_context(Supervised("worker", options, call.out.alert))
+            gateway: Supervised | None = None
+            if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
+                served = Supervised("serve", [*shared, "--port", str(a2a_port)], call.out.alert)
+                gateway = await running.enter_async_context(served)
+            both = [one for one in (worker, gateway) if one is not None]
+            gave_up = [one.gave_up.wait() for one in both]
+            await _first(_all_ready(both), *gave_up, stop.wait())
+            if all(one.ready.is_set() for one in both):
+                _say(call, server, worker, gateway, task_queue)
+                gave_up = [one.gave_up.wait() for one in both]
+                await _first(*gave_up, stop.wait(), asyncio.shield(server.ended))
                 call.out.note("stopping")
         if server.ended.done() and not stop.is_set():
             raise DevServerError(f"{server.ended.result()}\n{_what_is_left(db)}")
     return DONE if stop.is_set() else WRONG_CALL
 
 
-def _say(call: Call, server: DevServer, worker: Supervised, task_queue: str) -> None:
+async def _all_ready(processes: Sequence[Supervised]) -> None:
+    for one in processes:
+        await one.ready.wait()
+
+
+def _say(call: Call, server: DevServer, worker: Supervised, gateway: Supervised | None, task_queue: str) -> None:
+    skills, tools = worker.told["skills"], worker.told["tools"]
     ui = f"{server.ui_url}/namespaces/{server.namespace}/workflows"
     if call.out.json:
         line = {"address": server.address, "ui": ui, "namespace": server.namespace, "task_queue": task_queue}
         pids = {"server_pid": server.pid, "worker_pid": worker.pid}
-        call.out.value({**line, **pids, "skills": worker.skills, "tools": worker.tools})
+        if gateway is not None:
+            line |= {"a2a": gateway.told["url"], "card": gateway.told["card"]}
+            pids["gateway_pid"] = gateway.pid
+        call.out.value({**line, **pids, "skills": skills, "tools": tools})
         return
+    links = [f"UI         {ui}"]
+    if gateway is not None:
+        links += [f"A2A        {gateway.told['url']}", f"card       {gateway.told['card']}"]
     call.out.say(
         f"Temporal   {server.address}   namespace {server.namespace}",
-        f"UI         {ui}",
-        f"worker     {', '.join(worker.skills)}   task queue {task_queue}",
+        *links,
+        f"worker     {', '.join(skills)}   task queue {task_queue}",
         "",
         "In another terminal:",
         f"  export TEMPORAL_ADDRESS={server.address}",
-        f"  {_first_start(worker)}",
+        f"  {_first_start(worker.told)}",
     )
     call.out.note("Ctrl-C stops all of it.")
 
 
-def _first_start(worker: Supervised) -> str:
+def _first_start(told: dict[str, Any]) -> str:
     """A command that starts a task: of a skill that takes a text, if there is one."""
-    for skill in worker.skills:
-        if skill not in worker.inputs:
+    skills, inputs = told["skills"], told["inputs"]
+    for skill in skills:
+        if skill not in inputs:
             return f'refold start {skill} "Hello"'
-    skill = worker.skills[0]
-    return f"refold start {skill} {' '.join(f'{name}=…' for name in worker.inputs[skill] if not name.endswith('?'))}"
+    return f"refold start {skills[0]} {' '.join(f'{name}=…' for name in inputs[skills[0]] if not name.endswith('?'))}"
 
 
 def _what_is_left(db: Path | None) -> str:

@@ -1,4 +1,4 @@
-"""A worker in a process of its own, started again when it crashes."""
+"""A worker, or a gateway, in a process of its own, started again when it crashes."""
 
 from __future__ import annotations
 
@@ -21,36 +21,34 @@ STOP_TIMEOUT_S = 15.0
 
 
 class Supervised:
-    """Keeps a worker process running for the length of a block.
+    """Keeps a process of `refold worker` or `refold serve` running for the length of a block.
 
-    A worker that was never ready, and says that its call is wrong, is not started again: nothing would change.
+    One that was never ready, and says that its call is wrong, is not started again: nothing would change.
 
     Attributes:
-        ready: Set once the first worker polls.
-        gave_up: Set when no worker will be started again.
-        pid: The worker that polls now; None between two.
-        skills: What it serves.
-        tools: The tools it has.
-        inputs: The fields of the data that a skill starts from, for each skill that starts from data.
+        ready: Set once the first one is.
+        gave_up: Set when none will be started again.
+        pid: The one that is ready now; None between two.
+        told: What it said when it was ready.
     """
 
-    def __init__(self, options: Sequence[str], say: Callable[[str], None]) -> None:
-        """A worker that is not started yet.
+    def __init__(self, verb: str, options: Sequence[str], say: Callable[[str], None]) -> None:
+        """One that is not started yet.
 
         Args:
-            options: For `refold worker`.
-            say: Is told, in a line, when a worker crashes and when it is back.
+            verb: `worker` or `serve`.
+            options: For the verb.
+            say: Is told, in a line, when a process crashes and when another is there.
         """
-        self._command = [sys.executable, "-m", "refold.cli", "worker", *options, "--json", "--with-parent"]
+        self._command = [sys.executable, "-m", "refold.cli", verb, *options, "--json", "--with-parent"]
+        self._named = "gateway" if verb == "serve" else verb
         self._say = say
         self._process: Process | None = None
         self._running: asyncio.Task[None] | None = None
         self.ready = asyncio.Event()
         self.gave_up = asyncio.Event()
         self.pid: int | None = None
-        self.skills: list[str] = []
-        self.tools: list[str] = []
-        self.inputs: dict[str, list[str]] = {}
+        self.told: dict[str, Any] = {}
 
     async def __aenter__(self) -> Self:
         self._running = asyncio.create_task(self._keep_running())
@@ -80,7 +78,7 @@ class Supervised:
                 self.gave_up.set()
                 return
             wait = FIRST_WAIT_S if time.monotonic() - began > STEADY_S else wait
-            self._say(f"the worker {_how(code)}; starting it again")
+            self._say(f"the {self._named} {_how(code)}; starting it again")
             await asyncio.sleep(wait)
             wait = min(wait * 2, LONGEST_WAIT_S)
 
@@ -101,10 +99,9 @@ class Supervised:
         if told is None:
             self._say(line)
             return
-        self.pid, self.skills, self.tools = told["pid"], told["skills"], told["tools"]
-        self.inputs = told["inputs"]
+        self.pid, self.told = told["pid"], told
         if self.ready.is_set():
-            self._say(f"the worker is back, process {self.pid}")
+            self._say(f"the {self._named} is back, process {self.pid}")
         self.ready.set()
 
 
@@ -113,7 +110,7 @@ def _ready_line(line: str) -> dict[str, Any] | None:
         told = json.loads(line)
     except ValueError:
         return None
-    return told if isinstance(told, dict) and {"pid", "skills", "tools", "inputs"} <= told.keys() else None
+    return told if isinstance(told, dict) and {"pid", "skills"} <= told.keys() else None
 
 
 def _how(code: int) -> str:

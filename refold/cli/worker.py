@@ -51,6 +51,11 @@ NoSandbox = Annotated[
 ]
 
 
+WithParent = Annotated[
+    bool, typer.Option("--with-parent", hidden=True, help="Stop when stdin closes: the parent is gone.")
+]
+
+
 def add_to(app: typer.Typer) -> None:
     """Add the verb."""
     add(app, worker)
@@ -64,9 +69,7 @@ async def worker(
     no_sandbox: NoSandbox = False,
     mcp: Mcp = None,
     log_json: LogJson = False,
-    with_parent: Annotated[
-        bool, typer.Option("--with-parent", hidden=True, help="Stop when stdin closes: the parent is gone.")
-    ] = False,
+    with_parent: WithParent = False,
 ) -> None:
     """Serve the skills and tools of this folder.
 
@@ -80,7 +83,7 @@ async def worker(
     found = application(modules or [])
     _all_served(found)
     if with_parent:
-        _end_with_parent()
+        end_with_parent()
 
     def ready(polling: Any) -> None:
         client = polling.client
@@ -127,7 +130,7 @@ def _all_served(found: Application) -> None:
         raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Stop, as SIGTERM does, when the process that started this one is gone."""
 
     def closed() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.cli.conftest import Result
@@ -63,11 +64,24 @@ def dev(tmp_path: Path) -> Iterator[Dev]:
     running.close()
 
 
+def test_another_agent_calls_a_skill_over_a2a(dev: Dev) -> None:
+    """
+    The card tells of this folder's skills, and the gateway beside the worker answers when the task is done.
+    """
+    card = httpx.get(dev.up["card"]).json()
+    said = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "I am Ada"}]}
+    body = {"message": said, "metadata": {"skill": "hello"}}
+    answer = httpx.post(f"{dev.up['a2a']}/message:send", json=body, headers={"A2A-Version": "1.0"}, timeout=60)
+
+    assert "hello" in [skill["id"] for skill in card["skills"]]
+    assert answer.json()["task"]["status"]["message"]["parts"] == [{"text": "Hello, I am Ada!"}]
+
+
 def test_a_second_terminal_drives_a_task(dev: Dev) -> None:
     """
     From the start over the pause to the end, with the command line only.
     """
-    assert {"address", "ui", "namespace", "task_queue", "worker_pid"} <= dev.up.keys()
+    assert {"address", "ui", "namespace", "task_queue", "worker_pid", "a2a", "card"} <= dev.up.keys()
 
     started = dev.refold("start", "research_loop", "Tides of the North Sea", "--id", "t1", "--wait", "--json")
     assert (started.exit, started.json["status"]) == (0, "input-required")

@@ -1,0 +1,81 @@
+"""The gateway on a port, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from starlette.applications import Starlette
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""Hosts that nobody can call from another machine."""
+
+DRAIN_S = 10
+"""How long calls that are being answered have to end, once the gateway is told to stop."""
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that listens; 0 takes a free port.
+
+    Raises:
+        OSError: The address is taken, or is none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(1024)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def url_of(sock: socket.socket, host: str) -> str:
+    """Where a socket is reached from this machine."""
+    named = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    return f"http://{f'[{named}]' if ':' in named else named}:{sock.getsockname()[1]}"
+
+
+async def serve(
+    app: Starlette, sock: socket.socket, stop: asyncio.Event, *, ready: Callable[[], None] = lambda: None
+) -> None:
+    """Serve until `stop` is set; then end the open streams, answer what is being answered, and return.
+
+    Args:
+        app: As `a2a_app` makes it.
+        sock: From `bound`.
+        stop: Whoever sets it decides when to stop: signals are not caught here.
+        ready: Called once calls are answered.
+    """
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=DRAIN_S
+    )
+    server = _Server(config, ready)
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
+        app.state.open_streams.end()
+        server.should_exit = True
+        await serving
+    finally:
+        stopped.cancel()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # the command line catches them, and `stop` tells of them
