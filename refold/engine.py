@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -194,6 +194,58 @@ class Tokens(Value):
     text: str
 
 
+class TaskFilter(Value):
+    """Which tasks are meant; a field that is None takes any.
+
+    Parts of other tasks, and what was started by Temporal's own tools, are of no owner and no context here.
+
+    Attributes:
+        skill: Of this skill.
+        lifecycle: In this state of their life.
+        status: With this status, in A2A's words.
+        owner: Of this owner; empty takes those that nobody owns.
+        context: Of this conversation; a task that belongs to none is one of its own, by its id.
+        since: Whose status changed then, or later.
+    """
+
+    skill: str | None = None
+    lifecycle: TaskState | None = None
+    status: Status | None = None
+    owner: str | None = None
+    context: str | None = None
+    since: datetime | None = None
+
+
+class Place(Value):
+    """A place in the order of `Engine.find`: just after this task."""
+
+    at: datetime
+    task_id: str
+
+
+class Listed(_View):
+    """A task as it is listed, without asking its worker; may be behind by moments.
+
+    Attributes:
+        task_id: The task's id.
+        skill: The skill's id.
+        status: In A2A's words.
+        lifecycle: Where it is in its life.
+        status_at: When the status last changed.
+    """
+
+    task_id: str
+    skill: str
+    status: Status
+    lifecycle: TaskState
+    status_at: datetime
+
+    @property
+    def place(self) -> Place:
+        """Where it is in the order."""
+        return Place(at=self.status_at, task_id=self.task_id)
+
+
 class Engine(Protocol):
     """Starts tasks and talks to them. Safe to share between coroutines.
 
@@ -359,9 +411,34 @@ class Engine(Protocol):
         ...
 
     def list(
-        self, *, skill: str | None = None, lifecycle: TaskState | None = None, limit: int = 100
+        self,
+        *,
+        skill: str | None = None,
+        lifecycle: TaskState | None = None,
+        owner: str | None = None,
+        limit: int = 100,
     ) -> AsyncIterator[TaskView]:
-        """Tasks, newest first."""
+        """Tasks as they are, the newest first."""
+        ...
+
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+        """One page of tasks: the latest change of status first, then by id.
+
+        A task that changes meanwhile moves to the front, and so may be missed by whoever turns the pages.
+
+        Args:
+            wanted: Which tasks.
+            after: Where the page before ended; None begins with the first.
+            limit: The most that the page holds, at least 1. One that holds fewer is the last.
+        """
+        ...
+
+    async def count(self, wanted: TaskFilter) -> int:
+        """How many tasks there are; may be behind by moments."""
+        ...
+
+    async def ping(self) -> None:
+        """Whether the server answers: raises `NotConnected` where it does not, soon."""
         ...
 
     def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:

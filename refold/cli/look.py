@@ -39,11 +39,14 @@ async def list_(
     lifecycle: Annotated[
         TaskState | None, typer.Option("--lifecycle", help="Tasks in this state of their life only.")
     ] = None,
+    owner: Annotated[
+        str | None, typer.Option("--owner", help="Tasks of this owner only; an empty one: of nobody.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 100,
 ) -> None:
     """List tasks, newest first."""
     engine = await call.engine()
-    views = engine.list(skill=skill, lifecycle=lifecycle, limit=limit)
+    views = engine.list(skill=skill, lifecycle=lifecycle, owner=owner, limit=limit)
     if call.out.json:
         async for view in views:
             call.out.value(view)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import heapq
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any, NoReturn
 from uuid import uuid4
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 from temporalio.api.common.v1 import WorkflowExecution as WorkflowExecutionProto
-from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, DescribeNamespaceRequest
 from temporalio.client import (
     Client,
     Plugin,
@@ -43,9 +42,10 @@ from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
 from refold.core.record import TaskRecord
 from refold.core.snapshot import Snapshot
-from refold.engine import OffspringView, TaskView, Tokens, WaitView
+from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, WaitView
 from refold.temporal import lineage, search, show, signing
 from refold.temporal.history import History
+from refold.temporal.pages import EPOCH, Pages
 from refold.temporal.payloads import data_converter
 from refold.temporal.records import Records
 from refold.temporal.stuck import why_stuck
@@ -58,6 +58,9 @@ PATIENCE = timedelta(seconds=3)
 
 UPDATE_PATIENCE = timedelta(seconds=10)
 """How long a worker may take to take an answer."""
+
+PING_PATIENCE = timedelta(seconds=2)
+"""How long the server may take to say that it is there."""
 
 SUMMARY_CHARS = 160
 
@@ -190,7 +193,14 @@ class TemporalEngine:
                 id=task_id,
                 task_queue=self.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                search_attributes=show.at_start(skill, datetime.now(UTC), origin=from_task),
+                search_attributes=search.at_start(
+                    skill,
+                    datetime.now(UTC),
+                    task_id=task_id,
+                    owner=start.owner,
+                    context=start.context,
+                    origin=from_task,
+                ),
                 memo=None if origin is None else origin.memo,
                 static_summary=f"{skill}: {summary[:SUMMARY_CHARS]}",
                 result_type=TaskResult,
@@ -459,24 +469,49 @@ class TemporalEngine:
         return description
 
     async def list(
-        self, *, skill: str | None = None, lifecycle: TaskState | None = None, limit: int = 100
+        self,
+        *,
+        skill: str | None = None,
+        lifecycle: TaskState | None = None,
+        owner: str | None = None,
+        limit: int = 100,
     ) -> AsyncIterator[TaskView]:
         """See `Engine.list`."""
-        query = search.tasks(skill=skill, lifecycle=lifecycle)
-        # The server orders by start within open and closed; newest first over both is ours to do.
-        try:
-            found = [execution async for execution in self.client.list_workflows(query)]
-        except RPCError as error:
-            raise search.server_refused(error, "list tasks") from None
-        # One task each: a reset leaves a run behind beside the one that goes on.
-        found.sort(key=lambda execution: execution.start_time)
-        latest = {execution.id: execution for execution in found}.values()
-        newest = heapq.nlargest(limit, latest, key=lambda execution: (execution.start_time, execution.id))
-        descriptions = [self.client.get_workflow_handle(one.id, run_id=one.run_id) for one in newest]
-        for batch in _batches(descriptions, 10):
+        query = search.tasks(TaskFilter(skill=skill, lifecycle=lifecycle, owner=owner))
+        by_start = Pages(self.client, query, partial(search.within, "StartTime"), lambda row: row.start_time)
+        with search.refusals("list tasks"):
+            newest = await by_start.page(limit)
+        handles = [self.client.get_workflow_handle(one.id, run_id=one.run_id) for one in newest]
+        for batch in _batches(handles, 10):
             for view in await asyncio.gather(*(self._listed(handle) for handle in batch)):
                 if view is not None:
                     yield view
+
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+        """See `Engine.find`."""
+        by_status = Pages(self.client, search.tasks(wanted), search.status_within, search.status_at)
+        with search.refusals("list tasks"):
+            found = await by_status.page(
+                limit, since=_since(wanted), after=None if after is None else (after.at, after.task_id)
+            )
+        return [search.as_listed(one) for one in found]
+
+    async def count(self, wanted: TaskFilter) -> int:
+        """See `Engine.count`."""
+        query = search.tasks(wanted)
+        if wanted.since is not None:
+            since = _since(wanted)
+            # By the millisecond, for that is how some servers compare.
+            since = since.replace(microsecond=since.microsecond // 1000 * 1000)
+            query += f" AND {search.status_within(since, None)}"
+        with search.refusals("count tasks"):
+            return (await self.client.count_workflows(query)).count
+
+    async def ping(self) -> None:
+        """See `Engine.ping`. Asks for the namespace, which must be there, too."""
+        asked = DescribeNamespaceRequest(namespace=self.client.namespace)
+        with search.refusals("describe its namespace"):
+            await self.client.workflow_service.describe_namespace(asked, timeout=PING_PATIENCE)
 
     async def _listed(self, handle: WorkflowHandle[Any, Any]) -> TaskView | None:
         try:
@@ -538,6 +573,10 @@ def _raise_verdict(error: WorkflowUpdateFailedError) -> NoReturn:
     if isinstance(cause, ApplicationError) and cause.type == InputRejected.__name__:
         raise InputRejected(cause.message) from None
     raise InputRejected(str(cause)) from None
+
+
+def _since(wanted: TaskFilter) -> datetime:
+    return EPOCH if wanted.since is None else max(wanted.since, EPOCH)
 
 
 def _batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:

@@ -18,7 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.content import Message
 from refold.core.errors import EngineError, StorageError, TaskNotFound
-from refold.core.lifecycle import TaskState, derive_status
+from refold.core.lifecycle import TaskState
 from refold.core.record import TaskRecord, record_of, told_all
 from refold.temporal import search
 from refold.temporal.payloads import load
@@ -75,14 +75,13 @@ class Records:
     async def _as_started(self, description: WorkflowExecutionDescription, why: str) -> TaskRecord:
         """The task as its last run began: nobody can say how it went on."""
         start = await self._start(description)
-        lifecycle, ending = search.as_shown(description)
-        status = derive_status(lifecycle, ending)
+        listed = search.as_listed(description)
         fields = {
             "at": description.close_time or description.start_time,
-            "status": status,
-            "status_at": description.close_time or description.start_time,
-            "lifecycle": lifecycle,
-            "reason": why if lifecycle is TaskState.FAILED else "",
+            "status": listed.status,
+            "status_at": listed.status_at,
+            "lifecycle": listed.lifecycle,
+            "reason": why if listed.lifecycle is TaskState.FAILED else "",
             "note": why,
         }
         if start.snapshot is not None:

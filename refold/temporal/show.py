@@ -86,7 +86,7 @@ class Shown:
         updates: list[SearchAttributeUpdate[Any]] = [
             STATE.value_set(snapshot.lifecycle.value),
             STATUS.value_set(snapshot.status.value),
-            STATUS_AT.value_set(snapshot.at),
+            STATUS_AT.value_set(snapshot.status_at or snapshot.at),
         ]
         if not self.known:
             updates.append(SKILL.value_set(snapshot.skill))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
@@ -44,7 +44,7 @@ from refold.core.retry import Failure
 from refold.core.skill import Live, Skill, skill_id
 from refold.core.snapshot import Snapshot
 from refold.core.wanted import Alarm, Perform, Tell, wanted
-from refold.engine import OffspringView, TaskView, Tokens, view_of
+from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, view_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.play import EVENT_LIMIT, START
 
@@ -300,17 +300,35 @@ class FakeEngine:
         return record_of(self._task(task_id).now)
 
     async def list(
-        self, *, skill: str | None = None, lifecycle: TaskState | None = None, limit: int = 100
+        self,
+        *,
+        skill: str | None = None,
+        lifecycle: TaskState | None = None,
+        owner: str | None = None,
+        limit: int = 100,
     ) -> AsyncIterator[TaskView]:
         """See `Engine.list`."""
         self._reach()
-        found = [
-            task
-            for task in reversed(self._tasks.values())
-            if skill in (None, task.now.skill) and lifecycle in (None, task.now.lifecycle)
-        ]
+        wanted = TaskFilter(skill=skill, lifecycle=lifecycle, owner=owner)
+        found = [task for task in reversed(self._tasks.values()) if _is(task.now, wanted)]
         for task in found[:limit]:
             yield self._view(task)
+
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+        """See `Engine.find`."""
+        self._reach()
+        found = sorted((_listed(task.now) for task in self._tasks.values() if _is(task.now, wanted)), key=_order)
+        rest = [one for one in found if after is None or _order(one) > (START - after.at, after.task_id)]
+        return rest[:limit]
+
+    async def count(self, wanted: TaskFilter) -> int:
+        """See `Engine.count`."""
+        self._reach()
+        return sum(_is(task.now, wanted) for task in self._tasks.values())
+
+    async def ping(self) -> None:
+        """See `Engine.ping`."""
+        self._reach()
 
     async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""
@@ -593,6 +611,32 @@ def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, s
     if met:
         raise InputRejected(f"several gates of task {task.task_id!r} are open; say which one: {listed}")
     raise InputRejected(f"no gate {named or ''!r} of task {task.task_id!r} is open ({task.status}); open: {listed}")
+
+
+def _is(task: Snapshot, wanted: TaskFilter) -> bool:
+    """Whether a task is one of those that are meant."""
+    return (
+        wanted.skill in (None, task.skill)
+        and wanted.lifecycle in (None, task.lifecycle)
+        and wanted.status in (None, task.status)
+        and (wanted.owner is None or (task.parent is None and wanted.owner == (task.owner or "")))
+        and (wanted.context is None or (task.parent is None and wanted.context == (task.context or task.task_id)))
+        and (wanted.since is None or wanted.since <= (task.status_at or task.at))
+    )
+
+
+def _listed(task: Snapshot) -> Listed:
+    return Listed(
+        task_id=task.task_id,
+        skill=task.skill,
+        status=task.status,
+        lifecycle=task.lifecycle,
+        status_at=task.status_at or task.at,
+    )
+
+
+def _order(listed: Listed) -> tuple[timedelta, str]:
+    return START - listed.status_at, listed.task_id
 
 
 def _alarms(task: _Task) -> Iterable[Alarm]:

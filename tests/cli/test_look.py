@@ -122,6 +122,8 @@ def test_list_is_a_table_newest_first(refold: Shell) -> None:
         (["--lifecycle", "paused"], ["t1"]),
         (["--limit", "1"], ["h"]),
         (["--skill", "nope"], []),
+        (["--owner", "ada"], []),
+        (["--owner", ""], ["h", "t1"]),
     ],
 )
 def test_list_filters(words: list[str], ids: list[str], refold: Shell) -> None:

@@ -1,0 +1,85 @@
+"""Finding tasks on the server: in order and by page where it sorts nothing, and by filters that hold any text."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from temporalio.client import Client
+
+from refold import Status
+from refold.engine import Listed, TaskFilter
+from refold.temporal import TemporalEngine, search
+
+SPANS_S = (1, 3600, 86_400, 86_400 * 400)
+
+
+async def until_found(engine: TemporalEngine, wanted: TaskFilter, number: int) -> None:
+    while await engine.count(wanted) != number:  # visibility lags a little
+        pass
+
+
+async def turned(engine: TemporalEngine, wanted: TaskFilter, limit: int) -> list[Listed]:
+    """All pages."""
+    found: list[Listed] = []
+    while True:
+        page = await engine.find(wanted, after=found[-1].place if found else None, limit=limit)
+        found += page
+        if len(page) < limit:
+            return found
+
+
+@pytest.fixture(scope="module")
+async def spread(client: Client) -> dict[str, datetime]:
+    """Tasks that nobody works at, by the time of their status: over years, some at the same moment, some ended."""
+    rng = random.Random(7)
+    now = datetime.now(UTC)
+    times = [now - timedelta(seconds=rng.choice(SPANS_S) * rng.random()) for _ in range(190)]
+    times += [times[0]] * 30 + [times[1] + timedelta(microseconds=n) for n in range(20)]
+    at = {f"spread-{n:03d}": time for n, time in enumerate(times)}
+
+    async def start(id: str) -> None:
+        shown = search.at_start("spread", at[id], task_id=id, owner="ada", context=None)
+        await client.start_workflow("spread", id=id, task_queue="nobody", search_attributes=shown)
+
+    for first in range(0, len(at), 40):
+        await asyncio.gather(*map(start, list(at)[first : first + 40]))
+    await asyncio.gather(*(client.get_workflow_handle(id).terminate() for id in list(at)[:5]))
+    engine = TemporalEngine(client)
+    await until_found(engine, TaskFilter(skill="spread", status=Status.CANCELED), 5)
+    await until_found(engine, TaskFilter(skill="spread"), len(at))
+    return at
+
+
+@pytest.mark.parametrize("limit", [3, 50, 100])
+async def test_pages_walk_back_in_time(client: Client, spread: dict[str, datetime], limit: int) -> None:
+    """
+    Each task once, the latest change of status first, then by id; what was ended from outside counts from then.
+    """
+    wanted = TaskFilter(skill="spread", owner="ada", since=None if limit > 3 else sorted(spread.values())[-60])
+    found = await turned(TemporalEngine(client), wanted, limit)
+    ended = set(list(spread)[:5])
+    expected = {id for id, at in spread.items() if wanted.since is None or at >= wanted.since} | ended
+
+    assert sorted(one.task_id for one in found) == sorted(expected)
+    order = [(-one.status_at.timestamp(), one.task_id) for one in found]
+    assert order == sorted(order)
+    assert {one.task_id for one in found[:5]} == ended
+    assert all(one.status_at == spread[one.task_id] for one in found[5:])
+
+
+async def test_a_run_that_a_reset_left_behind_is_no_task_of_its_own(client: Client) -> None:
+    """
+    The task is where it goes on, and is found there alone.
+    """
+    shown = search.at_start("left", datetime.now(UTC), task_id="left", owner=None, context=None)
+    for _ in range(2):
+        handle = await client.start_workflow("left", id="left", task_queue="nobody", search_attributes=shown)
+        await handle.terminate()
+    engine = TemporalEngine(client)
+    await until_found(engine, TaskFilter(skill="left", status=Status.CANCELED), 2)
+
+    assert [one.task_id for one in await engine.find(TaskFilter(skill="left"))] == ["left"]
+    assert [view.task_id async for view in engine.list(skill="left")] == ["left"]
