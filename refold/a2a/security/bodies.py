@@ -1,0 +1,91 @@
+"""A request's body, read whole before anything is made of it: not too large, not too deep, and text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+from starlette.types import Message, Receive, Scope
+
+from refold.a2a.security.refused import Refused
+
+WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+# What matters for depth: strings as a whole, and brackets. Possessive, so that no text makes it look twice.
+_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|([\[{])|([\]}])', re.DOTALL)
+_LONG_NUMBER = re.compile(rb"\d{4301}")  # more digits than Python reads as a number
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+async def read(scope: Scope, receive: Receive, *, most: int, seconds: float) -> bytes:
+    """The whole body.
+
+    Raises:
+        Refused: It is larger than `most` bytes (413), takes longer than `seconds` (408), or the caller is gone (400).
+    """
+    too_large = Refused(413, f"a request holds at most {most} bytes; send large files by URL")
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > most:
+            raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise Refused(400, "the request broke off")
+                body += message.get("body", b"")
+                if len(body) > most:
+                    raise too_large
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise Refused(408, f"the request took longer than {seconds:g} seconds to come") from None
+
+
+def again(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body again, then what else comes."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return receive_again
+
+
+def check(body: bytes, *, depth: int) -> None:
+    """Whether the body is text that can be read without harm; what it says is for others to judge.
+
+    Raises:
+        Refused: It is not.
+    """
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        raise Refused(400, "the body is not UTF-8") from None
+    if body.count(b"[") + body.count(b"{") > depth and _deepest(body) > depth:
+        raise Refused(400, f"the JSON goes deeper than {depth} levels")
+    if _LONG_NUMBER.search(body) or (_HALF_CHARACTER.search(body) and not _all_characters_whole(body)):
+        raise Refused(400, "the JSON has a number or a character that nobody can read")
+
+
+def _deepest(body: bytes) -> int:
+    now = deepest = 0
+    for found in _BRACKETS.finditer(body):
+        if found[1]:
+            now += 1
+            deepest = max(deepest, now)
+        elif found[2]:
+            now -= 1
+    return deepest
+
+
+def _all_characters_whole(body: bytes) -> bool:
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    except ValueError:
+        pass  # no JSON; whoever reads it says so
+    return True

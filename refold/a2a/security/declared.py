@@ -1,0 +1,36 @@
+"""How the agent card says by what a caller is known."""
+
+from __future__ import annotations
+
+from a2a.types import (
+    AgentCard,
+    APIKeySecurityScheme,
+    HTTPAuthSecurityScheme,
+    SecurityRequirement,
+    SecurityScheme,
+    StringList,
+)
+
+from refold.a2a.security.settings import Security
+
+
+def declare(card: AgentCard, security: Security) -> None:
+    """Say on the card what callers have to show: any one of what is listed."""
+    if security.keys is not None:
+        scheme = APIKeySecurityScheme(location="header", name="X-API-Key", description="A key of your own.")
+        _add(card, "apiKey", SecurityScheme(api_key_security_scheme=scheme), [])
+    if security.tokens is not None:
+        bearer = HTTPAuthSecurityScheme(
+            scheme="bearer", bearer_format="JWT", description=f"A token of {security.tokens.issuer}."
+        )
+        scopes = [security.tokens.scope] if security.tokens.scope else []
+        _add(card, "bearer", SecurityScheme(http_auth_security_scheme=bearer), scopes)
+    if security.open_to_all and card.security_requirements:
+        card.security_requirements.append(SecurityRequirement())  # nothing will do, too
+
+
+def _add(card: AgentCard, name: str, scheme: SecurityScheme, scopes: list[str]) -> None:
+    card.security_schemes[name].CopyFrom(scheme)
+    requirement = SecurityRequirement()
+    requirement.schemes[name].CopyFrom(StringList(list=scopes))
+    card.security_requirements.append(requirement)

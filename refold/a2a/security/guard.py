@@ -1,0 +1,136 @@
+"""What every request passes before the gateway sees it.
+
+The order of things: is it meant for here; may its web page call; who calls; how often; what does it bring.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import structlog
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from refold.a2a.security import bodies
+from refold.a2a.security.api_keys import HEADER
+from refold.a2a.security.authentication import caller_of
+from refold.a2a.security.health import LIVE, READY, Health
+from refold.a2a.security.places import LOOPBACK_NAMES, address_of, check_host, check_origin
+from refold.a2a.security.principal import NOBODY, Principal
+from refold.a2a.security.rate import Rate
+from refold.a2a.security.refused import Refused
+from refold.a2a.security.settings import Security
+from refold.engine import Engine
+
+PUBLIC = frozenset({"/.well-known/agent-card.json", "/.well-known/agent.json"})
+"""What everybody may read: how else would they know by what a caller is known?"""
+
+CLIENT_HEADERS = ("Authorization", HEADER, "Content-Type", "A2A-Version", "A2A-Extensions", "Idempotency-Key")
+
+log = structlog.get_logger("refold.a2a")
+
+
+def guarded(app: ASGIApp, security: Security, engine: Engine) -> ASGIApp:
+    """An application behind the guard, with its health beside it.
+
+    The caller is `request.user`, a `Principal`.
+
+    Args:
+        app: The gateway.
+        security: Who may call it.
+        engine: Where its tasks are; asked whether they can be reached.
+    """
+    guard: ASGIApp = Guard(app, security, Health(engine))
+    if not security.origins:
+        return guard
+    return CORSMiddleware(
+        guard,
+        allow_origins=security.origins,
+        allow_methods=("GET", "POST", "DELETE"),
+        allow_headers=(*CLIENT_HEADERS, "Last-Event-ID"),
+        expose_headers=("WWW-Authenticate", "Retry-After"),
+    )
+
+
+class Guard:
+    """Lets requests through that may pass, and answers the others."""
+
+    def __init__(self, app: ASGIApp, security: Security, health: Health) -> None:
+        self.app = app
+        self.security = security
+        self.health = health
+        self.hosts = tuple(host.lower() for host in security.hosts)
+        if not self.hosts and security.anonymous == "loopback":
+            self.hosts = LOOPBACK_NAMES
+        self.rate = None if security.rate is None else Rate(security.rate, security.rate_storage)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path in (LIVE, READY):
+            await (await self.health.answer(path))(scope, receive, send)
+            return
+        try:
+            receive = await self._admit(path, scope, receive)
+        except Refused as refused:
+            await refused.response()(scope, receive, send)
+            return
+        await self._serve(scope, receive, send)
+
+    async def _admit(self, path: str, scope: Scope, receive: Receive) -> Receive:
+        headers = Headers(scope=scope)
+        if self.hosts:
+            check_host(headers, self.hosts)
+        check_origin(scope, headers, self.security.origins)
+        scope["user"] = await self._caller(path, scope, headers)
+        if scope["method"] not in bodies.WITH_BODY:
+            return receive
+        security = self.security
+        body = await bodies.read(scope, receive, most=security.body_bytes, seconds=security.body_seconds)
+        bodies.check(body, depth=security.depth)
+        return bodies.again(body, receive)
+
+    async def _caller(self, path: str, scope: Scope, headers: Headers) -> Principal:
+        try:
+            caller = NOBODY if path in PUBLIC else await caller_of(scope, headers, self.security)
+        except Refused:
+            await self._count(NOBODY, scope)
+            raise
+        await self._count(caller, scope)
+        return caller
+
+    async def _count(self, caller: Principal, scope: Scope) -> None:
+        if self.rate is not None:
+            await self.rate.count(f"caller:{caller.name}" if caller.known else f"address:{address_of(scope)}")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def send_and_tell(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_and_tell)
+        except Exception:
+            number = secrets.token_hex(6)
+            log.exception("request_failed", reference=number, path=scope["path"])
+            if begun:  # nothing can be said any more; the connection is cut
+                raise
+            refused = Refused(500, f"internal error; whoever runs the agent finds it in the log as {number}")
+            await refused.response()(scope, receive, send)
+
+
+def known_caller(request: Request) -> str | None:
+    """Who calls, by name; None where nobody has shown one."""
+    user = request.scope.get("user")
+    return user.name if isinstance(user, Principal) and user.known else None

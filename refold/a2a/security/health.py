@@ -1,0 +1,47 @@
+"""`/livez`: the process answers. `/readyz`: the tasks can be reached. For whatever watches over the process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from starlette.responses import PlainTextResponse, Response
+
+from refold.core.errors import EngineError
+from refold.engine import Engine
+
+LIVE, READY = "/livez", "/readyz"
+
+KEPT_S = 1.0
+"""How long an answer of the server is kept: whoever asks more often makes it no work."""
+
+
+class Health:
+    """Answers for the gateway.
+
+    Args:
+        engine: Where the tasks are.
+        clock: What says how late it is, in seconds; for tests.
+    """
+
+    def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
+        self.engine = engine
+        self._clock = clock
+        self._asked_at: float | None = None
+        self._ready = False
+
+    async def answer(self, path: str) -> Response:
+        """The answer to `/livez` or `/readyz`: 200, or 503 where the tasks cannot be reached."""
+        if path == LIVE or await self._is_ready():
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse("the Temporal server does not answer\n", 503, {"Retry-After": "1"})
+
+    async def _is_ready(self) -> bool:
+        if self._asked_at is None or self._clock() - self._asked_at >= KEPT_S:
+            try:
+                await self.engine.ping()
+                self._ready = True
+            except EngineError:
+                self._ready = False
+            self._asked_at = self._clock()
+        return self._ready

@@ -1,0 +1,134 @@
+"""The keys of an issuer, from its address (JWKS): kept for a while, and fetched anew for a key that is not known."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import structlog
+from joserfc.errors import JoseError
+from joserfc.jwk import JWKRegistry, Key, OctKey
+from pydantic_core import from_json
+
+from refold.a2a.security.tokens import KeysUnavailable
+
+FRESH_S = 600.0
+"""How long keys are kept; a key that the issuer takes back is good for so long."""
+
+PAUSE_S = 30.0
+"""How often the address is asked at most, whatever key ids callers make up."""
+
+TIMEOUT_S = 5.0
+LARGEST = 1024 * 1024  # bytes of a key set
+
+log = structlog.get_logger("refold.a2a")
+
+
+class KeySet:
+    """The keys at an address.
+
+    Where they cannot be had, those that were fetched last go on to count.
+
+    Args:
+        url: Where they are.
+        fetch: What gets the document behind an address; for tests.
+        clock: What says how late it is, in seconds; for tests.
+    """
+
+    def __init__(
+        self, url: str, *, fetch: Callable[[str], Any] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if problem := problem_with_url(url):
+            raise ValueError(problem)
+        self.url = url
+        self._fetch = fetch or fetched
+        self._clock = clock
+        self._keys: tuple[Key, ...] = ()
+        self._kept_at: float | None = None
+        self._asked_at: float | None = None
+        self._lock = asyncio.Lock()
+
+    async def find(self, kid: str | None) -> Sequence[Key]:
+        """The keys with this id; all where a token names none."""
+        if self._stale() or (kid is not None and not self._named(kid)):
+            async with self._lock:
+                # Somebody else may have fetched them while this one waited.
+                if self._stale() or (kid is not None and not self._named(kid)):
+                    await self._renew()
+        if self._kept_at is None:
+            raise KeysUnavailable
+        return self._keys if kid is None else self._named(kid)
+
+    def _stale(self) -> bool:
+        return self._kept_at is None or self._clock() - self._kept_at > FRESH_S
+
+    def _named(self, kid: str) -> Sequence[Key]:
+        return [key for key in self._keys if key.get("kid") == kid]
+
+    async def _renew(self) -> None:
+        now = self._clock()
+        if self._asked_at is not None and now - self._asked_at < PAUSE_S:
+            return
+        self._asked_at = now
+        try:
+            self._keys = _read(await self._fetch(self.url))
+        except (httpx.HTTPError, ValueError, JoseError) as error:
+            log.warning("key_set_unavailable", url=self.url, reason=str(error) or type(error).__name__)
+        else:
+            self._kept_at = now
+
+
+async def fetched(url: str) -> Any:
+    """The JSON document at an address.
+
+    Raises:
+        httpx.HTTPError: It cannot be had.
+        ValueError: It is too large, or no JSON.
+    """
+    async with httpx.AsyncClient(timeout=TIMEOUT_S) as http, http.stream("GET", url) as response:
+        response.raise_for_status()
+        body = b""
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > LARGEST:
+                raise ValueError(f"the key set is larger than {LARGEST} bytes")
+    return from_json(body)
+
+
+def _read(document: Any) -> tuple[Key, ...]:
+    listed = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise ValueError("the key set has no list `keys`")
+    keys = []
+    for one in listed:
+        try:
+            key = JWKRegistry.import_key(one)
+        except (JoseError, ValueError, TypeError, KeyError):
+            continue  # of a kind that is not known here; the others count
+        if not isinstance(key, OctKey):  # everybody can read the set, so a secret in it is none
+            keys.append(key)
+    return tuple(keys)
+
+
+def problem_with_url(url: str) -> str | None:
+    """Why keys cannot be fetched from this address; None if they can."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.hostname:
+        return None
+    if parts.scheme == "http" and _is_loopback(parts.hostname or ""):
+        return None
+    return f"{url!r} is not an https address; http is taken on loopback alone"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,50 @@
+"""Who calls: the name that tasks belong to."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.authentication import BaseUser
+
+NAME_CHARS = 256
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class Principal(BaseUser):
+    """A caller with a name, or without.
+
+    Attributes:
+        name: Whose the caller's tasks are; empty where nobody is known to call.
+    """
+
+    def __init__(self, name: str, *, known: bool = True) -> None:
+        self.name = name
+        self.known = known
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the caller has shown who it is."""
+        return self.known
+
+    @property
+    def display_name(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def identity(self) -> str:
+        """The name."""
+        return self.name
+
+
+NOBODY = Principal("", known=False)
+"""Callers without a name; they share the tasks that nobody owns."""
+
+
+def problem_with(name: str) -> str | None:
+    """Why a caller cannot have this name; None if it can."""
+    if not name or name != name.strip():
+        return "it is empty, or has space around it"
+    if len(name) > NAME_CHARS:
+        return f"it is longer than {NAME_CHARS} characters"
+    return "it has characters that cannot be printed" if _UNPRINTABLE.search(name) else None

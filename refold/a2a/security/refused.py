@@ -1,0 +1,41 @@
+"""What a caller is told that does not get through: HTTP's own errors, before A2A's methods are reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.responses import JSONResponse
+
+# Source: google.rpc.Code, which A2A's errors over REST use, too.
+_WORDS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    408: "DEADLINE_EXCEEDED",
+    413: "INVALID_ARGUMENT",
+    421: "INVALID_ARGUMENT",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+}
+
+
+class Refused(Exception):
+    """The request goes no further.
+
+    Attributes:
+        status: HTTP's.
+        message: What to do about it, for the caller.
+        headers: To go with it.
+    """
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        self.status = status
+        self.message = message
+        self.headers = dict(headers or {})
+        super().__init__(message)
+
+    def response(self) -> JSONResponse:
+        """The answer, in the form of A2A's errors over REST."""
+        error = {"code": self.status, "status": _WORDS[self.status], "message": self.message}
+        return JSONResponse({"error": error}, self.status, self.headers)

@@ -1,0 +1,212 @@
+"""The settings of who may call, and how much: from the environment, or given by hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
+from limits import parse_many
+
+from refold.a2a.security.api_keys import SHORTEST, ApiKeys, api_keys
+from refold.a2a.security.key_set import KeySet
+from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, Tokens
+from refold.core.errors import EngineError
+
+PREFIX = "REFOLD_A2A_"
+MIB = 1024 * 1024
+
+Anonymous = Literal["loopback", "everywhere"]
+
+T = TypeVar("T")
+
+
+class SettingsError(EngineError):
+    """A setting of the gateway is wrong, or leaves it open to everybody; the message names it, and the way out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """Who may call the gateway, from where, how much, and how often.
+
+    With neither keys nor tokens, callers need no name on loopback, and nobody else may call.
+
+    Attributes:
+        keys: Callers by API key.
+        tokens: Callers by bearer token.
+        anonymous: Where callers without a name may call from; None asks everybody for one.
+        hosts: The names that the gateway is called by; empty takes loopback's where callers need no name, else any.
+        origins: Whose web pages may call it from a browser, as `https://app.example.org`; their CORS is answered.
+        may_vouch: Callers that may say who decided at a gate.
+        body_bytes: The most that a request's body holds.
+        body_seconds: How long it may take to come.
+        parts: The most parts of one message.
+        depth: How deep its JSON may go.
+        rate: How often one caller may call, as `600/minute` or `20/second;5000/day`; None counts nothing. Callers
+            without a name count by their address.
+        rate_storage: Where calls are counted, as `limits` names it: `async+memory://` counts for one process,
+            `async+redis://host:6379` for all that share it.
+    """
+
+    keys: ApiKeys | None = None
+    tokens: Tokens | None = None
+    anonymous: Anonymous | None = "loopback"
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    may_vouch: tuple[str, ...] = ()
+    body_bytes: int = 16 * MIB
+    body_seconds: float = 30.0
+    parts: int = 100
+    depth: int = 64
+    rate: str | None = None
+    rate_storage: str = "async+memory://"
+
+    @property
+    def open_to_all(self) -> bool:
+        """Whether anybody who reaches the gateway may call it."""
+        return self.anonymous == "everywhere"
+
+    def check_bind(self, host: str) -> None:
+        """Whether the gateway may listen on this address.
+
+        Raises:
+            SettingsError: Others could reach it there, and nobody could call it, or everybody.
+        """
+        if self.keys or self.tokens or self.open_to_all or host in ("localhost", "127.0.0.1", "::1"):
+            return
+        raise SettingsError(
+            f"others could reach the gateway at {host}, and no way is set to tell them apart: set {PREFIX}API_KEYS or "
+            f"{PREFIX}JWT_JWKS_URL, listen on 127.0.0.1, or let everybody in with {PREFIX}ANONYMOUS=1"
+        )
+
+
+def security_from_env(environ: Mapping[str, str] = os.environ) -> Security:
+    """The settings that the environment holds; `REFOLD_A2A_…`, as the reference lists them.
+
+    Raises:
+        SettingsError: One is wrong, or they contradict each other.
+    """
+    env = _Env(environ)
+    keys, tokens = _api_keys(env), _tokens(env)
+    everywhere = env.flag("ANONYMOUS")
+    usual = Security()
+    return Security(
+        keys=keys,
+        tokens=tokens,
+        anonymous="everywhere" if everywhere else None if keys or tokens else "loopback",
+        hosts=env.words("HOSTS"),
+        origins=env.words("ORIGINS"),
+        may_vouch=env.words("MAY_VOUCH"),
+        body_bytes=env.number("MAX_BODY_BYTES", usual.body_bytes),
+        parts=env.number("MAX_PARTS", usual.parts),
+        depth=env.number("MAX_DEPTH", usual.depth),
+        rate=env.read("RATE", _rate),
+        rate_storage=env.text("RATE_STORAGE") or usual.rate_storage,
+    )
+
+
+class _Env:
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+
+    def text(self, name: str) -> str | None:
+        return self.environ.get(PREFIX + name, "").strip() or None
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return tuple(word for part in (self.text(name) or "").split(",") if (word := part.strip()))
+
+    def flag(self, name: str) -> bool:
+        given = (self.text(name) or "0").lower()
+        if given not in ("0", "1", "true", "false"):
+            raise SettingsError(f"{PREFIX}{name} is 1 or 0, not {given!r}")
+        return given in ("1", "true")
+
+    def number(self, name: str, usual: int) -> int:
+        given = self.text(name)
+        if given is None:
+            return usual
+        if not given.isdecimal() or int(given) < 1:
+            raise SettingsError(f"{PREFIX}{name} is a whole number from 1 on, not {given!r}")
+        return int(given)
+
+    def read(self, name: str, reader: Callable[[str], T]) -> T | None:
+        given = self.text(name)
+        if given is None:
+            return None
+        try:
+            return reader(given)
+        except (ValueError, JoseError, OSError) as error:
+            raise SettingsError(f"{PREFIX}{name}: {error}") from None
+
+    def file(self, name: str, reader: Callable[[str], T]) -> T | None:
+        return self.read(name, lambda path: reader(Path(path).read_text(encoding="utf-8")))
+
+    def one_of(self, *names: str) -> None:
+        given = [PREFIX + name for name in names if self.text(name)]
+        if len(given) > 1:
+            raise SettingsError(f"{' and '.join(given)} cannot both be set")
+
+
+def _rate(given: str) -> str:
+    parse_many(given)
+    return given
+
+
+def _api_keys(env: _Env) -> ApiKeys | None:
+    written, filed = env.read("API_KEYS", api_keys), env.file("API_KEYS_FILE", api_keys)
+    if written is None or filed is None:
+        return written or filed
+    return ApiKeys({**written.callers, **filed.callers})
+
+
+def _tokens(env: _Env) -> Tokens | None:
+    env.one_of("JWT_JWKS_URL", "JWT_KEY", "JWT_KEY_FILE")
+    keys: Keys | None = (
+        env.read("JWT_JWKS_URL", KeySet) or env.read("JWT_KEY", static_key) or env.file("JWT_KEY_FILE", static_key)
+    )
+    if keys is None:
+        return None
+    issuer, audience = env.text("JWT_ISSUER"), env.words("JWT_AUDIENCE")
+    if issuer is None or not audience:
+        raise SettingsError(
+            f"{PREFIX}JWT_ISSUER and {PREFIX}JWT_AUDIENCE must be set: a token that was made for another service would "
+            "open this one, too"
+        )
+    algorithms = env.words("JWT_ALGORITHMS")
+    known = {name for names in ALGORITHMS.values() for name in names}
+    if unknown := set(algorithms) - known:
+        raise SettingsError(
+            f"{PREFIX}JWT_ALGORITHMS names {', '.join(sorted(unknown))}; those that count: {', '.join(sorted(known))}"
+        )
+    return Tokens(
+        keys=keys,
+        issuer=issuer,
+        audience=audience,
+        algorithms=algorithms,
+        claim=env.text("JWT_CLAIM") or "sub",
+        scope=env.text("JWT_SCOPE"),
+    )
+
+
+def static_key(given: str) -> StaticKeys:
+    """One key by hand: a public key in PEM, else a secret for HS256 and its kin.
+
+    Raises:
+        ValueError: It is a key of a kind that is not known, or a secret that is too short.
+    """
+    text = given.strip()
+    if not text.startswith("-----BEGIN"):
+        if len(text) < SHORTEST * 2:
+            raise ValueError(f"a secret has at least {SHORTEST * 2} characters")
+        return StaticKeys((OctKey.import_key(text),))
+    kinds: tuple[type[Key], ...] = (RSAKey, ECKey, OKPKey)
+    for kind in kinds:
+        try:
+            return StaticKeys((kind.import_key(text),))
+        except (JoseError, ValueError, TypeError):
+            continue
+    raise ValueError("it is no public key in PEM of a kind that is known: RSA, EC or Ed25519")

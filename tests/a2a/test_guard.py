@@ -1,0 +1,284 @@
+"""What a request passes before the gateway: host, origin, size, depth, rate; and what the process says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.a2a.security import Security, guarded
+from refold.a2a.security.api_keys import api_keys
+from refold.a2a.security.bodies import _deepest
+from refold.core.errors import NotConnected
+from refold.testing import FakeEngine
+from tests.a2a.guarding import ADA_KEY, BOB_KEY, ECHO, ELSEWHERE, chunks, client
+
+OPEN = Security(anonymous="everywhere")
+KEYS = api_keys(f"ada={ADA_KEY}\nbob={BOB_KEY}")
+
+
+# --- where it comes from
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9000", 200),
+        ("localhost", 200),
+        ("LOCALHOST:9000", 200),
+        ("[::1]:9000", 200),
+        ("evil.example.org", 421),
+        ("127.0.0.1.evil.example.org", 421),
+        ("localhost@evil.example.org", 421),
+        ("evil.example.org/localhost", 421),
+        ("localhost:x", 421),
+        ("", 421),
+    ],
+)
+async def test_on_loopback_only_loopback_names_count(host: str, status: int) -> None:
+    """
+    A name that somebody else lets point to this machine opens nothing (DNS rebinding).
+    """
+    async with client(Security()) as http:
+        assert (await http.post("/", headers={"Host": host})).status_code == status
+
+
+async def test_hosts_can_be_named() -> None:
+    """
+    Behind a proxy the gateway has a name; no other one counts.
+    """
+    async with client(Security(keys=KEYS, anonymous=None, hosts=("Agent.example.org",)), at=ELSEWHERE) as http:
+        key = {"X-API-Key": ADA_KEY}
+        assert (await http.get("/", headers={**key, "Host": "agent.example.org"})).status_code == 200
+        assert (await http.get("/", headers={**key, "Host": "other.example.org"})).status_code == 421
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (None, 200),
+        ("http://127.0.0.1:9000", 200),
+        ("https://app.example.org", 200),
+        ("https://evil.example.org", 403),
+        ("http://127.0.0.1:9001", 403),
+        ("null", 403),
+    ],
+)
+async def test_web_pages_of_others_may_not_call(origin: str | None, status: int) -> None:
+    """
+    A browser says whose page calls; the gateway's own may, and those on the list.
+    """
+    async with client(Security(origins=("https://app.example.org",))) as http:
+        answer = await http.post("/", headers={} if origin is None else {"Origin": origin})
+
+    assert answer.status_code == status
+    assert answer.headers.get("access-control-allow-origin") == (
+        origin if origin == "https://app.example.org" else None
+    )
+
+
+async def test_no_page_may_call_unless_it_is_listed() -> None:
+    """
+    CORS is off: a preflight is nobody's.
+    """
+    ask = {"Origin": "https://app.example.org", "Access-Control-Request-Method": "POST"}
+    async with client(Security()) as http:
+        closed = await http.options("/", headers=ask)
+    async with client(Security(origins=("https://app.example.org",))) as http:
+        open_ = await http.options("/", headers=ask)
+
+    assert closed.status_code == 403
+    assert "access-control-allow-origin" not in closed.headers
+    assert (open_.status_code, open_.headers["access-control-allow-origin"]) == (200, "https://app.example.org")
+
+
+# --- what it brings
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        pytest.param(b"x" * 100, 200, id="just-fits"),
+        pytest.param(b"x" * 101, 413, id="too-large"),
+        pytest.param(chunks(b"x" * 60, b"x" * 40), 200, id="fits-in-chunks"),
+        pytest.param(chunks(b"x" * 60, b"x" * 41), 413, id="too-large-in-chunks"),
+    ],
+)
+async def test_a_body_has_a_largest_size(content: bytes | AsyncIterator[bytes], status: int) -> None:
+    """
+    With its length said beforehand or without.
+    """
+    async with client(Security(body_bytes=100)) as http:
+        assert (await http.post("/", content=content)).status_code == status
+
+
+async def test_an_endless_body_is_not_read_to_its_end() -> None:
+    """
+    What is too much is known as soon as it is too much.
+    """
+    sent = 0
+
+    async def endless() -> dict[str, Any]:
+        nonlocal sent
+        sent += 1
+        return {"type": "http.request", "body": b"x" * 60, "more_body": True}
+
+    assert await _status(Security(body_bytes=100), endless) == 413
+    assert sent == 2
+
+
+async def test_a_body_that_breaks_off_or_never_comes_is_given_up() -> None:
+    """
+    The caller went away, or sends too slowly.
+    """
+
+    async def gone() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def never() -> dict[str, Any]:
+        await asyncio.Future()
+        raise AssertionError
+
+    assert await _status(Security(), gone) == 400
+    assert await _status(Security(body_seconds=0.01), never) == 408
+
+
+async def _status(security: Security, receive: Any) -> int:
+    said: list[Any] = []
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/",
+        "scheme": "http",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+        "client": ("127.0.0.1", 1),
+    }
+    await guarded(ECHO, security, FakeEngine())(scope, receive, send)
+    status: int = said[0]["status"]
+    return status
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        pytest.param(b"[" * 64 + b"]" * 64, 200, id="deep-enough"),
+        pytest.param(b"[" * 65 + b"]" * 65, 400, id="too-deep"),
+        pytest.param(b'{"a":' * 70 + b"1" + b"}" * 70, 400, id="too-deep-in-objects"),
+        pytest.param(json.dumps(["[" * 100, '"[' * 100, "\\"]).encode(), 200, id="brackets-in-text"),
+        pytest.param(b"[[]," * 60 + b"1" + b"]" * 60, 200, id="wide"),
+        pytest.param(b"[" * 100_000, 400, id="never-closed"),
+        pytest.param(b"\xff\xfe", 400, id="no-text"),
+        pytest.param(b'{"id": "\\ud800"}', 400, id="half-a-character"),
+        pytest.param(b'{"id": "\\ud83d\\ude00"}', 200, id="a-character-in-two-halves"),
+        pytest.param(b"[" + b"1" * 5000 + b"]", 400, id="an-endless-number"),
+    ],
+)
+async def test_a_body_can_be_read_without_harm(body: bytes, status: int) -> None:
+    """
+    What no reader survives is refused before any reads it.
+    """
+    async with client(Security()) as http:
+        assert (await http.post("/", content=body)).status_code == status
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(json_values)
+def test_depth_is_counted_as_the_json_goes(value: Any) -> None:
+    """
+    Whatever stands in its texts.
+    """
+
+    def depth(value: Any) -> int:
+        match value:
+            case dict():
+                return 1 + max(map(depth, value.values()), default=0)
+            case list():
+                return 1 + max(map(depth, value), default=0)
+            case _:
+                return 0
+
+    for escaped in (True, False):
+        assert _deepest(json.dumps(value, ensure_ascii=escaped).encode()) == depth(value)
+
+
+@pytest.mark.parametrize("body", [b'"' + b'\\"' * 500_000, b'"' * 999_999, b'["a",' * 200_000, b'"' + b"\\" * 999_999])
+def test_no_text_makes_it_look_for_long(body: bytes) -> None:
+    """
+    A megabyte takes a moment, whatever is in it; were it read again from each place, it would take days.
+    """
+    assert _deepest(body) in (0, 200_000)
+
+
+# --- how often
+
+
+async def test_a_caller_may_call_so_often() -> None:
+    """
+    Each caller for itself; the one too many hears when to come again.
+    """
+    security = Security(keys=KEYS, anonymous=None, rate="3/hour")
+    async with client(security, at=ELSEWHERE) as http:
+        ada = [await http.get("/", headers={"X-API-Key": ADA_KEY}) for _ in range(4)]
+        bob = await http.get("/", headers={"X-API-Key": BOB_KEY})
+
+    assert [answer.status_code for answer in ada] == [200, 200, 200, 429]
+    assert 0 < int(ada[-1].headers["retry-after"]) <= 3600
+    assert bob.status_code == 200
+
+
+async def test_who_is_not_known_counts_by_address() -> None:
+    """
+    Guessing keys comes to an end, and takes nothing from those who have one.
+    """
+    security = Security(keys=KEYS, anonymous=None, rate="3/hour")
+    async with client(security, at=ELSEWHERE) as http:
+        guesses = [await http.get("/", headers={"X-API-Key": f"guess-{n}"}) for n in range(5)]
+        known = await http.get("/", headers={"X-API-Key": ADA_KEY})
+
+    assert [answer.status_code for answer in guesses] == [401, 401, 401, 429, 429]
+    assert known.status_code == 200
+
+
+# --- what the process says of itself
+
+
+async def test_health_needs_no_key() -> None:
+    """
+    Alive as long as it answers; ready as long as the tasks can be reached.
+    """
+    engine = FakeEngine()
+    async with client(
+        Security(keys=KEYS, anonymous=None), at=ELSEWHERE, base_url="http://10.0.0.7", engine=engine
+    ) as http:
+        before = [(await http.get(path)).status_code for path in ("/livez", "/readyz")]
+    engine.fault = NotConnected("gone")
+    async with client(Security(), at=ELSEWHERE, engine=engine) as http:
+        after = [(await http.get(path)).status_code for path in ("/livez", "/readyz")]
+
+    assert (before, after) == ([200, 200], [200, 503])
+
+
+async def test_an_error_shows_nothing_of_our_insides() -> None:
+    """
+    The caller is given a number; what went wrong is in the log beside it.
+    """
+    async with client(Security()) as http:
+        answer = await http.post("/", content=b"fail")
+
+    assert answer.status_code == 500
+    assert "hunter2" not in answer.text
