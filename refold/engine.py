@@ -184,7 +184,9 @@ class Tokens(Value):
         invocation_id: The model call.
         attempt: Its try; a new try starts the text again.
         offset: Where `text` begins in the whole text of this try, in characters.
-        text: What is new.
+        text: What is new; of a tool call, its arguments as JSON text.
+        call: Which of the answer's tool calls it belongs to, from 0; None where it is said to the user.
+        tool: The tool's name, where it belongs to a tool call.
     """
 
     kind: Literal["tokens"] = "tokens"
@@ -192,6 +194,8 @@ class Tokens(Value):
     attempt: int
     offset: int
     text: str
+    call: int | None = lean()
+    tool: str = lean("")
 
 
 class TaskFilter(Value):

@@ -47,8 +47,8 @@ class Story:
     def __init__(self, out: Output) -> None:
         self.out = out
         self._day: date | None = None
-        self._writing: tuple[str, int] | None = None
-        self._shown: dict[tuple[str, int], int] = {}
+        self._writing: tuple[str, int, int | None] | None = None
+        self._shown: dict[tuple[str, int, int | None], int] = {}
 
     def tell(self, news: Entry | Tokens) -> None:
         """Print one thing that happened."""
@@ -65,10 +65,11 @@ class Story:
             self.out.say(*entry_lines(news))
 
     def _write(self, tokens: Tokens) -> None:
-        key = (tokens.invocation_id, tokens.attempt)
+        key = (tokens.invocation_id, tokens.attempt, tokens.call)
         if key != self._writing:
             self.out.end_line()
-            self.out.stream(f"{INDENT}{tokens.invocation_id} writes: ")
+            doing = f"asks for {clean(tokens.tool)}" if tokens.tool else "writes"
+            self.out.stream(f"{INDENT}{tokens.invocation_id} {doing}: ")
             self._writing = key
         # A reader that came late misses the beginning; one that reconnects gets some of it twice.
         seen = self._shown.get(key, 0)

@@ -1,12 +1,13 @@
 """The activities of a worker: model calls and tools as Temporal runs them.
 
-| activity           | argument                     | result       |
-| ------------------ | ---------------------------- | ------------ |
-| `refold.llm`       | `CallLlm`, whether to stream | `LlmOutcome` |
-| `tool.NAME`        | `CallTool`, what was decided | JSON         |
-| `tool.SERVER.NAME` | the same, for an MCP server  | JSON         |
-| `refold.notify`    | `Notify`                     | nothing      |
-| whatever else      | anything                     | fails        |
+| activity           | argument                         | result       |
+| ------------------ | -------------------------------- | ------------ |
+| `refold.llm`       | `CallLlm`, whether to stream     | `LlmOutcome` |
+| `refold.chat`      | `ChatRequest`, whether to stream | `Reply`      |
+| `tool.NAME`        | `CallTool`, what was decided     | JSON         |
+| `tool.SERVER.NAME` | the same, for an MCP server      | JSON         |
+| `refold.notify`    | `Notify`                         | nothing      |
+| whatever else      | anything                         | fails        |
 
 What was decided is a number: the fence of the try about whose unknown outcome a person has said that it may be repeated
 (`details["fence"]` of the failure `outcome_unknown`); 0 if nobody has. It holds for that try alone: if the next one's
@@ -28,19 +29,25 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.bridge.proto import ActivityHeartbeat
+from temporalio.client import RPCTimeoutOrCancelledError, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
 
+from refold.core.chat import Reply
 from refold.core.commands import CallLlm, CallTool, Notify
+from refold.core.conversation import ChatRequest, Conversation
 from refold.core.errors import DefinitionError
 from refold.core.events import LlmOutcome
 from refold.core.retry import Failure, FailureKind
+from refold.effects.conversations import Conversations
 from refold.effects.failures import classify
 from refold.effects.heartbeat import Heart
 from refold.effects.http import HttpClient, open_client
@@ -52,16 +59,25 @@ from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.receipts import ANY_TRY, LEASE_S
 from refold.effects.tail import Tail, TokenTail
 from refold.effects.tools import Tool, tools_of
+from refold.effects.verdicts import Verdict
 
 if TYPE_CHECKING:
     from refold.effects.ledger import Ledger
     from refold.effects.mcp_tools import McpTools
 
 LLM = "refold.llm"
+CHAT = "refold.chat"
+CONVERSATION = "conversation"
+"""The query that a task answers with what was said in it."""
+
 TOOL = "tool."
 NOTIFY = "refold.notify"
 TOOL_THREADS = 32
 """How many tools that are a plain `def` run at once in one worker; more wait their turn, heartbeating."""
+
+TASK_PATIENCE_S = (5.0, 10.0, 30.0)
+"""How long a task may take to say what was said, each time it is asked. A worker that does not have the task reads its
+whole history first; and where a worker comes or goes, the server may lose a question."""
 
 LEASES = 3
 """A lease in heartbeat timeouts: after one, the server asks another worker; for two more, that one waits."""
@@ -78,6 +94,7 @@ class _Open:
     models: ModelPart
     heart: Heart
     threads: ThreadPoolExecutor
+    conversations: Conversations
     ledger: Ledger | None
     notifier: Notifier
 
@@ -136,7 +153,12 @@ class Effects:
         self._users = 0
         self._closing = AsyncExitStack()
         own = [_tool_activity(self, tool) for tool in self.tools.values()]
-        self.activities: list[Callable[..., Any]] = [_llm_activity(self), _notify_activity(self), *own]
+        self.activities: list[Callable[..., Any]] = [
+            _llm_activity(self),
+            _chat_activity(self),
+            _notify_activity(self),
+            *own,
+        ]
         if fallback:
             self.activities.append(_other_activity(self))
 
@@ -160,6 +182,7 @@ class Effects:
                 models=models,
                 heart=heart,
                 threads=threads,
+                conversations=Conversations(),
                 ledger=self.ledger,
                 notifier=self._notifier or notifier_from_env(http),
             )
@@ -214,7 +237,7 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
         async def call() -> LlmOutcome:
             opened = effects.open
             with _heartbeats(opened.heart, tail):
-                return await opened.models.ask(command, key=key, show=None if tail is None else tail.add)
+                return await opened.models.ask(command, key=key, show=tail)
 
         try:
             return await _effect("llm", command.model or "the worker's", call)
@@ -223,6 +246,55 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
                 tail.close()
 
     return llm
+
+
+def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
+    @activity.defn(name=CHAT)
+    async def chat(request: ChatRequest, stream: bool = False) -> Reply:
+        request = ChatRequest.model_validate(request)  # as for `llm`
+        info = activity.info()
+        tail = Tail(info.attempt, activity.heartbeat) if stream else None
+        key = wire_key(namespace=info.namespace, tool=CHAT, key=info.activity_id)
+
+        async def call() -> Reply:
+            opened = effects.open
+            with _heartbeats(opened.heart, tail):
+                recalled = await opened.conversations.recall(request, _ask_task)
+                reply = await opened.models.converse(recalled, effects.tools, key=key, show=tail)
+            opened.conversations.heard(request, recalled, reply)
+            return reply
+
+        try:
+            return await _effect("chat", request.thread, call)
+        finally:
+            if tail is not None:
+                tail.close()
+
+    return chat
+
+
+async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
+    """Ask the run that this activity belongs to: another one may not know the call yet, or no more."""
+    info = activity.info()
+    handle = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+    why: Exception | None = None
+    for seconds in TASK_PATIENCE_S:
+        try:
+            answer: Conversation = await handle.query(
+                CONVERSATION,
+                args=[thread, since, upto],
+                result_type=Conversation,
+                rpc_timeout=timedelta(seconds=seconds),
+            )
+        except RPCTimeoutOrCancelledError as error:
+            why = error
+        except (WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError) as error:
+            why = error
+            break
+        else:
+            return answer
+    message = f"the task does not say what was said in thread {thread!r}: {why}"
+    raise Verdict(Failure(kind=FailureKind.TRANSIENT, type="conversation", message=message))
 
 
 def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[JsonValue]]:
@@ -255,9 +327,11 @@ async def _tool_effect(
             http=opened.http,
         )
         with _heartbeats(opened.heart):
-            return await call(
+            result = await call(
                 invocation, opened, lease_s=_lease_s(info), decided=_about_try(decided, info.attempt), lost=_given_up
             )
+        opened.conversations.returned(result)
+        return result
 
     return await _effect("tool", name, made)
 

@@ -7,12 +7,13 @@ of what it then does (folds, tools, timers) needs none; a model call waits for t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from refold.core.chat import Reply
 from refold.core.commands import CallLlm
 from refold.core.events import LlmOutcome
 from refold.core.retry import Failure, FailureKind
@@ -20,20 +21,30 @@ from refold.effects.http import HttpClient
 from refold.effects.verdicts import Verdict
 
 if TYPE_CHECKING:
+    from refold.effects.conversations import Recalled
+    from refold.effects.model_request import Show
     from refold.effects.models import Models
+    from refold.effects.tools import Tool
 
 log = structlog.get_logger(__name__)
 
 
 class _Ask(Protocol):
     def __call__(
-        self, command: CallLlm, models: Models, *, key: str, show: Callable[[str], None] | None = None
+        self, command: CallLlm, models: Models, *, key: str, show: Show | None = None
     ) -> Awaitable[LlmOutcome]: ...
+
+
+class _Converse(Protocol):
+    def __call__(
+        self, recalled: Recalled, models: Models, tools: Mapping[str, Tool], *, key: str, show: Show | None = None
+    ) -> Awaitable[Reply]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loaded:
     ask: _Ask
+    converse: _Converse
     models: Models
 
 
@@ -49,18 +60,32 @@ class ModelPart:
         """
         self._loading = asyncio.create_task(asyncio.to_thread(_load, default, http))
 
-    async def ask(self, command: CallLlm, *, key: str, show: Callable[[str], None] | None = None) -> LlmOutcome:
+    async def ask(self, command: CallLlm, *, key: str, show: Show | None = None) -> LlmOutcome:
         """Make a model call; see `refold.effects.llm.ask`.
 
         Raises:
             Verdict: The libraries cannot be loaded; or see there.
         """
+        loaded = await self._loaded()
+        return await loaded.ask(command, loaded.models, key=key, show=show)
+
+    async def converse(
+        self, recalled: Recalled, tools: Mapping[str, Tool], *, key: str, show: Show | None = None
+    ) -> Reply:
+        """Go on with a conversation; see `refold.effects.chat.converse`.
+
+        Raises:
+            Verdict: The libraries cannot be loaded; or see there.
+        """
+        loaded = await self._loaded()
+        return await loaded.converse(recalled, loaded.models, tools, key=key, show=show)
+
+    async def _loaded(self) -> _Loaded:
         # A call that is canceled must not take the loading with it: others wait for it too.
-        match await asyncio.shield(self._loading):
-            case _Loaded(ask=ask, models=models):
-                return await ask(command, models, key=key, show=show)
-            case failure:
-                raise Verdict(failure)
+        found = await asyncio.shield(self._loading)
+        if isinstance(found, _Loaded):
+            return found
+        raise Verdict(found)
 
     async def close(self) -> None:
         """Close what providers opened. A thread cannot be stopped, so this waits for a loading that is under way."""
@@ -71,6 +96,7 @@ class ModelPart:
 
 def _load(default: str | None, http: HttpClient) -> _Loaded | Failure:
     try:
+        from refold.effects.chat import converse
         from refold.effects.llm import ask
         from refold.effects.models import Models
     except Exception as error:  # a package that is broken may raise anything while it loads
@@ -80,4 +106,4 @@ def _load(default: str | None, http: HttpClient) -> _Loaded | Failure:
         )
         way_out = "; install refold's requirements again, and restart the worker"
         return Failure(kind=FailureKind.PERMANENT, type="configuration", message=said + way_out)
-    return _Loaded(ask=ask, models=Models(default, http))
+    return _Loaded(ask=ask, converse=converse, models=Models(default, http))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,9 @@ from refold.effects.verdicts import Verdict
 WRAPPED = "response"
 """The property that holds a value which is no object: providers want an object at the top."""
 
-_TOOL = "final_result"
+FINAL_RESULT = "final_result"
+"""The tool that stands for the final answer, where a model is asked for one in this way."""
+
 _TOOL_SAYS = "The final answer, in the form that is asked for."
 
 
@@ -49,16 +52,24 @@ class Expected:
     wire: dict[str, JsonValue]
     wrapped: bool
 
-    def parameters(self) -> ModelRequestParameters:
-        """What asks for the type, in the way that the model's profile prefers."""
+    def parameters(self, tools: Sequence[ToolDefinition] = ()) -> ModelRequestParameters:
+        """What asks for the type, in the way that the model's profile prefers; or for one of these tools first."""
         return ModelRequestParameters(
+            function_tools=list(tools),
             output_mode="auto",
             output_object=OutputObjectDefinition(json_schema=self.wire, name=self.name),
             output_tools=[
-                ToolDefinition(name=_TOOL, description=_TOOL_SAYS, parameters_json_schema=self.wire, kind="output")
+                ToolDefinition(
+                    name=FINAL_RESULT, description=_TOOL_SAYS, parameters_json_schema=self.wire, kind="output"
+                )
             ],
             allow_text_output=False,
         )
+
+    def answered_by(self, response: ModelResponse) -> bool:
+        """Whether this is the final answer, and no call of a tool that comes before it."""
+        called = [part.tool_name for part in response.parts if isinstance(part, ToolCallPart)]
+        return not called or FINAL_RESULT in called
 
     def read(self, response: ModelResponse) -> JsonValue:
         """The value that the model answered, as JSON.
@@ -112,9 +123,10 @@ def _is_object(schema: dict[str, JsonValue]) -> bool:
 
 
 def _answered(response: ModelResponse) -> JsonValue:
-    for part in response.parts:
-        if isinstance(part, ToolCallPart):
-            return _parsed(part.args_as_json_str())
+    called = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    final = next((part for part in called if part.tool_name == FINAL_RESULT), called[0] if called else None)
+    if final is not None:
+        return _parsed(final.args_as_json_str())
     return _parsed(response.text or "")
 
 

@@ -3,6 +3,9 @@
 `scripted:demo` plays its part in the skills that come with refold, and answers anything else with what it was asked;
 `scripted:slow` is the same, a few seconds at a time. What it answers follows from the input alone, never from what it
 was asked before, so any worker may take the next call.
+
+It calls tools by a script (see `script`), or where the user names one: `weather "Oslo"` calls the tool `weather`, if it
+is offered, with the strings and numbers that are named, in the order of its parameters; then it says what came of it.
 """
 
 from __future__ import annotations
@@ -11,12 +14,18 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic import JsonValue
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.profiles import ModelProfile
+from pydantic_core import to_jsonable_python
+
+from refold.core.chat import Reply, Said, ToolReturn, UserSaid
+from refold.core.content import as_content
+from refold.effects.script import Wish, scripted_reply
 
 SCRIPTED = "scripted"
 DELAY_SETTING = "REFOLD_SCRIPTED_DELAY"
@@ -43,13 +52,17 @@ def scripted_model(name: str) -> FunctionModel:
 
     async def whole(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         await asyncio.sleep(_delay(name))
-        return ModelResponse(parts=[TextPart(_reply(messages, info))])
+        said = _reply(messages, info)
+        if isinstance(said, str):
+            return ModelResponse(parts=[TextPart(said)])
+        return ModelResponse(parts=[ToolCallPart(wish.tool, wish.args, tool_call_id=id) for id, wish in said.items()])
 
-    async def pieces(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
-        words = re.findall(r"\S+\s*|\s+", _reply(messages, info)) or [""]
-        for word in words:
-            await asyncio.sleep(_delay(name) / len(words))
-            yield word
+    async def pieces(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+        said = _reply(messages, info)
+        every = list(_words(said)) if isinstance(said, str) else list(_deltas(said))
+        for piece in every:
+            await asyncio.sleep(_delay(name) / len(every))
+            yield piece
 
     return FunctionModel(whole, stream_function=pieces, model_name=name, profile=_PROFILE)
 
@@ -61,20 +74,93 @@ def _delay(name: str) -> float:
         return _DELAYS_S[name]
 
 
-def _reply(messages: list[ModelMessage], info: AgentInfo) -> str:
+def _words(text: str) -> list[str]:
+    return re.findall(r"\S+\s*|\s+", text) or [""]
+
+
+def _deltas(wishes: Mapping[str, Wish]) -> Iterator[DeltaToolCalls]:
+    for index, (id, wish) in enumerate(wishes.items()):
+        yield {index: DeltaToolCall(wish.tool, "", tool_call_id=id)}
+        for piece in _words(json.dumps(wish.args, ensure_ascii=False)):
+            yield {index: DeltaToolCall(None, piece)}
+
+
+def _reply(messages: list[ModelMessage], info: AgentInfo) -> str | dict[str, Wish]:
+    """A text, or tool calls by their ids."""
     asked = info.model_request_parameters.output_object
-    return answer(info.instructions or "", _heard(messages), None if asked is None else asked.json_schema)
+    said = list(_said(messages))
+    tools = {tool.name: tool.parameters_json_schema for tool in info.function_tools}
+    reply = converse(info.instructions or "", said, tools, None if asked is None else asked.json_schema)
+    if isinstance(reply, str):
+        return reply
+    turn = sum(isinstance(one, Reply) for one in said) + 1
+    return {f"call-{turn}.{number}": wish for number, wish in enumerate(reply, 1)}
 
 
-def _heard(messages: list[ModelMessage]) -> str:
-    """The text of the newest thing the user said."""
-    for message in reversed(messages):
-        if isinstance(message, ModelRequest):
-            for part in message.parts:
-                if isinstance(part, UserPromptPart):
-                    said = [part.content] if isinstance(part.content, str) else part.content
-                    return "\n".join(piece for piece in said if isinstance(piece, str))
-    return ""
+def _said(messages: list[ModelMessage]) -> Iterator[Said]:
+    """What was said, as far as the scripted model understands it: text, and what tools returned."""
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            yield Reply(text=message.text or "")
+            continue
+        for part in message.parts:
+            match part:
+                case UserPromptPart(content=content):
+                    said = [content] if isinstance(content, str) else content
+                    yield UserSaid(content=as_content("\n".join(piece for piece in said if isinstance(piece, str))))
+                case ToolReturnPart():
+                    value = to_jsonable_python(part.content)
+                    yield ToolReturn(id=part.tool_call_id, name=part.tool_name, value=value)
+                case _:
+                    pass
+
+
+def converse(
+    instructions: str,
+    said: Sequence[Said],
+    tools: Mapping[str, dict[str, Any]],
+    schema: dict[str, Any] | None = None,
+) -> str | list[Wish]:
+    """What the scripted model replies in a conversation: text, or tool calls.
+
+    Args:
+        instructions: What it is to do.
+        said: What was said, oldest first.
+        tools: The JSON schemas of the arguments of the tools it may call, by name.
+        schema: The JSON schema that its answer must fit, if it calls none.
+    """
+    scripted = scripted_reply(instructions, said)
+    if scripted is not None:
+        return scripted
+    newest = max((number for number, one in enumerate(said) if isinstance(one, UserSaid)), default=0)
+    heard = next((one.content.text for one in reversed(said) if isinstance(one, UserSaid)), "")
+    returned = [one for one in said[newest:] if isinstance(one, ToolReturn)]
+    named = [name for name in tools if re.search(rf"\b{re.escape(name)}\b", heard)]
+    if named and not returned:
+        return [Wish(name, _arguments(tools[name], heard)) for name in named]
+    if returned and schema is None:
+        return "; ".join(f"{one.name}: {_as_text(one.value)}" for one in returned)
+    return answer(instructions, heard, schema)
+
+
+def _arguments(schema: dict[str, Any], heard: str) -> dict[str, JsonValue]:
+    """Arguments that fit a tool's schema, from the strings and numbers that the user names, in order."""
+    strings = iter(re.findall(r'"([^"]*)"', heard))
+    numbers = iter(re.findall(r'(?<![\w."-])-?\d+(?:\.\d+)?(?![\w."])', heard))
+    args: dict[str, JsonValue] = smallest(schema) or {}
+    for name, kind in schema.get("properties", {}).items():
+        match kind.get("type") if isinstance(kind, dict) else None:
+            case "string" if (text := next(strings, None)) is not None:
+                args[name] = text
+            case "integer" | "number" if (number := next(numbers, None)) is not None:
+                args[name] = json.loads(number)
+            case _:
+                pass
+    return args
+
+
+def _as_text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def answer(prompt: str, said: str, schema: dict[str, Any] | None = None) -> str:

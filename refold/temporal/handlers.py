@@ -9,7 +9,8 @@ from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from refold.core.commands import CallLlm
+from refold.core.commands import CallChat, CallLlm
+from refold.core.conversation import Conversation, conversation_of
 from refold.core.errors import InputRejected
 from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event
 from refold.core.fold import fold
@@ -141,6 +142,10 @@ class TaskHandlers(ABC):
     def _receipts(self) -> list[Receipt]:
         return receipts(self._entries)
 
+    @workflow.query(name="conversation", description="What was said in a thread: its name, the turns from and to.")
+    def _conversation(self, thread: str = "main", since: int = 0, upto: int | None = None) -> Conversation:
+        return conversation_of(self._now, thread, since, upto)
+
     @workflow.query(name="state_at", description="The snapshot after an entry of this run.")
     def _state_at(self, seq: int) -> Snapshot:
         if not self._base.seq <= seq <= self._now.seq:
@@ -152,4 +157,4 @@ class TaskHandlers(ABC):
 
 
 def _writes(pending: Pending) -> bool:
-    return isinstance(pending.command, CallLlm) and pending.started and pending.due_at is None
+    return isinstance(pending.command, CallLlm | CallChat) and pending.started and pending.due_at is None

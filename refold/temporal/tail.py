@@ -34,7 +34,7 @@ from refold.core.lifecycle import TERMINAL, Status
 from refold.engine import Tokens
 from refold.temporal import search
 from refold.temporal.history import History, Newest
-from refold.temporal.perform import LLM_ACTIVITY
+from refold.temporal.perform import CHAT_ACTIVITY, LLM_ACTIVITY
 
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine
@@ -111,7 +111,7 @@ class Tail:
         newest: How the task stood then; None before the first answer.
         error: Why nothing more will come; None while more may.
         recent: Entries that somebody has not seen, oldest first, up to `last`.
-        writing: What models have said of answers that are not complete, by invocation id.
+        writing: What models have said of answers that are not complete, by invocation id and tool call.
     """
 
     def __init__(self, engine: TemporalEngine, task_id: str, after: int) -> None:
@@ -121,7 +121,7 @@ class Tail:
         self.newest: Newest | None = None
         self.error: Exception | None = None
         self.recent: deque[Entry] = deque(maxlen=RECENT)
-        self.writing: dict[str, _Text] = {}
+        self.writing: dict[_Place, _Text] = {}
         self._bell = Bell(engine, task_id)
         self._handle = engine.client.get_workflow_handle(task_id)
         self._running = asyncio.create_task(self._run())
@@ -217,11 +217,11 @@ class Tail:
             if error.status in _CUT:
                 return  # the next question finds out more
             raise
-        writing = {}
+        writing: dict[_Place, _Text] = {}
         for call in description.raw_description.pending_activities:
-            if call.activity_type.name == LLM_ACTIVITY:
-                for text in await description.data_converter.decode(call.heartbeat_details.payloads):
-                    writing[call.activity_id] = _text(text)
+            if call.activity_type.name in (LLM_ACTIVITY, CHAT_ACTIVITY):
+                for said in await description.data_converter.decode(call.heartbeat_details.payloads):
+                    writing |= _said(call.activity_id, said)
         if writing != self.writing:
             self.writing = writing
             self._tell()
@@ -239,7 +239,7 @@ class Watcher:
         self.tail = tail
         self.after = after
         self.news = asyncio.Event()
-        self._read: dict[tuple[str, int], int] = {}
+        self._read: dict[tuple[_Place, int], int] = {}
 
     async def follow(self, *, over_pauses: bool) -> AsyncGenerator[Entry | Tokens]:
         """Entries and model text from here on, as they come."""
@@ -286,14 +286,21 @@ class Watcher:
     def _new_text(self) -> Iterator[Tokens]:
         if self.after < self.tail.last:
             return  # the journal may have the whole answer
-        for invocation_id, said in self.tail.writing.items():
-            read = self._read.get((invocation_id, said.attempt), 0)
+        for place, said in self.tail.writing.items():
+            read = self._read.get((place, said.attempt), -1 if said.tool else 0)
             if said.end <= read:
                 continue
-            self._read[invocation_id, said.attempt] = said.end
+            self._read[place, said.attempt] = said.end
             start = max(read, said.offset)
-            text = said.text[start - said.offset :]
-            yield Tokens(invocation_id=invocation_id, attempt=said.attempt, offset=start, text=text)
+            invocation_id, call = place
+            yield Tokens(
+                invocation_id=invocation_id,
+                attempt=said.attempt,
+                offset=start,
+                text=said.text[start - said.offset :],
+                call=call,
+                tool=said.tool,
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,14 +313,28 @@ class _Text:
     attempt: int
     offset: int
     text: str
+    tool: str = ""
 
     @property
     def end(self) -> int:
         return self.offset + len(self.text)
 
 
-def _text(tail: dict[str, Any]) -> _Text:
-    return _Text(attempt=int(tail["attempt"]), offset=int(tail["offset"]), text=str(tail["text"]))
+_Place = tuple[str, int | None]
+"""A model call, and which of its answer's tool calls; None is the text."""
+
+
+def _said(invocation_id: str, tail: dict[str, Any]) -> dict[_Place, _Text]:
+    """What a heartbeat tells: the text, and each tool call's arguments."""
+    attempt = int(tail["attempt"])
+    text = _Text(attempt=attempt, offset=int(tail["offset"]), text=str(tail["text"]))
+    calls: dict[_Place, _Text] = {
+        (invocation_id, int(call["number"])): _Text(
+            attempt=attempt, offset=int(call.get("offset", 0)), text=str(call.get("args", "")), tool=str(call["tool"])
+        )
+        for call in tail.get("calls", ())
+    }
+    return {(invocation_id, None): text, **calls}
 
 
 class Bell:

@@ -414,22 +414,26 @@ class FakeEngine:
         await self._do()
         return entry
 
-    def write(self, task_id: str, id: str, text: str) -> None:
+    def write(self, task_id: str, id: str, text: str, *, call: int | None = None, tool: str = "") -> None:
         """Let a model's text be seen while it is being written.
 
         Args:
             task_id: A task that was started with `stream=True`; others show nothing.
             id: The model command that is out.
             text: What is new.
+            call: Which of the answer's tool calls it is a part of, from 0; None for the text.
+            tool: That call's tool.
         """
         task = self._task(task_id)
         out = self._out(task, id)
         before = [one for one in task.told if isinstance(one, Tokens)]
-        offset = sum(
-            len(one.text) for one in before if (one.invocation_id, one.attempt) == (out.invocation_id, out.attempt)
-        )
+        place = (out.invocation_id, out.attempt, call)
+        offset = sum(len(one.text) for one in before if (one.invocation_id, one.attempt, one.call) == place)
         if task.now.stream:
-            task.tell(Tokens(invocation_id=out.invocation_id, attempt=out.attempt, offset=offset, text=text))
+            told = Tokens(
+                invocation_id=out.invocation_id, attempt=out.attempt, offset=offset, text=text, call=call, tool=tool
+            )
+            task.tell(told)
 
     # --- how it is done
 

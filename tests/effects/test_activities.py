@@ -27,10 +27,10 @@ def names(effects: Effects) -> list[str | None]:
 
 def test_what_is_registered() -> None:
     """
-    The model call, the reminder, one activity a tool, and a fallback that can be left out.
+    The model calls, the reminder, one activity a tool, and a fallback that can be left out.
     """
-    assert names(Effects([closed])) == ["refold.llm", "refold.notify", "tool.closed", None]
-    assert names(Effects([closed], fallback=False)) == ["refold.llm", "refold.notify", "tool.closed"]
+    assert names(Effects([closed])) == ["refold.llm", "refold.chat", "refold.notify", "tool.closed", None]
+    assert names(Effects([closed], fallback=False)) == ["refold.llm", "refold.chat", "refold.notify", "tool.closed"]
 
 
 @pytest.mark.parametrize(

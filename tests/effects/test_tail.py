@@ -24,7 +24,7 @@ async def test_the_first_piece_is_shown_at_once_and_the_rest_together() -> None:
     tail = Tail(2, show)
     began = asyncio.get_running_loop().time()
     for piece in ("Dear", "", " Ada", ", hello"):
-        tail.add(piece)
+        tail.text(piece)
     assert shown == [TokenTail(attempt=2, offset=0, text="Dear")]
 
     await later.wait()
@@ -41,7 +41,7 @@ async def test_a_long_text_shows_its_end(character: str) -> None:
     """
     tail = Tail(1, lambda _: None)
     for _ in range(10):
-        tail.add(character * 700)
+        tail.text(character * 700)
     newest = tail.newest()
     tail.close()
 

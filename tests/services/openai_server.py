@@ -1,7 +1,7 @@
 """A small server that speaks OpenAI's chat completions over real HTTP, on a free loopback port.
 
-It knows streaming, structured output (as a tool call or as a response format), usage, and trouble on demand. It keeps
-what it was asked, headers and all.
+It knows streaming, tool calls, structured output (as a tool call or as a response format), usage, and trouble on
+demand. It keeps what it was asked, headers and all.
 
     with OpenAIServer() as server:
         server.say("Hello.", Trouble.status(429, retry_after="7"))
@@ -18,7 +18,7 @@ import json
 import sys
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from refold.effects.scripted import answer
+from refold.core.chat import Reply, Said, ToolReturn, UserSaid
+from refold.core.content import as_content
+from refold.effects.output import FINAL_RESULT
+from refold.effects.script import Wish, wishes_in
+from refold.effects.scripted import converse
 from tests.services.serving import Serving
 
 
@@ -90,13 +94,16 @@ class OpenAIServer(Serving):
         return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_KEY": "sk-test-0123456789"}
 
     def say(self, *replies: str | Trouble) -> None:
-        """Answer the next requests so, in order; after that, as the scripted model does."""
+        """Answer the next requests so, in order; after that, as the scripted model does.
+
+        A reply that reads as tool calls, `weather(city="Oslo")`, calls them, if they are offered.
+        """
         self._next.extend(replies)
 
     async def _complete(self, request: Request) -> Response:
         body = await request.json()
         self.requests.append(Asked(path=request.url.path, headers=dict(request.headers), body=body))
-        reply = self._next.popleft() if self._next else _scripted(body)
+        reply: str | list[Wish] | Trouble = self._next.popleft() if self._next else _scripted(body)
         trouble = reply if isinstance(reply, Trouble) else Trouble()
         await asyncio.sleep(trouble.delay_s)
         if trouble.text is not None:
@@ -104,38 +111,73 @@ class OpenAIServer(Serving):
         if trouble.code >= 400:
             error = {"message": "body with sk-secret-0123456789", "type": "error", "code": trouble.error}
             return JSONResponse({"error": error}, trouble.code, trouble.headers)
-        text = reply if isinstance(reply, str) else _scripted(body)
+        said = _scripted(body) if isinstance(reply, Trouble) else reply
+        message = _message(body, said)
         if body.get("stream"):
-            return StreamingResponse(_stream(body, text, trouble.cut_after), media_type="text/event-stream")
-        return JSONResponse(_whole(body, text))
+            return StreamingResponse(_stream(body, message, trouble.cut_after), media_type="text/event-stream")
+        return JSONResponse(_whole(body, message))
 
 
-def _scripted(body: dict[str, Any]) -> str:
-    texts = {"system": "", "user": ""}
-    for message in body["messages"]:
-        content = message["content"]
-        text = content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
-        texts["system" if message["role"] in ("system", "developer") else "user"] = text
-    return answer(texts["system"], texts["user"], _schema(body))
+def _scripted(body: dict[str, Any]) -> str | list[Wish]:
+    system = [_text(one) for one in body["messages"] if one["role"] in ("system", "developer")]
+    tools = {tool["name"]: tool["parameters"] for tool in _tools(body)}
+    return converse("\n".join(system), list(_said(body["messages"])), tools, _schema(body))
+
+
+def _said(messages: list[dict[str, Any]]) -> Iterator[Said]:
+    names: dict[str, str] = {}
+    for message in messages:
+        match message["role"]:
+            case "user":
+                yield UserSaid(content=as_content(_text(message)))
+            case "assistant":
+                names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls") or ()}
+                yield Reply(text=_text(message))
+            case "tool":
+                id = message["tool_call_id"]
+                yield ToolReturn(id=id, name=names[id], value=_text(message))
+            case _:
+                pass
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
+def _tools(body: dict[str, Any], *, final: bool = False) -> list[dict[str, Any]]:
+    """The tools that are offered; or the one that stands for the final answer."""
+    functions = [tool["function"] for tool in body.get("tools") or ()]
+    return [one for one in functions if (one["name"] == FINAL_RESULT) is final]
 
 
 def _schema(body: dict[str, Any]) -> dict[str, Any] | None:
-    if body.get("tools"):
-        parameters: dict[str, Any] = body["tools"][0]["function"]["parameters"]
+    for tool in _tools(body, final=True):
+        parameters: dict[str, Any] = tool["parameters"]
         return parameters
     wanted = body.get("response_format", {}).get("json_schema", {}).get("schema")
     return wanted if isinstance(wanted, dict) else None
 
 
-def _tool(body: dict[str, Any], text: str) -> str | None:
-    """The tool to call with `text`; None where the answer is text, or is none that a tool could be called with."""
-    if not body.get("tools") or not text.startswith("{"):
-        return None
-    return str(body["tools"][0]["function"]["name"])
+def _message(body: dict[str, Any], said: str | list[Wish]) -> dict[str, Any]:
+    """What the assistant says: text, or calls of tools; the final answer as a call where it is asked for so."""
+    offered = {tool["name"] for tool in _tools(body)}
+    wishes = said if isinstance(said, list) else [wish for wish in wishes_in(said) if wish.tool in offered]
+    calls = [(wish.tool, json.dumps(wish.args)) for wish in wishes]
+    if isinstance(said, str) and not calls and said.startswith("{") and _tools(body, final=True):
+        calls = [(FINAL_RESULT, said)]
+    if not calls:
+        return {"role": "assistant", "content": said}
+    ids = len(body["messages"])
+    made = [
+        {"id": f"call-{ids}.{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for number, (name, arguments) in enumerate(calls, 1)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made}
 
 
-def _usage(body: dict[str, Any], text: str) -> dict[str, int]:
-    asked, said = len(json.dumps(body["messages"]).split()), len(text.split())
+def _usage(body: dict[str, Any], message: dict[str, Any]) -> dict[str, int]:
+    asked, said = len(json.dumps(body["messages"]).split()), len((message["content"] or json.dumps(message)).split())
     return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
 
 
@@ -143,32 +185,39 @@ def _envelope(body: dict[str, Any], kind: str, choices: list[dict[str, Any]]) ->
     return {"id": "chatcmpl-1", "object": kind, "created": 1_700_000_000, "model": body["model"], "choices": choices}
 
 
-def _whole(body: dict[str, Any], text: str) -> dict[str, Any]:
-    tool = _tool(body, text)
-    message: dict[str, Any] = {"role": "assistant", "content": text}
-    if tool is not None:
-        call = {"id": "call-1", "type": "function", "function": {"name": tool, "arguments": text}}
-        message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    choice = {"index": 0, "message": message, "finish_reason": "stop" if tool is None else "tool_calls"}
-    return {**_envelope(body, "chat.completion", [choice]), "usage": _usage(body, text)}
+def _finish(message: dict[str, Any]) -> str:
+    return "tool_calls" if message.get("tool_calls") else "stop"
 
 
-async def _stream(body: dict[str, Any], text: str, cut_after: int | None) -> AsyncIterator[str]:
-    tool = _tool(body, text)
-    pieces = [text[start : start + 8] for start in range(0, len(text), 8)]
-    for number, piece in enumerate(pieces):
+def _whole(body: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
+    choice = {"index": 0, "message": message, "finish_reason": _finish(message)}
+    return {**_envelope(body, "chat.completion", [choice]), "usage": _usage(body, message)}
+
+
+async def _stream(body: dict[str, Any], message: dict[str, Any], cut_after: int | None) -> AsyncIterator[str]:
+    for number, delta in enumerate(_deltas(message)):
         if number == cut_after:
             raise ConnectionError("cut on demand")
-        delta: dict[str, Any] = {"role": "assistant", "content": piece}
-        if tool is not None:
-            function = {"name": tool, "arguments": piece} if number == 0 else {"arguments": piece}
-            head = {"id": "call-1", "type": "function"} if number == 0 else {}
-            delta = {"role": "assistant", "tool_calls": [{"index": 0, **head, "function": function}]}
-        yield _chunk(body, [{"index": 0, "delta": delta, "finish_reason": None}])
-    yield _chunk(body, [{"index": 0, "delta": {}, "finish_reason": "stop" if tool is None else "tool_calls"}])
+        yield _chunk(body, [{"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": None}])
+    yield _chunk(body, [{"index": 0, "delta": {}, "finish_reason": _finish(message)}])
     if body.get("stream_options", {}).get("include_usage"):
-        yield _chunk(body, [], _usage(body, text))
+        yield _chunk(body, [], _usage(body, message))
     yield "data: [DONE]\n\n"
+
+
+def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for piece in _pieces(message["content"] or ""):
+        yield {"content": piece}
+    for index, call in enumerate(message.get("tool_calls", ())):
+        function = call["function"]
+        for number, piece in enumerate(_pieces(function["arguments"])):
+            head = {"id": call["id"], "type": "function"} if number == 0 else {}
+            named = {"name": function["name"]} if number == 0 else {}
+            yield {"tool_calls": [{"index": index, **head, "function": {**named, "arguments": piece}}]}
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[start : start + 8] for start in range(0, len(text), 8)]
 
 
 def _chunk(body: dict[str, Any], choices: list[dict[str, Any]], usage: dict[str, int] | None = None) -> str:

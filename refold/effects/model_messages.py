@@ -1,0 +1,168 @@
+"""What was said in a conversation, as pydantic-ai's messages; and what a model answered, as a reply."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, assert_never
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    DocumentUrl,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+    VideoUrl,
+)
+
+from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
+from refold.core.content import Content, Part
+
+
+def messages_of(said: Sequence[Said], instructions: str) -> list[ModelMessage]:
+    """A conversation as messages: what stands between two replies is one request."""
+    messages: list[ModelMessage] = []
+    parts: list[ModelRequestPart] = []
+    for one in said:
+        if not isinstance(one, Reply):
+            parts.append(_request_part(one))
+            continue
+        if parts:
+            messages.append(ModelRequest(parts=parts))
+        messages.append(ModelResponse(parts=list(_response_parts(one))))
+        parts = []
+    # Asked to go on after its own reply, a model is sent a request without parts: it carries the instructions.
+    if parts or instructions:
+        messages.append(ModelRequest(parts=parts, instructions=instructions or None))
+    return messages
+
+
+def complaint_of(misfit: Exception) -> UserPromptPart:
+    """What a model is told of an answer that cannot be used."""
+    return UserPromptPart(f"An earlier answer was rejected: {misfit}. Answer again, in the form asked for.")
+
+
+def _request_part(one: UserSaid | ToolReturn) -> ModelRequestPart:
+    match one:
+        case UserSaid(content=content):
+            return UserPromptPart(user_content(content))
+        case ToolReturn(id=id, name=name, value=value, failed=failed):
+            outcome: Any = "failed" if failed else "success"
+            return ToolReturnPart(tool_name=name, content=value, tool_call_id=id, outcome=outcome)
+        case _:
+            assert_never(one)
+
+
+# --- replies
+
+_THINKING: TypeAdapter[ThinkingPart] = TypeAdapter(ThinkingPart)
+_EXTRAS = ("id", "provider_name", "provider_details")
+
+
+def reply_parts(response: ModelResponse) -> tuple[str, tuple[ToolCall, ...], tuple[dict[str, JsonValue], ...]]:
+    """A response's text, its tool calls, and what the provider wants to see again; see `Reply`."""
+    texts, calls, aside, special = [], [], [], False
+    for part in response.parts:
+        extras: dict[str, Any] = {name: value for name in _EXTRAS if (value := getattr(part, name, None)) is not None}
+        match part:
+            case TextPart(content=text):
+                texts.append(text)
+                aside.append({"text": len(text), **extras})
+            case ToolCallPart():
+                calls.append(_call(part))
+                aside.append({"call": part.tool_call_id, **extras})
+            case ThinkingPart(signature=str()):
+                aside.append({"thinking": _THINKING.dump_python(part, mode="json", exclude_defaults=True)})
+                special = True
+            case _:
+                extras = {}
+        special = special or bool(extras)
+    return "".join(texts), tuple(calls), tuple(aside) if special else ()
+
+
+def _call(part: ToolCallPart) -> ToolCall:
+    try:
+        args = json.loads(part.args) if isinstance(part.args, str) and part.args else (part.args or {})
+    except ValueError as error:
+        return ToolCall(id=part.tool_call_id, name=part.tool_name, problem=f"the arguments are not JSON: {error}")
+    if not isinstance(args, dict):
+        return ToolCall(id=part.tool_call_id, name=part.tool_name, problem="the arguments are no JSON object")
+    return ToolCall(id=part.tool_call_id, name=part.tool_name, args=args)
+
+
+def _response_parts(reply: Reply) -> Iterator[ModelResponsePart]:
+    """A reply as it was: in the order that the provider gave, where it matters to the provider."""
+    calls = {call.id: ToolCallPart(call.name, call.args, tool_call_id=call.id) for call in reply.tool_calls}
+    if not reply.aside:
+        yield from _plain_parts(reply, calls.values())
+        return
+    at = 0
+    for one in reply.aside:
+        extras: dict[str, Any] = {name: one[name] for name in _EXTRAS if name in one}
+        match one:
+            case {"text": int(length)}:
+                yield TextPart(reply.text[at : at + length], **extras)
+                at += length
+            case {"call": str(id)} if id in calls:
+                yield replace(calls[id], **extras)
+            case {"thinking": thinking}:
+                yield _THINKING.validate_python(thinking)
+            case _:
+                pass
+    if reply.value is not None:
+        yield TextPart(json.dumps(reply.value, ensure_ascii=False))
+
+
+def _plain_parts(reply: Reply, calls: Iterable[ToolCallPart]) -> Iterator[ModelResponsePart]:
+    if reply.text:
+        yield TextPart(reply.text)
+    if reply.value is not None:
+        yield TextPart(json.dumps(reply.value, ensure_ascii=False))
+    yield from calls
+
+
+# --- content
+
+
+def user_content(content: Content) -> str | list[UserContent]:
+    """What a user says, as pydantic-ai takes it."""
+    if all(part.text is not None for part in content.parts):
+        return content.text
+    return [_piece(part) for part in content.parts]
+
+
+def _piece(part: Part) -> UserContent:
+    media = part.media_type or ""
+    match part:
+        case Part(text=str(text)):
+            return text
+        case Part(raw=bytes(data)):
+            return BinaryContent(data=data, media_type=media or "application/octet-stream")
+        case Part(url=str(url)):
+            return _file(url, part.media_type)
+        case _:
+            return json.dumps(part.data, ensure_ascii=False)
+
+
+def _file(url: str, media_type: str | None) -> UserContent:
+    match (media_type or "").partition("/")[0]:
+        case "image":
+            return ImageUrl(url=url, media_type=media_type)
+        case "audio":
+            return AudioUrl(url=url, media_type=media_type)
+        case "video":
+            return VideoUrl(url=url, media_type=media_type)
+        case _:
+            return DocumentUrl(url=url, media_type=media_type)
