@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue, PydanticUserError
@@ -16,7 +16,7 @@ from refold.agent.middleware import KINDS, Middleware, Retryable, Traced, wrappe
 from refold.agent.orchestrators import Orchestrator, Sequential
 from refold.agent.plugins import Hook, Hooks, Plugin
 from refold.agent.steps import ModelStep, ToolStep
-from refold.agent.tools import tools_of
+from refold.agent.tools import AgentTool, key_names, tools_of
 from refold.core.content import Content, as_content
 from refold.core.errors import DefinitionError
 from refold.core.gates import GatePolicy
@@ -27,6 +27,7 @@ from refold.core.retry import RetryPolicy
 from refold.core.schema import adapter, first_line
 from refold.core.skill import options_for
 from refold.core.steps import compile_steps, steps_of
+from refold.core.tool import tool_spec
 from refold.engine import Engine, TaskView, Tokens
 
 VERSION = 1
@@ -74,6 +75,7 @@ class Agent(StepMachine):
         max_cycles: int = 20,
         turns: int | None = 1,
         fatal: Sequence[str] = (),
+        keys: Mapping[str, str] | None = None,
         settings: Mapping[str, JsonValue] | None = None,
         retry: RetryPolicy | None = None,
         name: str | None = None,
@@ -104,6 +106,8 @@ class Agent(StepMachine):
             turns: How many messages of the user a task answers before it is completed; None goes on until it is
                 canceled.
             fatal: Tools whose failure fails the task; other failures are told to the model.
+            keys: Business keys by tool, with its arguments in braces: `{"pay_refund": "refund:{order_id}"}`. Two tasks
+                that ask for the same are then one effect.
             settings: Passed on to the provider.
             retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
             name: For people.
@@ -120,6 +124,8 @@ class Agent(StepMachine):
         """
         hooks = Hooks(plugins)
         known, found = tools_of([*tools, *hooks.tools])
+        found += _unfit_keys(keys or {}, known)
+        known = {name: replace(tool, key=(keys or {}).get(name, tool.key)) for name, tool in known.items()}
         policies, unknown = gates_of(gates, known, gate_policy)
         found += [*hooks.problems, *unknown, *_problems(output, max_cycles, turns, middleware, fatal, known)]
         options = options_for(
@@ -241,6 +247,24 @@ def _problems(
         for name in fatal
         if name not in tools
     ]
+    return found
+
+
+def _unfit_keys(keys: Mapping[str, str], tools: Mapping[str, AgentTool]) -> list[str]:
+    found = []
+    for name, key in keys.items():
+        if name not in tools:
+            found.append(f"keys: there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
+            continue
+        spec = tool_spec(tools[name].function)
+        try:
+            unknown = [one for one in key_names(key) if spec is not None and one not in spec.takes]
+        except ValueError as error:
+            found.append(f"keys: {name}={key!r}: {error}")
+            continue
+        if unknown or not key_names(key):
+            takes = ", ".join(spec.takes) if spec is not None else "its arguments"
+            found.append(f"keys: {name}={key!r} names arguments of the tool in braces; it takes: {takes}")
     return found
 
 

@@ -24,7 +24,7 @@ from refold.core.steps import step
 from refold.core.transition import Transition
 
 ANSWER = "answer"
-"""The artifact that a structured answer is handed over as, and the slot in which the next message is awaited."""
+"""The artifact that an answer with a type is handed over as."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,7 @@ class AgentLoop:
             return ctx.complete(said, handed)
         for artifact in handed:
             ctx.hand_over(artifact)
-        return ctx.await_input(ANSWER, said, state=state)
+        return ctx.await_input("next", said, state=state)
 
     @step(resume_from="answer")
     async def heard(self, ctx: Ctx, content: Content, state: AgentState) -> Transition:

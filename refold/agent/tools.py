@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any
 
 from pydantic import JsonValue
@@ -34,6 +35,8 @@ class AgentTool:
         function: The declared function, where it is one.
         skill: The skill's id, where it is one.
         takes_data: The skill is started with the arguments as data, not with a text.
+        key: The business key that a call is recognised by, with arguments in braces: `refund:{order_id}`. Empty takes
+            the call's own id, so that the same wish of another task is another call.
     """
 
     name: str
@@ -42,6 +45,7 @@ class AgentTool:
     function: Callable[..., Any] | None = None
     skill: str | None = None
     takes_data: bool = False
+    key: str = ""
 
     @property
     def changes_nothing(self) -> bool:
@@ -57,7 +61,17 @@ class AgentTool:
         if self.skill is not None:
             content = Content.from_data(dict(args)) if self.takes_data else _message(self.name, args)
             return Cmd.skill(self.name, self.skill, content)
-        return Cmd.tool(self.name, self.function or self.name, dict(args), retry=retry)
+        key = self.key.format_map(args) if self.key and all(name in args for name in key_names(self.key)) else None
+        return Cmd.tool(self.name, self.function or self.name, dict(args), key=key, retry=retry)
+
+
+def key_names(key: str) -> list[str]:
+    """The arguments that a business key is made of.
+
+    Raises:
+        ValueError: Its braces are not closed.
+    """
+    return [name for _, name, _, _ in Formatter().parse(key) if name is not None]
 
 
 def _message(name: str, args: Mapping[str, JsonValue]) -> Content:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import JsonValue
@@ -23,6 +23,11 @@ class StepMachine:
         self.steps = steps
         self.start = next(step for step in steps.values() if step.start)
         self.resumes = {step.resume_from: step for step in steps.values() if step.resume_from is not None}
+
+    @property
+    def held(self) -> Sequence[Any]:
+        """What it was made with beside its steps: whoever shares it between tasks asks whether that can change."""
+        return ()
 
     @property
     def options(self) -> Options:

@@ -9,7 +9,7 @@ import re
 import types
 from collections import namedtuple
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
@@ -94,9 +94,13 @@ def _is_constant(value: Any, module: str, seen: set[int]) -> bool:
         return _all([getattr(value, field.name) for field in fields(value)], module, seen)
     if isinstance(value, StepMachine):
         held = [part for step in value.steps.values() for part in (step.run, step.contract)]
-        return _all([value.options.upgrade, value.options.contract, *held], module, seen)
+        return _all([value.options.upgrade, value.options.contract, *held, *value.held], module, seen)
     if isinstance(value, ReducerSkill):
         return _all([value.options.upgrade, *vars(value.author).values()], module, seen)
+    if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # where it is kept
+        # What is called `_so` is a class's own, and part of no comparison: memory of a worker, which a task never uses.
+        own = [getattr(value, one.name) for one in fields(value) if not one.name.startswith("_")]
+        return _all(own, module, seen)
     return isinstance(value, _CONSTANT) or kind.__module__ in ("typing", "typing_extensions")
 
 

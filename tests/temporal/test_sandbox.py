@@ -12,6 +12,7 @@ import pytest
 from temporalio import workflow
 
 import workflows.hello
+import workflows.order_desk
 import workflows.research
 import workflows.research_loop
 import workflows.research_loop_steps
@@ -24,6 +25,7 @@ from refold.temporal.workflow import SkillWorkflow
 
 SHIPPED = [
     workflows.hello,
+    workflows.order_desk,
     workflows.research,
     workflows.research_loop,
     workflows.research_loop_steps,
