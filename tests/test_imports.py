@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "webhooks": {"core"},
     "effects": {"effects", "engine", "webhooks", "core"},
     "temporal": {"temporal", "engine", "webhooks", "core"},
-    "a2a": {"a2a", "engine", "webhooks", "core"},
+    "a2a": {"a2a", "web", "engine", "webhooks", "core"},
     "testing": {"testing", "engine", "webhooks", "core"},
     "web": {"web", "engine", "core"},
     "cli": {"cli", "testing", "a2a", "temporal", "engine", "static", "agent", "core"},

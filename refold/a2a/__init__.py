@@ -3,6 +3,7 @@
 from refold.a2a.app import a2a_app
 from refold.a2a.feed import WebhookFeed
 from refold.a2a.push import WebhookPush
+from refold.a2a.security import Security, security_from_env
 from refold.a2a.settings import Provider, Settings
 
-__all__ = ["Provider", "Settings", "WebhookFeed", "WebhookPush", "a2a_app"]
+__all__ = ["Provider", "Security", "Settings", "WebhookFeed", "WebhookPush", "a2a_app", "security_from_env"]

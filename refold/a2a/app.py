@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
+from a2a.utils.errors import TaskNotFoundError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
@@ -17,6 +19,8 @@ from refold.a2a.listing import Listing
 from refold.a2a.push import NoPush, Push
 from refold.a2a.reading import Reader
 from refold.a2a.routing import Router, Routing, SkillRouter
+from refold.a2a.security import Security, guards, known_caller
+from refold.a2a.security.declared import declare
 from refold.a2a.sending import Sender
 from refold.a2a.settings import Settings
 from refold.a2a.sse import EventStreams, OpenStreams
@@ -24,6 +28,7 @@ from refold.a2a.streams import Streams
 from refold.core.define import skill_of
 from refold.core.skill import skill_id
 from refold.engine import Engine
+from refold.web.callback import approval_app
 
 
 def a2a_app(
@@ -33,6 +38,7 @@ def a2a_app(
     *,
     push: Push | None = None,
     router: str | Router | None = None,
+    security: Security | None = None,
 ) -> Starlette:
     """The gateway, to be served or mounted: JSON-RPC at `/`, REST beside it, the card under `/.well-known`.
 
@@ -45,11 +51,12 @@ def a2a_app(
         settings: None takes the defaults.
         push: How webhooks are delivered; None offers none.
         router: Chooses a skill where nothing else says which one is meant: a skill's id, or something else that does.
+        security: Who may call; None takes those on this machine. `security_from_env()` reads it from the environment.
 
     Raises:
         ValueError: No skill is given, or a setting does not fit the skills.
     """
-    settings = settings or Settings()
+    settings, security = settings or Settings(), security or Security()
     compiled = {skill_id(skill): skill for skill in map(skill_of, skills)}
     if not compiled:
         raise ValueError("a gateway needs one skill or more")
@@ -59,18 +66,29 @@ def a2a_app(
     routing = Routing(compiled, router, private=settings.private)
     parts = Parts(
         reader=reader,
-        sender=Sender(engine, reader, routing, push),
+        sender=Sender(engine, reader, routing, push, may_vouch=security.may_vouch, most_parts=security.parts),
         streams=Streams(engine),
         push=push,
         listing=Listing(engine),
-        cards=cards_for([skill.options.card for skill in compiled.values()], settings, webhooks=push.supported),
+        cards=cards_for(
+            [skill.options.card for skill in compiled.values()],
+            settings,
+            webhooks=push.supported,
+            declare=partial(declare, security=security),
+        ),
     )
     handler = Gateway(engine, parts)
     open_streams = OpenStreams()
     app = Starlette(
-        middleware=[Middleware(EventStreams, open_streams=open_streams, heartbeat_s=settings.heartbeat_s)],
+        middleware=[
+            *guards(security, engine, url=settings.url),
+            Middleware(EventStreams, open_streams=open_streams, heartbeat_s=settings.heartbeat_s),
+        ],
         routes=[
             card_route(parts.cards.public),
+            *approval_app(
+                engine, known_caller, may_vouch=security.may_vouch, may_see=partial(_may_see, reader, security)
+            ).routes,
             *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=True),
             # Last: it ends with a mount that takes every first segment for a tenant.
             *create_rest_routes(handler, Calls(), enable_v0_3_compat=True),
@@ -78,3 +96,14 @@ def a2a_app(
     )
     app.state.open_streams = open_streams
     return app
+
+
+async def _may_see(reader: Reader, security: Security, caller: str, task_id: str) -> bool:
+    """Whether a caller may know of a task: its own, one it is asked about, or any where it speaks for others."""
+    if caller in security.may_vouch:
+        return True
+    try:
+        await reader.record(task_id, caller)
+    except TaskNotFoundError:
+        return False
+    return True

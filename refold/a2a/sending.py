@@ -25,6 +25,8 @@ from refold.core.record import TaskRecord
 from refold.core.skill import skill_id, unfit_start
 from refold.engine import Engine
 
+MOST_PARTS = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
@@ -43,13 +45,21 @@ class Sender:
     """Gives messages to tasks."""
 
     def __init__(
-        self, engine: Engine, reader: Reader, routing: Routing, push: Push, *, may_vouch: Collection[str] = ()
+        self,
+        engine: Engine,
+        reader: Reader,
+        routing: Routing,
+        push: Push,
+        *,
+        may_vouch: Collection[str] = (),
+        most_parts: int = MOST_PARTS,
     ) -> None:
         self.engine = engine
         self.reader = reader
         self.routing = routing
         self.push = push
         self.may_vouch = may_vouch
+        self.most_parts = most_parts
 
     async def send(self, request: SendMessageRequest, context: ServerCallContext, *, stream: bool) -> Sent | A2AMessage:
         """Give a message to its task, which may be a new one; or a reply, where no task is made.
@@ -65,6 +75,10 @@ class Sender:
         validate_history_length(request.configuration)
         if request.message.role != Role.ROLE_USER:
             raise InvalidParamsError("a message to an agent has the role ROLE_USER")
+        if len(request.message.parts) > self.most_parts:
+            raise InvalidParamsError(
+                f"a message holds at most {self.most_parts} parts; got {len(request.message.parts)}"
+            )
         content = content_of(request.message)
         if request.message.task_id:
             return await self._answer(request, content, context)

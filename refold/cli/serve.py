@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,11 +71,10 @@ async def serve(
         from refold.temporal.logs import log_to_stderr
     except ImportError as error:
         raise CallError(f"the gateway needs more packages ({error}): pip install 'refold[a2a]'") from None
-    if host not in serving.LOOPBACK and not anonymous:
-        raise CallError(
-            f"others could call the gateway at {host}, and nothing tells them apart; listen on 127.0.0.1, or let "
-            "everybody in with --anonymous"
-        )
+    security = a2a.security_from_env()
+    if anonymous:
+        security = replace(security, anonymous="everywhere")
+    security.check_bind(host)
     log_to_stderr(as_json=log_json)
     # The SDK writes a traceback for each request that does not fit; what matters to us is logged by us.
     logging.getLogger("a2a").setLevel(logging.CRITICAL)
@@ -94,7 +94,7 @@ async def serve(
     told = _settings(settings, url=url or own, name=name)
     try:
         offered = [skill for id, skill in found.skills.items() if id != router]
-        app = a2a.a2a_app(engine, offered, told, router=router)
+        app = a2a.a2a_app(engine, offered, told, router=router, security=security)
     except ValueError as error:
         raise CallError(str(error)) from None
     stop = asyncio.Event()

@@ -6,7 +6,7 @@ Source: S3.38 to S3.40.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -24,6 +24,9 @@ BODY_LIMIT_BYTES = 64 * 1024
 
 Authenticate = Callable[[Request], str | None]
 """Who calls; None where nobody is known to."""
+
+MaySee = Callable[[str, str], Awaitable[bool]]
+"""Whether a caller may know of a task, by its id."""
 
 
 class Decision(BaseModel):
@@ -70,7 +73,13 @@ def bearer_keys(keys: Mapping[str, str]) -> Authenticate:
     return authenticate
 
 
-def approval_app(engine: Engine, authenticate: Authenticate, *, may_vouch: Collection[str] = ()) -> Starlette:
+async def _sees_all(caller: str, task_id: str) -> bool:
+    return True
+
+
+def approval_app(
+    engine: Engine, authenticate: Authenticate, *, may_vouch: Collection[str] = (), may_see: MaySee = _sees_all
+) -> Starlette:
     """The application, with its one route.
 
     Answers 200 with the task; 401 for a caller nobody knows; 403 for one who claims to be another, or may not decide;
@@ -81,6 +90,7 @@ def approval_app(engine: Engine, authenticate: Authenticate, *, may_vouch: Colle
         engine: Where the tasks are. With `REFOLD_APPROVAL_KEY` set, its decisions are signed.
         authenticate: Who calls.
         may_vouch: Callers that may say who decided; any other caller decides in its own name.
+        may_see: Whether a caller may know of a task; for one who may not, it does not exist.
     """
 
     async def callback(request: Request) -> JSONResponse:
@@ -97,6 +107,8 @@ def approval_app(engine: Engine, authenticate: Authenticate, *, may_vouch: Colle
         approver = decision.approver or caller
         if approver != caller and caller not in may_vouch:
             return _said(403, f"{caller} may not decide in the name of {approver}")
+        if not await may_see(caller, decision.task_id):
+            return _said(404, str(TaskNotFound(decision.task_id)))
         return await _decide(engine, decision, approver, caller)
 
     return Starlette(routes=[Route("/approval-callback", callback, methods=["POST"])])

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from refold.a2a.security import Security, guarded
+from refold.a2a.security import Security, guards
 from refold.a2a.security.tokens import Tokens
 from refold.engine import Engine
 from refold.testing import FakeEngine
@@ -61,12 +61,13 @@ async def _echo(request: Request) -> JSONResponse:
     return JSONResponse({"caller": request.user.name, "known": request.user.is_authenticated, "bytes": len(body)})
 
 
-ECHO = Starlette(
-    routes=[
+def app(security: Security, engine: Engine | None = None) -> Starlette:
+    """The application behind the guard."""
+    routes = [
         Route("/", _echo, methods=["GET", "POST", "DELETE"]),
         Route("/.well-known/agent-card.json", _echo),
     ]
-)
+    return Starlette(routes=routes, middleware=guards(security, engine or FakeEngine()))
 
 
 def client(
@@ -77,8 +78,7 @@ def client(
     engine: Engine | None = None,
 ) -> httpx2.AsyncClient:
     """A client of the application, that calls from an address."""
-    app = guarded(ECHO, security, engine or FakeEngine())
-    transport = httpx2.ASGITransport(app=app, client=at, raise_app_exceptions=False)
+    transport = httpx2.ASGITransport(app=app(security, engine), client=at, raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, base_url=base_url)
 
 

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.a2a.security import Security, guarded
+from refold.a2a.security import Security
 from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.bodies import _deepest
 from refold.core.errors import NotConnected
 from refold.testing import FakeEngine
-from tests.a2a.guarding import ADA_KEY, BOB_KEY, ECHO, ELSEWHERE, chunks, client
+from tests.a2a.guarding import ADA_KEY, BOB_KEY, ELSEWHERE, app, chunks, client
 
-OPEN = Security(anonymous="everywhere")
 KEYS = api_keys(f"ada={ADA_KEY}\nbob={BOB_KEY}")
 
 
@@ -163,7 +162,7 @@ async def _status(security: Security, receive: Any) -> int:
         "headers": [(b"host", b"localhost")],
         "client": ("127.0.0.1", 1),
     }
-    await guarded(ECHO, security, FakeEngine())(scope, receive, send)
+    await app(security)(scope, receive, send)
     status: int = said[0]["status"]
     return status
 

@@ -1,6 +1,6 @@
 """Who may call the gateway, from where, how much, and how often."""
 
-from refold.a2a.security.guard import guarded
-from refold.a2a.security.settings import Security, SettingsError
+from refold.a2a.security.guard import guards, known_caller
+from refold.a2a.security.settings import Security, SettingsError, security_from_env
 
-__all__ = ["Security", "SettingsError", "guarded"]
+__all__ = ["Security", "SettingsError", "guards", "known_caller", "security_from_env"]

@@ -6,9 +6,12 @@ The order of things: is it meant for here; may its web page call; who calls; how
 from __future__ import annotations
 
 import secrets
+from urllib.parse import urlsplit
 
 import structlog
+from starlette.authentication import BaseUser
 from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,43 +30,61 @@ from refold.engine import Engine
 PUBLIC = frozenset({"/.well-known/agent-card.json", "/.well-known/agent.json"})
 """What everybody may read: how else would they know by what a caller is known?"""
 
-CLIENT_HEADERS = ("Authorization", HEADER, "Content-Type", "A2A-Version", "A2A-Extensions", "Idempotency-Key")
+CLIENT_HEADERS = (
+    *("Authorization", HEADER, "Content-Type", "A2A-Version", "A2A-Extensions", "Idempotency-Key", "Last-Event-ID"),
+)
+"""What the web pages of others may send along."""
 
 log = structlog.get_logger("refold.a2a")
 
 
-def guarded(app: ASGIApp, security: Security, engine: Engine) -> ASGIApp:
-    """An application behind the guard, with its health beside it.
+def guards(security: Security, engine: Engine, *, url: str = "") -> list[Middleware]:
+    """The middleware that stands before a gateway, outermost first.
 
-    The caller is `request.user`, a `Principal`.
+    The caller is `request.user`, a `Principal`. Where an application that the gateway is mounted in has found out who
+    calls, and says so in the same way, it stays with that.
 
     Args:
-        app: The gateway.
-        security: Who may call it.
-        engine: Where its tasks are; asked whether they can be reached.
+        security: Who may call.
+        engine: Where the tasks are; asked whether they can be reached.
+        url: Where callers reach the gateway: its host is one of the names it is called by.
     """
-    guard: ASGIApp = Guard(app, security, Health(engine))
+    guard = Middleware(Guard, security=security, health=Health(engine), hosts=_hosts(security, url))
     if not security.origins:
-        return guard
-    return CORSMiddleware(
-        guard,
+        return [guard]
+    cors = Middleware(
+        CORSMiddleware,
         allow_origins=security.origins,
         allow_methods=("GET", "POST", "DELETE"),
-        allow_headers=(*CLIENT_HEADERS, "Last-Event-ID"),
+        allow_headers=CLIENT_HEADERS,
         expose_headers=("WWW-Authenticate", "Retry-After"),
     )
+    return [cors, guard]
+
+
+def _hosts(security: Security, url: str) -> tuple[str, ...]:
+    if security.hosts:
+        return tuple(host.lower() for host in security.hosts)
+    if security.anonymous != "loopback":
+        return ()
+    return (*LOOPBACK_NAMES, *filter(None, [urlsplit(url).hostname]))
 
 
 class Guard:
-    """Lets requests through that may pass, and answers the others."""
+    """Lets requests through that may pass, and answers the others.
 
-    def __init__(self, app: ASGIApp, security: Security, health: Health) -> None:
+    Args:
+        app: What is behind it.
+        security: Who may call.
+        health: Answers for the process.
+        hosts: The names that it is called by; empty takes any.
+    """
+
+    def __init__(self, app: ASGIApp, security: Security, health: Health, hosts: tuple[str, ...] = ()) -> None:
         self.app = app
         self.security = security
         self.health = health
-        self.hosts = tuple(host.lower() for host in security.hosts)
-        if not self.hosts and security.anonymous == "loopback":
-            self.hosts = LOOPBACK_NAMES
+        self.hosts = hosts
         self.rate = None if security.rate is None else Rate(security.rate, security.rate_storage)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,6 +120,9 @@ class Guard:
         return bodies.again(body, receive)
 
     async def _caller(self, path: str, scope: Scope, headers: Headers) -> Principal:
+        outside = scope.get("user")
+        if isinstance(outside, BaseUser) and outside.is_authenticated:
+            return Principal(outside.display_name)
         try:
             caller = NOBODY if path in PUBLIC else await caller_of(scope, headers, self.security)
         except Refused:
