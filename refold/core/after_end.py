@@ -1,13 +1,15 @@
-"""What becomes of a task that has ended and is not over: the time for a late grant, then the undoing of effects."""
+"""What becomes of a task that has ended and is not over: late grants, what is under way, then the undoing."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from refold.core.commands import CallTool
 from refold.core.events import BackoffOver, CommandFailed, GraceOver, ToolResult
 from refold.core.gates import DecisionMade
 from refold.core.journal import Backoff, Issued
+from refold.core.lifecycle import Ending
 from refold.core.retry import FailureKind, RetryPolicy
 from refold.core.snapshot import Pending
 
@@ -31,20 +33,49 @@ def take(turn: Turn) -> None:
         case GraceOver():
             turn.changes["grace"] = None
             undo_next(turn)
-        case ToolResult(invocation_id=id):
+        case ToolResult(invocation_id=id) if id.endswith(UNDO):
             del turn.pending[id]
             _undone(turn, id)
+        case ToolResult(invocation_id=id) as late:
+            pending = turn.pending.pop(id)
+            turn.keep_undo(pending, late)
+            turn.notes.append(f"{pending.command.id} took place, too late: to be undone")
+            undo_next(turn)
         case BackoffOver(invocation_id=id):
             turn.change_pending(id, retries=turn.pending[id].retries + 1, due_at=None, started=True)
-        case CommandFailed() as failed:
+        case CommandFailed(invocation_id=id) as failed if id.endswith(UNDO):
             _failed(turn, failed)
+        case CommandFailed(id=name, invocation_id=id, failure=failure):
+            del turn.pending[id]
+            known = "NOT known whether it took place" if failure.kind is FailureKind.UNKNOWN else "did not take place"
+            turn.notes.append(f"{name}: {known}: {failure.message}")
+            undo_next(turn)
         case _:
             raise AssertionError(f"{turn.event.kind} is refused after the end")
 
 
+def let_go(turn: Turn, ending: Ending) -> None:
+    """Drop what is still asked for; all but effects that are under way and would have to be undone.
+
+    Such a one is not told to stop: halfway, nobody would know whether there is anything to undo.
+    """
+    for one in turn.pending.values():
+        if isinstance(one.command, CallTool) and one.blocked and one.due_at is None:
+            turn.notes.append(f"NOT known whether {one.command.id} took place: {one.failure}")
+    kept = {} if ending is Ending.COMPLETED else {id: one for id, one in turn.pending.items() if under_way(one)}
+    turn.pending = kept
+
+
+def under_way(pending: Pending) -> bool:
+    """Whether it is an effect that is being performed now, and is undone if the task does not complete."""
+    command, out = pending.command, pending.started and pending.due_at is None
+    return out and isinstance(command, CallTool) and command.undo is not None
+
+
 def undo_next(turn: Turn) -> None:
-    """Undo the newest effect that is not undone; one at a time, newest first."""
-    if not turn.done:
+    """Undo the newest effect that is not undone; one at a time, newest first, once no more can come."""
+    in_grace = turn.changes.get("grace", turn.base.grace)
+    if in_grace or turn.pending or not turn.done:
         return
     newest = turn.done[-1]
     id = newest.invocation_id + UNDO

@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol
@@ -117,6 +118,22 @@ class Undo(Value):
     takes: tuple[str, ...] = lean(())
 
 
+class Undoes(Value):
+    """Which effect a call undoes, so that its receipt can say so: it may then be made again under its key.
+
+    Attributes:
+        tool: The tool whose effect it is.
+        invocation_id: The command.
+        key: Its business key; None where it has none.
+        result: What it came to, as a hash.
+    """
+
+    tool: str
+    invocation_id: str
+    key: str | None = lean()
+    result: str
+
+
 class CallTool(_Command):
     """Call a registered tool by its name.
 
@@ -128,6 +145,7 @@ class CallTool(_Command):
         retry: How "try later" is tried again; None takes the skill's.
         queue: The task queue of the workers that serve it; None is the task's own.
         undo: How its effect is undone if the task does not complete.
+        undoes: The effect that it undoes. Said by the task itself, never by a skill.
     """
 
     kind: Literal["tool"] = "tool"
@@ -137,6 +155,7 @@ class CallTool(_Command):
     key: str | None = lean()
     retry: RetryPolicy | None = lean()
     queue: str | None = lean()
+    undoes: Undoes | None = lean()
 
     @property
     def subject(self) -> str:
@@ -293,6 +312,12 @@ def fingerprint(command: Command) -> str:
     """`kind:subject:hash`, equal for equal commands: what a step, driven again, must ask for again."""
     digest = hashlib.sha256(command.model_dump_json().encode()).hexdigest()[:12]
     return f"{command.kind}:{command.subject}:{digest}"
+
+
+def result_hash(result: JsonValue) -> str:
+    """What tells one result of an effect from another: equal for equal results."""
+    written = json.dumps(result, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(written.encode()).hexdigest()[:32]
 
 
 NO_RETRY = RetryPolicy(max_retries=0)

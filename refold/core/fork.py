@@ -84,8 +84,10 @@ def fork(
 def _branch(snapshot: Snapshot, made: Fork, at: datetime) -> Snapshot:
     ids = {id: f"{made.scope}/{id.rpartition('/')[2]}" for id in snapshot.pending}
     pending = {
-        ids[id]: anew(one, ids[id]) for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)
-    }
+        ids[id]: anew(one.model_copy(update={"given": None}), ids[id])
+        for id, one in snapshot.pending.items()
+        if not isinstance(one.command, Notify)
+    }  # what a person said of an effect holds for the other task's
     return snapshot.changed(
         {
             "task_id": made.scope,

@@ -27,6 +27,10 @@ def dry_run(invocation_id: str, command: Effect) -> CommandFailed:
 
 def scoped(fork: Fork, command: Effect) -> Effect:
     """A command as a live branch sends it out: its business key is none of the other task's."""
-    if isinstance(command, CallTool) and command.key is not None:
-        return command.model_copy(update={"key": f"{command.key}@{fork.scope}"})
-    return command
+    if not isinstance(command, CallTool):
+        return command
+    undoes = command.undoes
+    if undoes is not None and undoes.key is not None:
+        undoes = undoes.model_copy(update={"key": f"{undoes.key}@{fork.scope}"})
+    key = None if command.key is None else f"{command.key}@{fork.scope}"
+    return command.model_copy(update={"key": key, "undoes": undoes})

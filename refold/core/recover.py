@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from datetime import datetime
 
-from refold.core.after_end import UNDO
-from refold.core.commands import CallTool, Notify
+from refold.core.after_end import UNDO, under_way
+from refold.core.commands import CallSkill, CallTool, CallWorkflow, Notify
 from refold.core.errors import InputRejected
 from refold.core.events import (
     EVENT,
@@ -25,13 +25,13 @@ from refold.core.events import (
     UserMessage,
 )
 from refold.core.gates import DecisionMade
-from refold.core.journal import Entry
+from refold.core.journal import Entry, receipt_of
 from refold.core.lifecycle import TaskEvent, TaskState
-from refold.core.renamed import anew
+from refold.core.renamed import anew, renamed
 from refold.core.skill import Live, Skill
 from refold.core.snapshot import Pending, Snapshot
-from refold.core.turn import Turn
-from refold.core.when_blocked import blocked_one, given_outcome
+from refold.core.turn import Turn, to_undo
+from refold.core.when_blocked import blocked_one, given_outcome, with_outcome
 
 
 def recover(
@@ -66,34 +66,78 @@ def recover(
         kept, again = kept[:-1], _again(kept[-1], entries)
         snapshot = _folded(skill, base, kept, set())
     if isinstance(again, DependencyResolved):
-        blocked = blocked_one(snapshot.pending, again)
-        again = None if blocked is None else given_outcome(blocked, again)
+        snapshot, again = _resolved(snapshot, again)
     if snapshot.ended:
         raise InputRejected(
             f"task {base.task_id!r} ends without what killed it, too: {snapshot.reason}; change the skill, then recover"
         )
-    if snapshot.done and (open_still := _not_over(last, entries)):
+    if open_still := _not_over(snapshot, last, entries):
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
+    snapshot = _with_late(snapshot, last, entries)
     data = None if again is None else again.model_dump(mode="json")
-    return _planned(snapshot, entries, task_id, at), Recovered(task_id=base.task_id, again=data)
+    return _planned(snapshot, entries, task_id, at, again), Recovered(task_id=base.task_id, again=data)
 
 
 def _unrecoverable(last: Entry) -> str:
     return "is done" if last.moves and last.moves[-1].to_state is TaskState.DONE else ""
 
 
-def _not_over(last: Entry, entries: Sequence[Entry]) -> str:
+def _resolved(snapshot: Snapshot, again: DependencyResolved) -> tuple[Snapshot, Event | None]:
+    """What an operator said of a blocked command, as the new task is told it."""
+    blocked = blocked_one(snapshot.pending, again)
+    if blocked is None:
+        return snapshot, None
+    if not isinstance(blocked.command, CallTool):
+        return snapshot, given_outcome(blocked, again)
+    told = {blocked.invocation_id: with_outcome(blocked, again.outcome)}
+    return snapshot.changed({"pending": {**snapshot.pending, **told}}), None
+
+
+def _not_over(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> str:
     """What an ended task has still to do, that a new one must not be in the way of."""
     after = [entry for entry in entries if entry.seq > last.seq and not entry.refused]
+    over = {
+        entry.event.invocation_id
+        for entry in [last, *after]
+        if isinstance(entry.event, ToolResult) or (isinstance(entry.event, CommandFailed) and not entry.backoffs)
+    }
+    late = [id for id, one in snapshot.pending.items() if under_way(one) and id not in over]
+    if late:
+        return f"still waits for {', '.join(late)}, which is under way and has to be undone"
+    if not snapshot.done:
+        return ""
     if isinstance(last.event, GateTimedOut) and not any(
         isinstance(entry.event, GraceOver | DecisionMade) for entry in after
     ):
         return "waits for a late grant, before its effects are undone"
-    undos = {issued.invocation_id for entry in [last, *after] for issued in entry.commands}
-    for entry in after:
-        if isinstance(entry.event, ToolResult) or (isinstance(entry.event, CommandFailed) and not entry.backoffs):
-            undos.discard(entry.event.invocation_id)
+    undos = {issued.invocation_id for entry in [last, *after] for issued in entry.commands} - over
     return f"is still undoing {', '.join(sorted(undos))}" if any(id.endswith(UNDO) for id in undos) else ""
+
+
+def _with_late(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> Snapshot:
+    """What took place after the end and stands, since it could not be undone: the new task hears of it."""
+    undone = _undone(entries)
+    pending, receipts = dict(snapshot.pending), dict(snapshot.receipts)
+    held, done = list(snapshot.held), list(snapshot.done)
+    for entry in entries:
+        event = entry.event
+        if entry.seq <= last.seq or entry.refused or not isinstance(event, ToolResult):
+            continue
+        id, one = event.invocation_id, pending.get(event.invocation_id)
+        if one is None or id in undone or not isinstance(one.command, CallTool) or one.command.undo is None:
+            continue
+        del pending[id]
+        done.append(to_undo(id, one.command, one.command.undo, event.value))
+        if not one.aside and (receipt := receipt_of(event)) is not None:
+            receipts[id] = receipt
+            held.append(event)
+    return snapshot.changed({"pending": pending, "receipts": receipts, "held": tuple(held), "done": tuple(done)})
+
+
+def _undone(entries: Sequence[Entry]) -> set[str]:
+    """The effects that were undone."""
+    ids = (entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult) and not entry.refused)
+    return {id.removesuffix(UNDO) for id in ids if id.endswith(UNDO)}
 
 
 def _again(last: Entry, entries: Sequence[Entry]) -> Event | None:
@@ -129,22 +173,20 @@ def _folded(skill: Skill, base: Snapshot, entries: Sequence[Entry], without: Set
     return snapshot
 
 
-def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime) -> Snapshot:
-    results = {
-        entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult) and not entry.refused
-    }
+def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime, again: Event | None) -> Snapshot:
+    undone = _undone(entries)
+    delivered = again.invocation_id if isinstance(again, ToolResult) else None
+    open_still = {id: one for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)}
+    # What was undone is done again under another id; so is what took place too late, and a part or child workflow,
+    # whose id the old one has.
+    ids = {id: _next(id) for id, one in open_still.items() if id != delivered and (id in undone or _has_id(one))}
+    pending = {ids.get(id, id): anew(one, ids.get(id, id)) for id, one in open_still.items()}
     effects = {done.invocation_id: done.command for done in snapshot.done}
-    effects |= {
-        id: one.command for id, one in snapshot.pending.items() if isinstance(one.command, CallTool)
-    }  # one of them may be whose result is to be delivered again
-    undone = {id: command for id, command in effects.items() if id + UNDO in results}
-    pending = {
-        id: anew(one, id) for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)
-    }  # the new task reminds people anew
-    for id, effect in undone.items():
-        again = f"{id.partition('~')[0]}~{_times(id) + 1}"
-        command = _keyed_anew(effect, _times(id) + 1)
-        pending[again] = Pending(invocation_id=again, command=command, aside=True)
+    if delivered is not None and isinstance(command := snapshot.pending[delivered].command, CallTool):
+        effects[delivered] = command
+    for id, effect in effects.items():
+        if id in undone:
+            pending[_next(id)] = Pending(invocation_id=_next(id), command=effect, aside=True)
     return snapshot.changed(
         {
             "task_id": task_id,
@@ -152,6 +194,7 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
             "at": at,
             "lifecycle": TaskState.PLANNED,
             "recovered_from": snapshot.task_id,
+            "state": renamed(snapshot.state, ids),
             "pending": pending,
             "waits": tuple(wait.anew(task_id, at) for wait in snapshot.waits),
             "done": tuple(done for done in snapshot.done if done.invocation_id not in undone),
@@ -162,15 +205,12 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
     )
 
 
-def _times(id: str) -> int:
-    """How often the effect was asked for under this id: `T/1.1` is the first time, `T/1.1~2` the second."""
-    return int(id.partition("~")[2] or 1)
+def _has_id(pending: Pending) -> bool:
+    """Whether its invocation id is that of a workflow, which nothing else can have any more."""
+    return isinstance(pending.command, CallSkill | CallWorkflow)
 
 
-def _keyed_anew(command: CallTool, times: int) -> CallTool:
-    """A command that was undone, to be done again: whoever received it must not take it for the one it knows."""
-    if command.key is None:
-        return command
-    before = f"~{times - 1}"
-    key = command.key.removesuffix(before) if times > 2 else command.key
-    return command.model_copy(update={"key": f"{key}~{times}"})
+def _next(id: str) -> str:
+    """The id under which it is asked for once more: `T/1.1` is the first time, `T/1.1~2` the second."""
+    first, _, times = id.partition("~")
+    return f"{first}~{int(times or 1) + 1}"

@@ -42,6 +42,12 @@ class Receipt(Value):
     outcome: JsonValue = lean()
 
 
+class Given(Value):
+    """An outcome that a person gives: the effect took place, and this is what it came to."""
+
+    outcome: JsonValue = lean()
+
+
 class Pending(Value):
     """A command that has not come back.
 
@@ -55,6 +61,7 @@ class Pending(Value):
         forgiven: Those of the tries that an operator does not count.
         blocked: It waits for its dependency, or for an operator.
         decided: An operator said that it may be performed again.
+        given: An operator said what it came to. It is sent out once more, for the receipt alone.
         aside: The skill does not wait for it: it undoes an effect, or repeats one that was undone.
         asks: The open questions of the task that it is, and that nobody has answered here.
         answers: Answers that this task has not taken yet.
@@ -69,6 +76,7 @@ class Pending(Value):
     forgiven: int = lean(0)
     blocked: bool = lean(False)
     decided: bool = lean(False)
+    given: Given | None = lean()
     aside: bool = lean(False)
     asks: tuple[Wait, ...] = lean(())
     answers: tuple[UserMessage, ...] = lean(())

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import cast
 
+from pydantic import JsonValue
+
 from refold.core import after_end, at_gates, when_blocked
 from refold.core.audit import StateTransitionEvent
 from refold.core.chat import EMPTY, UserSaid
@@ -27,6 +29,9 @@ from refold.core.commands import (
     Command,
     Notify,
     Sleep,
+    Undo,
+    Undoes,
+    result_hash,
     retry_of,
 )
 from refold.core.content import Artifact, Message
@@ -323,6 +328,9 @@ class Turn:
             self.retry(event)
             self.move(TaskEvent.TRANSIENT_ERROR)
             return
+        if self.pending[event.invocation_id].given is not None:
+            when_blocked.take_at_word(self, event)
+            return
         if self._should_block(event):
             when_blocked.block(self, event)
             return
@@ -507,11 +515,7 @@ class Turn:
         id = pending.invocation_id
         if any(one.aside and again.startswith(f"{id}~") for again, one in self.pending.items()):
             return  # it was undone, and is done again under another id
-        known = {**command.args, "result": result.value}
-        args = {name: known[name] for name in command.undo.takes if name in known}
-        undo = CallTool(id=f"undo {command.id}", name=command.undo.name, args=args, queue=command.queue)
-        done = Done(invocation_id=id, command=command, undo=undo)
-        self.done = (*self.done, done)
+        self.done = (*self.done, to_undo(id, command, command.undo, result.value))
 
     def hold(self, *events: Event) -> None:
         """Keep events until the task runs again."""
@@ -547,9 +551,9 @@ class Turn:
         if ending is not Ending.COMPLETED:
             self.changes["reason"] = reason
             self.notes.append(reason)
-        self.pending, self.waits, self.held, self.receipts = {}, (), (), {}
-        if not self.changes.get("grace"):
-            after_end.undo_next(self)
+        after_end.let_go(self, ending)
+        self.waits, self.held, self.receipts = (), (), {}
+        after_end.undo_next(self)
 
     def send_out(self) -> None:
         """While the task runs, every command that waits for nothing is on its way."""
@@ -636,6 +640,15 @@ class Turn:
             return ()
         gates = {wait.gate for wait in (*self.waits, *self._asked_by_parts())}
         return tuple(wait.gate for wait in before if wait.gate not in gates)
+
+
+def to_undo(id: str, command: CallTool, undo: Undo, result: JsonValue) -> Done:
+    """An effect that took place, and the command that undoes it."""
+    known = {**command.args, "result": result}
+    args = {name: known[name] for name in undo.takes if name in known}
+    undoes = Undoes(tool=command.name, invocation_id=id, key=command.key, result=result_hash(result))
+    undoing = CallTool(id=f"undo {command.id}", name=undo.name, args=args, queue=command.queue, undoes=undoes)
+    return Done(invocation_id=id, command=command, undo=undoing)
 
 
 def _backs_off(pending: Pending) -> bool:

@@ -24,7 +24,7 @@ from refold.core.events import (
 )
 from refold.core.in_branch import dry_run, scoped
 from refold.core.lifecycle import TaskState
-from refold.core.snapshot import Pending, Snapshot
+from refold.core.snapshot import Given, Pending, Snapshot
 from refold.core.waits import Wait
 
 
@@ -35,6 +35,7 @@ class Perform:
     Attributes:
         command: The command; in a conversation with its frame, whether that is new or not.
         decided: An operator said that it may be performed, whatever is known of an earlier try.
+        given: An operator said what it came to: nothing is performed, and its receipt is written.
         prior: What came before, in a conversation; None for all else.
     """
 
@@ -42,6 +43,7 @@ class Perform:
     command: Effect
     attempt: int
     decided: bool = False
+    given: Given | None = None
     prior: Prior | None = None
 
 
@@ -107,7 +109,14 @@ def _performed(snapshot: Snapshot, pending: Pending) -> Want:
         prior = Prior(thread=snapshot.threads.get(command.thread, EMPTY), framed=command.frame is None)
         if command.frame is None:
             command = command.model_copy(update={"frame": prior.thread.frame})
-    return Perform(invocation_id=id, command=command, attempt=pending.attempt, decided=pending.decided, prior=prior)
+    return Perform(
+        invocation_id=id,
+        command=command,
+        attempt=pending.attempt,
+        decided=pending.decided,
+        given=pending.given,
+        prior=prior,
+    )
 
 
 def _alarms(wait: Wait) -> dict[str, Want]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from pydantic import JsonValue
+
 from refold.core.chat import as_reply
 from refold.core.commands import CallActivity, CallChat, CallLlm, CallTool
 from refold.core.events import (
@@ -20,7 +22,7 @@ from refold.core.events import (
 from refold.core.journal import Backoff
 from refold.core.lifecycle import TaskEvent, TaskState
 from refold.core.retry import FailureKind
-from refold.core.snapshot import Pending
+from refold.core.snapshot import Given, Pending
 
 if TYPE_CHECKING:
     from refold.core.turn import Turn
@@ -63,14 +65,44 @@ def resolved(turn: Turn, event: DependencyResolved) -> None:
         turn.run([])
         return
     turn.notes.append(f"{pending.command.id}: outcome given{by}{said}")
+    if isinstance(pending.command, CallTool):
+        # Its receipt must say so before the task goes on: else a later caller of the same key would be in doubt again.
+        turn.pending[id] = with_outcome(pending, event.outcome)
+        release(turn)
+        turn.run([])
+        return
     result = given_outcome(pending, event)
     del turn.pending[id]
-    turn.keep_undo(pending, result)
     turn.hear(pending, result)
     if not pending.aside:
         turn.keep_receipt(result)
     release(turn)
     turn.run([] if pending.aside else [result])
+
+
+def with_outcome(pending: Pending, outcome: JsonValue) -> Pending:
+    """A blocked call of a tool, on its way to its receipt with the outcome that an operator gives it."""
+    tries = pending.retries + 1
+    return Pending(
+        invocation_id=pending.invocation_id,
+        command=pending.command,
+        retries=tries,
+        forgiven=tries,
+        aside=pending.aside,
+        given=Given(outcome=outcome),
+    )
+
+
+def take_at_word(turn: Turn, event: CommandFailed) -> None:
+    """Go on with the outcome that an operator gave, though no receipt could be written of it."""
+    pending = turn.pending.pop(event.invocation_id)
+    assert pending.given is not None
+    turn.notes.append(f"{event.id}: no receipt says what came of it: {event.failure.message}")
+    result = ToolResult(id=event.id, invocation_id=event.invocation_id, value=pending.given.outcome)
+    turn.keep_undo(pending, result)
+    if not pending.aside:
+        turn.keep_receipt(result)
+        turn.call(result)
 
 
 def release(turn: Turn) -> None:
@@ -112,7 +144,5 @@ def given_outcome(pending: Pending, event: DependencyResolved) -> Result:
             return ChatResult(id=id, invocation_id=invocation_id, reply=as_reply(event.outcome))
         case CallActivity():
             return ActivityResult(id=id, invocation_id=invocation_id, value=event.outcome)
-        case CallTool():
-            return ToolResult(id=id, invocation_id=invocation_id, value=event.outcome)
         case other:
             raise AssertionError(f"a {other.kind} is never blocked")

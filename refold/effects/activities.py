@@ -4,7 +4,7 @@
 | ------------------ | -------------------------------- | ------------ |
 | `refold.llm`       | `CallLlm`, whether to stream     | `LlmOutcome` |
 | `refold.chat`      | `ChatRequest`, whether to stream | `Reply`      |
-| `tool.NAME`        | `CallTool`, what was decided     | JSON         |
+| `tool.NAME`        | `CallTool`, what was decided, what a person says it came to | JSON         |
 | `tool.SERVER.NAME` | the same, for an MCP server      | JSON         |
 | `refold.notify`    | `Notify`                         | nothing      |
 | whatever else      | anything                         | fails        |
@@ -42,11 +42,12 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
 from refold.core.chat import Reply
-from refold.core.commands import CallLlm, CallTool, Notify
+from refold.core.commands import CallLlm, CallTool, Notify, Undoes
 from refold.core.conversation import ChatRequest, Conversation
 from refold.core.errors import DefinitionError
 from refold.core.events import LlmOutcome
 from refold.core.retry import Failure, FailureKind
+from refold.core.snapshot import Given
 from refold.effects.conversations import Conversations
 from refold.effects.failures import classify
 from refold.effects.heartbeat import Heart
@@ -56,9 +57,10 @@ from refold.effects.keys import key_of_call, wire_key
 from refold.effects.mcp import McpServer, servers_from_env
 from refold.effects.model_part import ModelPart
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
-from refold.effects.receipts import ANY_TRY, LEASE_S
+from refold.effects.once import later
+from refold.effects.receipts import ANY_TRY, LEASE_S, LedgerUnavailable
 from refold.effects.tail import Tail, TokenTail
-from refold.effects.tools import Tool, tools_of
+from refold.effects.tools import Tool, told, tools_of
 from refold.effects.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -299,19 +301,25 @@ async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
 
 def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[JsonValue]]:
     @activity.defn(name=TOOL + tool.spec.name)
-    async def call_tool(command: CallTool, decided: int | bool = 0) -> JsonValue:
+    async def call_tool(command: CallTool, decided: int | bool = 0, given: Given | None = None) -> JsonValue:
         command = CallTool.model_validate(command)  # as for `llm`
+        given = None if given is None else Given.model_validate(given)
 
         async def call(invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
             return await tool.call(command, invocation, opened.threads, opened.ledger, **about)
 
-        return await _tool_effect(effects, tool.spec.name, command, decided, call)
+        return await _tool_effect(effects, tool.spec.name, command, decided, given, call)
 
     return call_tool
 
 
 async def _tool_effect(
-    effects: Effects, name: str, command: CallTool, decided: int | bool, call: Callable[..., Awaitable[JsonValue]]
+    effects: Effects,
+    name: str,
+    command: CallTool,
+    decided: int | bool,
+    given: Given | None,
+    call: Callable[..., Awaitable[JsonValue]],
 ) -> JsonValue:
     info = activity.info()
 
@@ -327,13 +335,30 @@ async def _tool_effect(
             http=opened.http,
         )
         with _heartbeats(opened.heart):
-            result = await call(
-                invocation, opened, lease_s=_lease_s(info), decided=_about_try(decided, info.attempt), lost=_given_up
-            )
+            if given is not None:
+                result = await told(name, command, invocation, opened.ledger, given.outcome)
+            else:
+                result = await call(
+                    invocation, opened, lease_s=_lease_s(info), decided=_about_try(decided, info.attempt),
+                    lost=_given_up,
+                )  # fmt: skip
+            if command.undoes is not None:
+                await _note_undone(effects, command.undoes, info)
         opened.conversations.returned(result)
         return result
 
     return await _effect("tool", name, made)
+
+
+async def _note_undone(effects: Effects, undoes: Undoes, info: activity.Info) -> None:
+    """Let the receipt of an effect say that it was undone: it may be performed again under its key."""
+    # Whoever undoes may have no tool that needs a ledger, and the receipt lies in one all the same.
+    ledger = effects.ledger or _ledger_from_env()
+    key = wire_key(namespace=info.namespace, tool=undoes.tool, key=key_of_call(undoes.key, undoes.invocation_id))
+    try:
+        await asyncio.to_thread(ledger.undone, key, info.activity_id, undoes.result)
+    except LedgerUnavailable as error:
+        raise later(error) from None
 
 
 def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
@@ -379,11 +404,12 @@ async def _mcp_tool(effects: Effects, mcp: McpTools, args: Sequence[RawValue]) -
     convert = activity.payload_converter().from_payload
     command = convert(args[0].payload, CallTool)
     decided = convert(args[1].payload, int) if len(args) > 1 else 0
+    given = convert(args[2].payload, Given) if len(args) > 2 else None
 
     async def call(invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
         return await mcp.call(command, invocation, opened.ledger, **about)
 
-    return await _tool_effect(effects, command.name.partition("@")[0], command, decided, call)
+    return await _tool_effect(effects, command.name.partition("@")[0], command, decided, given, call)
 
 
 # --- what they share

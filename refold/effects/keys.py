@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-
-_REPEATED = re.compile(r"(?:~\d+)+$")
 
 
 def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
@@ -24,15 +21,13 @@ def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
 
 
 def key_of_call(key: str | None, invocation_id: str) -> str:
-    """What a call is recognised by: its business key, else its invocation id.
+    """What a call is recognised by: its business key, else its invocation id."""
+    return invocation_id if key is None else key
 
-    A call that `recover` makes again because its effect was undone is a new one (`T/3.1~2`), whatever its business key:
-    to the receiver, the old one is done.
-    """
-    if key is None:
-        return invocation_id
-    again = _REPEATED.search(invocation_id)
-    return key + again.group() if again else key
+
+def after_undoing(key: str, times: int) -> str:
+    """The key of an effect that was undone so often and is performed again: to the receiver, the old one is done."""
+    return key if times == 0 else hashlib.sha256(f"{key}~{times}".encode()).hexdigest()
 
 
 def nth(key: str, request: int) -> str:

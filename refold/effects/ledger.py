@@ -240,14 +240,31 @@ class Ledger:
 
     # --- for operators
 
-    def resolve(self, key: str, outcome: JsonValue) -> None:
-        """A person says that the effect took place, and what it gave. A result that is known already stays.
+    def resolve(self, ask: Ask, outcome: JsonValue) -> JsonValue:
+        """A person says that the effect took place, and what it gave.
+
+        Returns:
+            The result that counts: one that is known already stays.
 
         Raises:
             LedgerUnavailable: It is not written.
         """
         written = json.dumps(outcome, separators=(",", ":"))
-        self.store.change(key, lambda found, now: receipts.finish(found, _newest(found, None), written, now))
+        found = self.store.change(ask.key, lambda found, now: receipts.resolve(found, ask, written, now))
+        kept: JsonValue = json.loads(written if found is None or found.result is None else found.result)
+        return kept
+
+    def undone(self, key: str, by: str, result: str) -> None:
+        """The effect was undone, and may be performed again under its key.
+
+        Args:
+            by: The command that undid it; telling it twice is telling it once.
+            result: What the effect had come to, by `result_hash`.
+
+        Raises:
+            LedgerUnavailable: It is not written.
+        """
+        self.store.change(key, lambda found, now: receipts.undo(found, by, result, now))
 
     def look(self, key: str) -> Receipt | None:
         """What is known about an effect.

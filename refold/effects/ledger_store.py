@@ -40,14 +40,14 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.schema import CreateTable
+from sqlalchemy.schema import CreateColumn, CreateTable
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from refold.core.errors import DefinitionError
 from refold.effects.receipts import LedgerUnavailable, Receipt, ReceiptState
 
 ENV = "REFOLD_LEDGER"
-VERSION = 1
+VERSION = 2
 BUSY_S = 5.0
 BUSY_STEP_S = 0.005  # SQLite's own first steps are as short
 """How long a write waits for another process's, in seconds, before the ledger counts as not there."""
@@ -70,6 +70,8 @@ RECEIPTS = Table(
     Column("invocation_id", Text, nullable=False),
     Column("began_at", Float(53), nullable=False),
     Column("changed_at", Float(53), nullable=False),
+    Column("undone", Integer, nullable=False, server_default="0"),
+    Column("undone_by", Text, nullable=False, server_default=""),
     sqlite_with_rowid=False,  # one page to write instead of two
 )
 _SCHEMA = Table(
@@ -251,6 +253,11 @@ class Store:
             elif found > VERSION:
                 said = f"a newer refold has made it (version {found}, known here: {VERSION}); upgrade this worker"
                 raise LedgerUnavailable(self.place, said)
+            elif found < VERSION:
+                for name in ("undone", "undone_by"):  # since version 2
+                    added = CreateColumn(RECEIPTS.c[name]).compile(dialect=self._engine.dialect)
+                    connection.exec_driver_sql(f"ALTER TABLE {RECEIPTS.name} ADD COLUMN {added}")
+                connection.execute(update(_SCHEMA).where(_SCHEMA.c.part == _PART), {"version": VERSION})
         if self.file:
             self._identity = _identity(self.file)
         self._made = True

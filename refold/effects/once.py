@@ -40,6 +40,7 @@ from refold.core.retry import Failure, FailureKind
 from refold.core.tool import ToolSpec
 from refold.effects.failures import classify, surely_not_done
 from refold.effects.invocation import Invocation, as_current
+from refold.effects.keys import after_undoing
 from refold.effects.probing import Done, NotDone, Unknown
 from refold.effects.receipts import (
     Ask,
@@ -121,8 +122,7 @@ class Once:
         try:
             return await self._result()
         except LedgerUnavailable as error:
-            failure = Failure(kind=FailureKind.TRANSIENT, type="ledger_unavailable", message=str(error))
-            raise Verdict(failure) from None
+            raise later(error) from None
 
     async def _result(self) -> JsonValue:
         loop = asyncio.get_running_loop()
@@ -131,13 +131,13 @@ class Once:
         while True:
             match told:
                 case Perform():
-                    return await self._performed(told.fence)
+                    return await self._performed(told)
                 case Finished():
                     return told.value
                 case KeyReused():
                     raise Verdict(self._reused(told))
                 case Doubtful():
-                    answer = await self._probed()
+                    answer = await self._probed(told.receipt.undone)
                     if isinstance(answer, Done):
                         return await self._note(self._ledger.finish, self._ask.key, told.fence, answer.result)
                     if isinstance(answer, Unknown):
@@ -163,8 +163,10 @@ class Once:
 
     # --- perform
 
-    async def _performed(self, fence: int) -> JsonValue:
-        key, invocation = self._ask.key, replace(self._invocation, fence=fence)
+    async def _performed(self, told: Perform) -> JsonValue:
+        key, fence = self._ask.key, told.fence
+        shown = after_undoing(self._invocation.idempotency_key, told.undone)
+        invocation = replace(self._invocation, fence=fence, idempotency_key=shown)
         call, canceled = await self._ended(asyncio.ensure_future(self._perform(invocation)))
         if call.cancelled() and canceled:
             await self._note(self._ledger.doubt, key, fence, "it was canceled while it was under way")
@@ -185,7 +187,7 @@ class Once:
         elif canceled or not isinstance(error, Exception):
             await self._note(self._ledger.doubt, key, fence, classify(error).message)
         else:
-            return await self._found_out(error, fence)
+            return await self._found_out(error, told)
         raise canceled or error
 
     async def _ended(self, call: asyncio.Future[Any]) -> tuple[asyncio.Future[Any], asyncio.CancelledError | None]:
@@ -200,10 +202,10 @@ class Once:
                 canceled = error
         return call, canceled
 
-    async def _found_out(self, error: Exception, fence: int) -> JsonValue:
-        key, failure = self._ask.key, classify(error)
+    async def _found_out(self, error: Exception, told: Perform) -> JsonValue:
+        key, fence, failure = self._ask.key, told.fence, classify(error)
         try:
-            answer = await self._probed()
+            answer = await self._probed(told.undone)
         except asyncio.CancelledError:
             await self._note(self._ledger.doubt, key, fence, failure.message)
             raise
@@ -237,19 +239,20 @@ class Once:
 
     # --- doubt
 
-    async def _probed(self) -> Done | NotDone | Unknown:
+    async def _probed(self, undone: int) -> Done | NotDone | Unknown:
         probe = self._spec.probe
         if probe is None:
             return Unknown("the tool has no probe")
         # What a probe sends is none of the tool's requests.
-        looking = replace(self._invocation, sent=None)
+        key = after_undoing(self._ask.key, undone)
+        looking = replace(self._invocation, sent=None, idempotency_key=key)
         try:
             async with asyncio.timeout(min(self._spec.timeout_s, PROBE_S)):
                 with as_current(looking):
                     if inspect.iscoroutinefunction(probe):
-                        answer = await probe(self._ask.key)
+                        answer = await probe(key)
                     else:
-                        answer = await asyncio.to_thread(probe, self._ask.key)
+                        answer = await asyncio.to_thread(probe, key)
             if isinstance(answer, Done):
                 return Done(self._write(answer.result))
         except Exception as error:  # noqa: BLE001 - whatever it is, the probe cannot tell
@@ -278,6 +281,11 @@ class Once:
             f"(then {told.known[:16]}, now {told.given[:16]}); give another effect another key",
             details={"key": self._ask.key, "known": told.known, "given": told.given},
         )
+
+
+def later(error: LedgerUnavailable) -> Verdict:
+    """What a task hears where the ledger does not answer."""
+    return Verdict(Failure(kind=FailureKind.TRANSIENT, type="ledger_unavailable", message=str(error)))
 
 
 def _about(told: Doubtful, answer: Unknown) -> str:

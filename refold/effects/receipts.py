@@ -10,6 +10,10 @@
 | in doubt, and a person said "retry"  | `Perform`                                | executing, next fence   |
 | other arguments, unless *released*   | `KeyReused`                              |                         |
 
+| told by whoever undid it             | if that very result is the newest        | else                    |
+| ------------------------------------ | ---------------------------------------- | ----------------------- |
+| undone                               | released, with one undoing more          | nothing                 |
+
 | told by whoever performs it          | if its fence is the newest               | else: taken over        |
 | ------------------------------------ | ---------------------------------------- | ----------------------- |
 | finished, however late               | done, with the result                    | nothing                 |
@@ -18,7 +22,8 @@
 | still at it                          | executing, its lease extended            | nothing                 |
 
 The fence counts the performers of one key. Whoever has a lower one than the receipt was taken over, and what it says
-counts no more. *done* is final: whatever comes later, the first result stays.
+counts no more. *done* is final, but for an undoing: whatever comes later, the first result stays. An effect that was
+undone may be performed again under its key; the receiver is shown another one, for to it the old one is done.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
+from refold.core.commands import result_hash
 from refold.core.errors import EngineError
 
 ANY_TRY = -1
@@ -97,6 +103,8 @@ class Receipt:
         why: How it came to be unknown or released, for people.
         began_at: When it was begun last, in seconds since 1970.
         changed_at: When the receipt last changed, in seconds since 1970.
+        undone: How often it was undone.
+        undone_by: The command that undid it last.
     """
 
     key: str
@@ -112,6 +120,8 @@ class Receipt:
     invocation_id: str
     began_at: float
     changed_at: float
+    undone: int = 0
+    undone_by: str = ""
 
 
 # --- what is answered to whoever asks
@@ -119,9 +129,14 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perform:
-    """It is theirs to perform."""
+    """It is theirs to perform.
+
+    Attributes:
+        undone: How often it was undone before.
+    """
 
     fence: int
+    undone: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +237,25 @@ def doubt(receipt: Receipt | None, fence: int, why: str, now: float) -> Receipt 
     return _changed(receipt, ReceiptState.UNKNOWN, now, why)
 
 
+def resolve(receipt: Receipt | None, ask: Ask, result: str, now: float) -> Receipt:
+    """The receipt when a person says that it took place, and what it gave; a result that is known stays."""
+    if receipt is not None and receipt.state is ReceiptState.DONE:
+        return receipt
+    if receipt is None:
+        receipt, _ = _taken(None, ask, now)
+    return replace(_changed(receipt, ReceiptState.DONE, now, ""), result=result)
+
+
+def undo(receipt: Receipt | None, by: str, result: str, now: float) -> Receipt | None:
+    """The receipt when command `by` has undone the effect that came to a result of this hash; once for each command."""
+    if receipt is None or receipt.state is not ReceiptState.DONE or receipt.undone_by == by:
+        return receipt
+    if result_hash(json.loads(receipt.result or "null")) != result:
+        return receipt
+    released = _changed(receipt, ReceiptState.RELEASED, now, f"undone by {by}")
+    return replace(released, result=None, undone=receipt.undone + 1, undone_by=by)
+
+
 def renew(receipt: Receipt | None, fence: int, lease_s: float, now: float) -> Receipt | None:
     """The receipt when whoever performs try number `fence` is alive: if nobody took over, it is theirs again."""
     mine = receipt is not None and receipt.fence == fence
@@ -246,8 +280,10 @@ def _taken(receipt: Receipt | None, ask: Ask, now: float) -> tuple[Receipt, Perf
         invocation_id=ask.invocation_id,
         began_at=now,
         changed_at=now,
+        undone=0 if receipt is None else receipt.undone,
+        undone_by="" if receipt is None else receipt.undone_by,
     )
-    return taken, Perform(fence=fence)
+    return taken, Perform(fence=fence, undone=taken.undone)
 
 
 def _changed(receipt: Receipt, state: ReceiptState, now: float, why: str) -> Receipt:

@@ -28,8 +28,8 @@ from refold.core.retry import Failure, FailureKind
 from refold.core.schema import first_line, problems
 from refold.core.tool import ToolSpec, tool_spec
 from refold.effects.invocation import Invocation, as_current
-from refold.effects.once import Once, StillRunning
-from refold.effects.receipts import LEASE_S
+from refold.effects.once import Once, StillRunning, later
+from refold.effects.receipts import LEASE_S, Ask, LedgerUnavailable
 from refold.effects.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class Tool:
             CancelledError: Nobody wants the result any more.
             Exception: Whatever the tool raises; `classify` knows it.
         """
+        self._refuse_without_undo(command)
         given = self._given(command.args)
 
         async def perform(invocation: Invocation) -> Any:
@@ -117,6 +118,17 @@ class Tool:
             decided=decided,
             lost=lost,
         )
+
+    def _refuse_without_undo(self, command: CallTool) -> None:
+        undo = self.spec.undo
+        if undo is None or command.undo is not None or command.undoes is not None:
+            return
+        message = (
+            f"tool {self.spec.name!r} is to be undone by {undo.name!r} if the task does not complete, and a command "
+            f"that names it by a string cannot say so: call it by its function, `ctx.tool({self.spec.name}, ...)`, "
+            f"with `from ... import {self.spec.name}`; it was not performed"
+        )
+        raise Verdict(_permanent("no_undo", message))
 
     def _given(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
         try:
@@ -167,16 +179,47 @@ async def once(
     """Perform an effect of which a receipt is kept, if it has not taken place yet; see `Once`."""
     if ledger is None:
         raise RuntimeError(f"tool {spec.name!r} needs a ledger")
-    ask = ledger.ask(
+    ask = _asked(ledger, spec.name, command, invocation, lease_s=lease_s, decided=decided)
+    return await Once(ledger, spec, invocation, ask, perform, write, lost=lost).result()
+
+
+async def told(
+    tool: str, command: CallTool, invocation: Invocation, ledger: Ledger | None, outcome: JsonValue
+) -> JsonValue:
+    """Write down what a person says an effect came to; the tool is not run.
+
+    Returns:
+        The result that counts: where a receipt says already that it took place, that one's.
+
+    Raises:
+        Verdict: The ledger does not answer.
+    """
+    if ledger is None:
+        return outcome
+    try:
+        return await ledger.run(ledger.resolve, _asked(ledger, tool, command, invocation), outcome)
+    except LedgerUnavailable as error:
+        raise later(error) from None
+
+
+def _asked(
+    ledger: Ledger,
+    tool: str,
+    command: CallTool,
+    invocation: Invocation,
+    *,
+    lease_s: float = LEASE_S,
+    decided: int = 0,
+) -> Ask:
+    return ledger.ask(
         invocation.idempotency_key,
-        spec.name,
+        tool,
         command.args,
         lease_s=lease_s,
         task_id=invocation.task_id,
         invocation_id=invocation.invocation_id,
         decided=decided,
     )
-    return await Once(ledger, spec, invocation, ask, perform, write, lost=lost).result()
 
 
 async def _patiently(thread: Future[T], invocation: Invocation, timeout_s: float) -> T:

@@ -92,7 +92,7 @@ def _effect(want: Perform, task: Snapshot) -> asyncio.Future[Any]:
             said = [request, True] if task.stream else [request]
             return _activity(want, CHAT_ACTIVITY, said, Reply, queue=command.queue)
         case CallTool():
-            args = [command, want.decided]
+            args = [command, want.decided] if want.given is None else [command, False, want.given]
             return _activity(want, TOOL_PREFIX + command.name, args, None, queue=command.queue)
         case Notify():
             return _activity(want, NOTIFY_ACTIVITY, [command], None, queue=None)

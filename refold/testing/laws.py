@@ -18,7 +18,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from refold.core.after_end import UNDO
+from refold.core.after_end import UNDO, under_way
 from refold.core.commands import Notify, Sleep
 from refold.core.define import skill_of
 from refold.core.errors import RefoldError
@@ -273,10 +273,12 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
     if task.ended:
         undoing = [id for id in task.pending if id.endswith(UNDO)]
         law(not (task.waits or task.held or task.receipts), "nothing is waited for after the end")
-        law(undoing == list(task.pending) and len(undoing) <= 1, "only undoing goes on after the end, one at a time")
-        law(not (task.grace and undoing), "nothing is undone while a late grant may come")
-        law(bool(task.grace or undoing) or not task.done, "what is to be undone is being undone")
-        law(over or bool(task.grace or undoing), "an ended task that is not over waits for a grant, or undoes")
+        late = [one for id, one in task.pending.items() if id not in undoing]
+        law(all(under_way(one) for one in late), "only undoing, and what is to be undone, goes on after the end")
+        law(len(undoing) <= 1, "effects are undone one at a time")
+        law(not (undoing and (task.grace or late)), "nothing is undone while a late grant may come, or a late effect")
+        law(bool(task.grace or task.pending) or not task.done, "what is to be undone is being undone")
+        law(over or bool(task.grace or task.pending), "an ended task that is not over waits for something, or undoes")
     elif task.done:
         law(task.grace is None and task.late is None and not task.undone, "only an ended task undoes")
     settled = {event.invocation_id for event in task.held if isinstance(event, CommandFailed)}

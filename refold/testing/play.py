@@ -421,6 +421,10 @@ class _Player:
         entry = self.advance(event)
         if entry.refused:
             raise ScriptError(f"{name}, was refused: {entry.refused}{self.story()}")
+        for one in self.performs():
+            if one.given is not None:  # its receipt is written, and that is that
+                self.feed(outcome(one.command, one.invocation_id, one.given.outcome), "the outcome that was given")
+                return
 
     def advance(self, event: Event) -> Entry:
         if len(self.entries) >= EVENT_LIMIT:

@@ -150,8 +150,12 @@ class ByHand:
         return self.feed(decision, second=second)
 
     def resolve(self, **fields: Any) -> Entry:
-        """An operator says how it goes on with what is blocked."""
-        return self.feed(DependencyResolved(**fields))
+        """An operator says how it goes on with what is blocked; a given outcome comes back from its receipt."""
+        entry = self.feed(DependencyResolved(**fields))
+        for one in wanted(self.task).values():
+            if isinstance(one, Perform) and one.given is not None:
+                self.feed(result(self.task.pending[one.invocation_id], one.given.outcome))
+        return entry
 
     def clock(self, key: str) -> Entry:
         """The alarm whose key ends so rings, when it is due."""

@@ -33,7 +33,8 @@ from refold.core.events import DependencyResolved, Event
 from refold.core.fold import advance, planned
 from refold.core.recover import recover
 from refold.core.skill import Live
-from refold.core.wanted import finished
+from refold.core.snapshot import Given
+from refold.core.wanted import Perform, finished, wanted
 from refold.testing import histories
 from refold.testing.play import START
 from refold.testing.strategies import OWNER, Happening
@@ -495,9 +496,48 @@ def test_the_outcome_of_an_operator_that_met_a_bug() -> None:
 
     task = started(begin)
     task.fail("a", unknown())
-    task.feed(DependencyResolved(outcome=5))
+    task.resolve(outcome=5)
 
     assert fixed(task).said == ["5"]
+
+
+def test_a_given_outcome_whose_release_met_a_bug() -> None:
+    """
+    What was held met the bug; what the operator said of the other command still holds.
+    """
+
+    @flow_skill(id="pays")
+    class Pays:
+        @staticmethod
+        def initial() -> Names:
+            return Names()
+
+        def on_event(self, state: Names, event: Event, ctx: Ctx) -> Transition:
+            match event:
+                case UserMessage():
+                    return Transition.to(state).cmd(Cmd.tool("a", "a")).cmd(Cmd.tool("b", "b"))
+                case ToolResult(id="b"):
+                    buggy("b")
+                    return Transition.to(Names(names=["b"]))
+                case ToolResult(value=value):
+                    return Transition.complete(state).message(f"{value} {','.join(state.names)}")
+                case _:
+                    return Transition.ignore(state)
+
+    task = ByHand(Pays)
+    task.say()
+    task.fail("a", unknown())
+    task.give("b")
+    task.feed(DependencyResolved(outcome=5))
+    assert task.reason.startswith("bug")
+
+    new = fixed(task)
+
+    (told,) = wanted(new.task).values()
+    assert isinstance(told, Perform)
+    assert told.given == Given(outcome=5)
+    new.give("a", 5)
+    assert new.said == ["5 b"]
 
 
 def test_a_held_result_that_met_a_bug() -> None:
@@ -583,7 +623,7 @@ def test_a_finished_charge_is_not_repeated(cut: bool) -> None:
 @BOTH
 def test_what_was_undone_is_done_again_once(cut: bool) -> None:
     """
-    As `T/1.1~2` and with a key of its own, before the skill goes on, which keeps the outcome it had.
+    As `T/1.1~2`, before the skill goes on, which keeps the outcome it had.
     """
     task = started(pays, cut=cut)
     task.give("charge", 50)
@@ -593,7 +633,7 @@ def test_what_was_undone_is_done_again_once(cut: bool) -> None:
     new = task.recovered()
 
     assert asked(new) == {"T/2.1", "T/1.1~2"}
-    assert new.pending("charge").command.key == "order-1~2"  # type: ignore[union-attr]  # a tool
+    assert new.pending("charge").command.key == "order-1"  # type: ignore[union-attr]  # its receipt tells it apart
     assert new.give("mail", "sent").held, "the skill waits for it"
     new.give("charge", "anew")
     assert (new.status, new.said) == (Status.COMPLETED, ["50 sent"])
@@ -646,7 +686,6 @@ def test_a_recovered_task_recovers(cut: bool) -> None:
     third = second.recovered("T3")
 
     assert asked(third) == {"T/2.1", "T/1.1~3"}
-    assert third.pending("charge").command.key == "order-1~3"  # type: ignore[union-attr]  # a tool
     third.give("charge", "again")
     third.give("mail", "sent")
     assert third.said == ["50 sent"]

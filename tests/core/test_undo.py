@@ -3,11 +3,26 @@
 from typing import Any
 
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
-from refold import Cmd, Content, Ctx, GatePolicy, Status, Step, Transition, table, tool
+from refold import (
+    Cmd,
+    Content,
+    Ctx,
+    DecisionMade,
+    Event,
+    GatePolicy,
+    InputRejected,
+    Status,
+    Step,
+    ToolResult,
+    Transition,
+    UserMessage,
+    flow_skill,
+    table,
+    tool,
+)
 from refold.core.commands import CallTool
-from refold.core.events import ToolResult
 from refold.core.journal import receipts
 from refold.core.snapshot import ReceiptStatus
 from refold.core.wanted import Perform, finished, wanted
@@ -38,6 +53,46 @@ async def book(ctx: Ctx, content: Content) -> Transition:
     await ctx.tool(charge, cents=50, queue="money")
     await ctx.tool("mail")
     return ctx.complete("booked")
+
+
+class Left(BaseModel):
+    """What a hurried booking still waits for."""
+
+    charge: bool = True
+    sure: bool = True
+
+
+@flow_skill(id="hurries")
+class Hurries:
+    """Reserves; then charges and writes a mail at once, and asks as soon as the mail is out."""
+
+    @staticmethod
+    def initial() -> Left:
+        return Left()
+
+    def on_event(self, state: Left, event: Event, ctx: Ctx) -> Transition:
+        match event:
+            case UserMessage():
+                return Transition.to(state).cmd(Cmd.tool("reserve", reserve, seat=7))
+            case ToolResult(id="reserve"):
+                return Transition.to(state).cmd(Cmd.tool("charge", charge, cents=50)).cmd(Cmd.tool("mail", "mail"))
+            case ToolResult(id="mail"):
+                return Transition.await_approval("sure", "Sure?", state, policy=GatePolicy(reminder_s=None))
+            case ToolResult(id="charge"):
+                state = Left(charge=False, sure=state.sure)
+            case DecisionMade():
+                state = Left(charge=state.charge, sure=False)
+            case _:
+                return Transition.ignore(state)
+        return Transition.to(state) if state.charge or state.sure else Transition.complete(state).message("booked")
+
+
+def hurried(*, cut: bool = False) -> ByHand:
+    """A task that has reserved, and whose charge and mail are under way."""
+    task = ByHand(Hurries, cut=cut)
+    task.say()
+    task.give("reserve")
+    return task
 
 
 async def ask(ctx: Ctx, content: Content) -> Transition:
@@ -131,6 +186,105 @@ def test_an_outcome_that_an_operator_gives_is_undone_too() -> None:
     task.cancel()
 
     assert performed(task) == [("T/2.1~undo", "refund", {"cents": 50, "result": {"id": "c9"}})]
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["failure", "cancel", "denial"])
+def test_what_takes_place_too_late_is_undone(cut: bool, how: str) -> None:
+    """
+    It is not stopped halfway. Nothing else is undone before it is back, for it is the newest.
+    """
+    task = hurried(cut=cut)
+
+    match how:
+        case "failure":
+            task.fail("mail")
+        case "cancel":
+            task.cancel()
+        case _:
+            task.give("mail")
+            task.decide("sure", approved=False)
+    assert (task.status is Status.INPUT_REQUIRED, task.out, finished(task.task)) == (False, ["charge"], False)
+    entry = task.give("charge", {"id": "c1"})
+
+    assert entry.note == "charge took place, too late: to be undone"
+    assert performed(task) == [("T/2.1~undo", "refund", {"cents": 50, "result": {"id": "c1"}})]
+    task.give("undo charge")
+    task.give("undo reserve")
+    assert finished(task.task)
+    assert task.folded() == task.task
+
+
+def test_recover_asks_anew_for_what_took_place_too_late() -> None:
+    """
+    Once, and under another id; while it is under way nothing recovers.
+    """
+    task = hurried()
+    task.cancel()
+    with pytest.raises(InputRejected, match="which is under way"):
+        task.recovered()
+    task.give("charge", {"id": "c1"})
+    task.give("undo charge")
+    task.give("undo reserve")
+
+    new = task.recovered()
+
+    assert set(new.task.pending) == {"T/2.1~2", "T/2.2", "T/1.1~2"}
+    new.give("reserve")
+    new.give("charge", {"id": "c2"})
+    new.give("mail")
+    new.decide("sure")
+    assert (new.status, new.said[-1]) == (Status.COMPLETED, "booked")
+
+
+@pytest.mark.parametrize(
+    ("failure", "note"),
+    [
+        pytest.param(refused(), "charge: did not take place: forbidden", id="surely not"),
+        pytest.param(busy(), "charge: did not take place: busy", id="not for now"),
+        pytest.param(unknown(), "charge: NOT known whether it took place: the response was lost", id="nobody knows"),
+    ],
+)
+def test_what_fails_too_late_is_not_undone(failure: Any, note: str) -> None:
+    """
+    The journal says what is known of it, and the rest is undone.
+    """
+    task = hurried()
+    task.cancel()
+
+    assert task.fail("charge", failure).note == note
+
+    assert [id for id, _, _ in performed(task)] == ["T/1.1~undo"]
+
+
+def test_a_doubt_outlives_the_task() -> None:
+    """
+    Who cancels a task that is blocked on an unknown outcome reads in the journal that it may have taken place.
+    """
+    task = ByHand(table("books", Step("begin", book).start()))
+    task.say()
+    task.give("reserve")
+    task.fail("charge", unknown())
+
+    entry = task.cancel()
+
+    assert "NOT known whether charge took place: the response was lost" in entry.note
+
+
+def test_in_grace_a_late_effect_waits_to_be_undone() -> None:
+    """
+    Until the time for a late grant is over.
+    """
+
+    task = hurried()
+    task.give("mail")
+    task.clock("~timeout")
+    task.give("charge", {"id": "c1"})
+    assert performed(task) == []
+
+    task.clock("~grace")
+
+    assert [id for id, _, _ in performed(task)] == ["T/2.1~undo"]
 
 
 @BOTH

@@ -13,6 +13,7 @@ from temporalio.testing import ActivityEnvironment
 
 from refold.core.commands import CallLlm, CallTool
 from refold.core.retry import Failure
+from refold.core.snapshot import Given
 from refold.effects.activities import Effects
 from tests.services.openai_server import OpenAIServer
 
@@ -42,10 +43,10 @@ class Bench:
         self.heartbeats: list[Any] = []
         self.environment = self._environment(1)
 
-    def _environment(self, attempt: int) -> ActivityEnvironment:
+    def _environment(self, attempt: int, task_id: str = TASK) -> ActivityEnvironment:
         environment = ActivityEnvironment()
         environment.info = replace(
-            environment.info, activity_id=INVOCATION, workflow_id=TASK, namespace="ns", attempt=attempt
+            environment.info, activity_id=INVOCATION, workflow_id=task_id, namespace="ns", attempt=attempt
         )
         environment.on_heartbeat = lambda *details: self.heartbeats.append(details)
         return environment
@@ -54,18 +55,27 @@ class Bench:
         """The activity of this name."""
         return next(one for one in self.effects.activities if name_of(one) == name)
 
-    async def run(self, name: str, *args: Any, attempt: int = 1) -> Any:
+    async def run(self, name: str, *args: Any, attempt: int = 1, task_id: str = TASK) -> Any:
         """What the activity answers."""
-        self.environment = self._environment(attempt)
+        self.environment = self._environment(attempt, task_id)
         return await self.environment.run(self.activity(name), *args)
 
     async def llm(self, command: CallLlm, *args: Any) -> Any:
         """What the model answers."""
         return await self.run("refold.llm", command, *args)
 
-    async def tool(self, command: CallTool, *, attempt: int = 1, decided: int | bool = 0) -> Any:
+    async def tool(
+        self,
+        command: CallTool,
+        *,
+        attempt: int = 1,
+        decided: int | bool = 0,
+        given: Given | None = None,
+        task_id: str = TASK,
+    ) -> Any:
         """What the tool answers."""
-        return await self.run(f"tool.{command.name}", command, decided, attempt=attempt)
+        more = [] if given is None else [given]
+        return await self.run(f"tool.{command.name}", command, decided, *more, attempt=attempt, task_id=task_id)
 
 
 def failure_in(error: ApplicationError) -> Failure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.effects.keys import nth, wire_key
+from refold.effects.keys import after_undoing, key_of_call, nth, wire_key
 
 
 def test_a_key_is_a_hash() -> None:
@@ -31,3 +31,21 @@ def test_parts_do_not_run_into_each_other() -> None:
     }
 
     assert len(keys) == 5
+
+
+def test_a_business_key_is_what_a_call_is_recognised_by() -> None:
+    """
+    Else its invocation id.
+    """
+    assert key_of_call("refund:A1", "T/3.1") == "refund:A1"
+    assert key_of_call(None, "T/3.1~2") == "T/3.1~2"
+
+
+def test_what_was_undone_is_made_anew() -> None:
+    """
+    To the receiver the effect that was undone is done, so that the one in its place has another key.
+    """
+    keys = {after_undoing("k", times) for times in range(4)}
+
+    assert after_undoing("k", 0) == "k"
+    assert len(keys) == 4

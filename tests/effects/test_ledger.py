@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from refold.core.commands import result_hash
 from refold.core.errors import DefinitionError
 from refold.effects.ledger import Ledger, LedgerUnavailable, fingerprint, is_local
 from refold.effects.ledger_store import VERSION, store_from_env, store_of
-from refold.effects.receipts import Doubtful, Finished, InProgress, KeyReused, Perform, ReceiptState, Told
+from refold.effects.receipts import Ask, Doubtful, Finished, InProgress, KeyReused, Perform, ReceiptState, Told
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,8 +48,12 @@ def two(ledger_file: Path, clock: Clock) -> tuple[Ledger, Ledger]:
     return Ledger(store_of(str(ledger_file), clock=clock)), Ledger(store_of(str(ledger_file), clock=clock))
 
 
+def asking(ledger: Ledger, key: str = "k", **args: int) -> Ask:
+    return ledger.ask(key, "charge", dict(args), task_id="T")
+
+
 def begin(ledger: Ledger, key: str = "k", **args: int) -> Told:
-    return ledger.begin(ledger.ask(key, "charge", dict(args), task_id="T"))
+    return ledger.begin(asking(ledger, key, **args))
 
 
 def performing(told: Told) -> int:
@@ -271,13 +278,53 @@ def test_a_person_says_what_happened(two: tuple[Ledger, Ledger]) -> None:
     one, other = two
     for key in ("paid", "lost"):
         one.doubt(key, performing(begin(one, key)), "no answer came")
-    one.resolve("paid", {"receipt": 7})
+    assert one.resolve(asking(one, "paid"), {"receipt": 7}) == {"receipt": 7}
+    assert one.resolve(asking(one, "paid"), "something else") == {"receipt": 7}, "what is known stays"
+    one.resolve(asking(one, "never begun"), 5)
     one.release("lost")
 
     told = begin(other, "paid")
     assert isinstance(told, Finished)
     assert told.value == {"receipt": 7}
+    assert begin(other, "never begun") == Finished(result="5")
     assert begin(other, "lost") == Perform(fence=2)
+
+
+def test_what_was_undone_may_be_performed_again(two: tuple[Ledger, Ledger]) -> None:
+    """
+    By whoever asks, once for each undoing; an undoing that is told late, or of another result, changes nothing.
+    """
+    one, other = two
+    one.finish("paid", performing(begin(one, "paid")), {"receipt": 7})
+
+    one.undone("paid", "T/2.1~undo", result_hash({"receipt": 8}))
+    assert begin(other, "paid") == Finished(result='{"receipt":7}')
+    one.undone("paid", "T/2.1~undo", result_hash({"receipt": 7}))
+    assert begin(other, "paid") == Perform(fence=2, undone=1)
+    other.finish("paid", 2, {"receipt": 7})
+    one.undone("paid", "T/2.1~undo", result_hash({"receipt": 7}))
+    assert begin(one, "paid") == Finished(result='{"receipt":7}')
+    one.undone("paid", "T2/9.1~undo", result_hash({"receipt": 7}))
+    assert begin(one, "paid") == Perform(fence=3, undone=2)
+
+
+def test_a_ledger_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    """
+    Its receipts stay.
+    """
+    file = tmp_path / "ledger.db"
+    with Ledger(str(file)) as ledger:
+        ledger.finish("paid", performing(begin(ledger, "paid")), 7)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("ALTER TABLE refold_receipts DROP COLUMN undone")
+        connection.execute("ALTER TABLE refold_receipts DROP COLUMN undone_by")
+        connection.execute("UPDATE refold_schema SET version = 1")
+        connection.commit()
+
+    with Ledger(str(file)) as ledger:
+        assert begin(ledger, "paid") == Finished(result="7")
+        ledger.undone("paid", "T/2.1~undo", result_hash(7))
+        assert begin(ledger, "paid") == Perform(fence=2, undone=1)
 
 
 # --- trouble

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -17,9 +17,10 @@ from pydantic import BaseModel, JsonValue, model_serializer
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 
-from refold import DefinitionError, tool
-from refold.core.commands import CallTool
+from refold import Cmd, DefinitionError, tool
+from refold.core.commands import CallTool, Undoes, result_hash
 from refold.core.retry import Failure, FailureKind
+from refold.core.snapshot import Given
 from refold.effects import Done, Never, NotDone, TryLater, Unknown, current
 from refold.effects.activities import Effects
 from refold.effects.failures import surely_not_done
@@ -179,9 +180,70 @@ async def test_compensate_keeps_receipts_too() -> None:
         calls.append(1)
         return 7
 
+    asked = Cmd.tool("c", charge, order="A1")
     async with at_work(charge, refund) as bench:
-        assert await ask(bench, args={"order": "A1"}) == 7
-        assert await ask(bench, args={"order": "A1"}, attempt=2) == 7
+        assert await bench.tool(asked) == 7
+        assert await bench.tool(asked, attempt=2) == 7
+
+    assert calls == [1]
+
+
+async def test_a_tool_that_is_undone_is_called_by_its_function() -> None:
+    """
+    A command that names it by a string cannot say how: it is refused before anything has happened.
+    """
+
+    @tool(effect="idempotent")
+    async def refund(order: str) -> None: ...
+
+    @tool(effect="compensate", undo=refund)
+    async def charge(order: str) -> int:
+        raise AssertionError("it was called")
+
+    async with at_work(charge, refund) as bench:
+        failure = await failed(bench, args={"order": "A1"})
+
+    assert (failure.kind, failure.type) == (FailureKind.PERMANENT, "no_undo")
+    assert "call it by its function, `ctx.tool(charge, ...)`" in failure.message
+
+
+async def test_what_was_undone_is_performed_again_under_another_key(gateway: PaymentGateway) -> None:
+    """
+    Another task with the same business key pays, once, though the gateway knows the first key.
+    """
+
+    @tool(effect="idempotent")
+    async def refund(result: dict[str, JsonValue]) -> None: ...
+
+    @tool(effect="compensate", undo=refund, probe=looking(gateway))
+    async def charge(order: str, cents: int) -> dict[str, JsonValue]:
+        answer = await current().http.post(f"{gateway.address}/charges", json={"order": order, "cents": cents})
+        answer.raise_for_status()
+        return cast("dict[str, JsonValue]", answer.json())
+
+    asked = Cmd.tool("c", charge, CARGO, key="order-1")
+    async with at_work(charge, refund) as bench:
+        paid = await bench.tool(asked)
+        undoes = Undoes(tool="charge", invocation_id="T/1.1", key="order-1", result=result_hash(paid))
+        await bench.tool(CallTool(id="u", name="refund", args={"result": paid}, undoes=undoes))
+        again = await bench.tool(asked, task_id="T9")
+        assert await bench.tool(asked, task_id="T10") == again
+
+    assert [entry.id for entry in gateway.entries] == ["charges-1", "charges-2"]
+    assert again["id"] == "charges-2"
+
+
+async def test_what_a_person_says_is_what_the_next_caller_gets() -> None:
+    """
+    The tool is not run. Where a receipt knows better, it counts.
+    """
+    charge, calls = failing(RuntimeError("lost"))
+    asked = Cmd.tool("c", charge, CARGO, key="order-1")
+    async with at_work(charge) as bench:
+        assert (await failed(bench, key="order-1")).kind is FailureKind.UNKNOWN
+        assert await bench.tool(asked, given=Given(outcome={"id": "c9"})) == {"id": "c9"}
+        assert await bench.tool(asked, task_id="T9") == {"id": "c9"}
+        assert await bench.tool(asked, given=Given(outcome="no")) == {"id": "c9"}
 
     assert calls == [1]
 

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from refold import Cmd, tool
 from refold.effects import Invocation, as_current, current
 from refold.effects.activities import Effects
-from refold.effects.keys import key_of_call, wire_key
+from refold.effects.keys import wire_key
 from tests.effects.conftest import INVOCATION, Bench
 from tests.services.serving import Serving
 
@@ -135,22 +135,3 @@ async def test_a_tools_own_test_sees_its_keys(echo: Echo) -> None:
     assert echo.asked == [("POST", "/a", "k")]
     assert invocation.sent is not None
     assert [(one.method, one.status) for one in invocation.sent] == [("POST", 204)]
-
-
-@pytest.mark.parametrize(
-    ("key", "id", "expected"),
-    [
-        (None, "T/3.1", "T/3.1"),
-        (None, "T/3.1~2", "T/3.1~2"),
-        ("refund:A1", "T/3.1", "refund:A1"),
-        ("refund:A1", "T~2/3.1", "refund:A1"),
-        ("refund:A1", "T/3.1~2", "refund:A1~2"),
-        ("refund:A1", "T/3.1~2~2", "refund:A1~2~2"),
-        ("refund:A1", "T/3.1~undo", "refund:A1"),
-    ],
-)
-def test_what_was_undone_is_made_anew(key: str | None, id: str, expected: str) -> None:
-    """
-    A business key is one effect; the effect that takes the place of an undone one is another.
-    """
-    assert key_of_call(key, id) == expected

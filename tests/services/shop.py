@@ -10,6 +10,8 @@ with Shop() as shop:
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
@@ -57,6 +59,7 @@ class Shop(Serving):
         self.honours_keys = honours_keys
         self._orders: dict[str, int] = {}
         self._trouble: dict[str, deque[tuple[int, dict[str, str]]]] = defaultdict(deque)
+        self._held: dict[str, tuple[threading.Event, threading.Event]] = {}
         self._lose = 0
         self._hanging = 0
         routes = [
@@ -90,6 +93,18 @@ class Shop(Serving):
     def lose(self, times: int = 1) -> None:
         """Make the next payments and then keep silent, until whoever asked is gone."""
         self._lose = times
+
+    def delay(self, path: str) -> None:
+        """Do what is asked at this path only when told to go on."""
+        self._held[path] = (threading.Event(), threading.Event())
+
+    def go_on(self, path: str) -> None:
+        """Do what waits there, and delay nothing any more."""
+        self._held.pop(path)[1].set()
+
+    async def waited(self, path: str) -> None:
+        """Return when a request waits there."""
+        await asyncio.to_thread(self._held[path][0].wait)
 
     async def hangs(self) -> bool:
         """Whether somebody waits for an answer that will not come, to a payment that was made."""
@@ -133,6 +148,10 @@ class Shop(Serving):
     async def _pay(self, request: Request) -> Response:
         if (troubled := self._troubled(request, "/payments")) is not None:
             return troubled
+        if "/payments" in self._held:
+            came, done = self._held["/payments"]
+            came.set()
+            await asyncio.to_thread(done.wait)
         asked = await request.json()
         key = request.headers.get("idempotency-key")
         known = next((payment for payment in self.ledger if payment.key == key), None)

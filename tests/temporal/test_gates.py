@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pydantic import JsonValue
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper
 
@@ -581,6 +582,66 @@ async def test_what_was_given_back_is_charged_again_by_recovery(
     assert (done.status, done.reason) == (Status.COMPLETED, "")
     assert [paid.amount_cents for paid in shop.paid("charge")] == [100, 200]
     assert len(shop.ledger) == 4
+
+
+async def test_what_was_given_back_is_charged_again_by_another_task(
+    engine: TemporalEngine, shop: Shop, purchase: str
+) -> None:
+    """
+    With the same business keys: once, however many tasks ask.
+    """
+    first = await engine.start("buys_twice", text(purchase))
+    await settled(engine, first.task_id)
+    await asyncio.gather(engine.cancel(first.task_id), return_exceptions=True)
+    assert await closed_as(engine, first.task_id) == "CANCELED"
+    assert shop.paid("charge") == []
+
+    views = await asyncio.gather(*(engine.start("buys_twice", text(purchase)) for _ in range(2)))
+    for view in views:
+        await settled(engine, view.task_id)
+
+    assert sorted(paid.amount_cents for paid in shop.paid("charge")) == [100, 200]
+    assert len(shop.ledger) == 4
+
+
+async def test_a_charge_that_comes_too_late_is_given_back(engine: TemporalEngine, shop: Shop, purchase: str) -> None:
+    """
+    The task is canceled while the gateway is slow: the charge is not stopped halfway, and undone when it is made.
+    """
+    shop.delay("/payments")
+    view = await engine.start("buys_twice", text(purchase))
+    await shop.waited("/payments")
+
+    canceled = await engine.cancel(view.task_id)
+    assert canceled.status is Status.CANCELED
+    shop.go_on("/payments")
+
+    assert await closed_as(engine, view.task_id) == "CANCELED"
+    assert (len(shop.ledger), shop.paid("charge")) == (1, [])
+    notes = [one.note for one in await journal(engine, view.task_id)]
+    assert notes[-2:] == ["first took place, too late: to be undone", "undone: first"]
+
+
+async def test_an_outcome_that_a_person_gives_reaches_the_next_task(
+    engine: TemporalEngine, shop: Shop, purchase: str
+) -> None:
+    """
+    Nobody is asked again about the same business key, and nothing is charged.
+    """
+    shop.trouble("/payments", 500)
+    shop.trouble("/payments?key", 500)  # the probe cannot tell either
+    view = await engine.start("buys_twice", text(purchase))
+    await until(engine, view.task_id, TaskState.BLOCKED)
+    charged: JsonValue = {"payment_id": "by hand", "order_id": purchase, "amount_cents": 100}
+
+    await engine.resolve(view.task_id, outcome=charged, by="ops")
+    await settled(engine, view.task_id)
+    other = await settled(engine, (await engine.start("buys_twice", text(purchase))).task_id)
+
+    assert other.status is Status.INPUT_REQUIRED
+    assert [paid.amount_cents for paid in shop.ledger] == [200]
+    first = next(one.event for one in await journal(engine, other.task_id) if one.event.kind == "tool_result")
+    assert first.value == charged
 
 
 async def test_a_second_recovery_charges_a_third_time(engine: TemporalEngine, shop: Shop, purchase: str) -> None:
