@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "a2a": {"a2a", "web", "engine", "webhooks", "core"},
     "testing": {"testing", "engine", "webhooks", "core"},
     "web": {"web", "engine", "core"},
-    "cli": {"cli", "testing", "a2a", "temporal", "engine", "static", "agent", "core"},
+    "cli": {"cli", "testing", "a2a", "temporal", "engine", "webhooks", "static", "agent", "core"},
 }
 
 # Only what runs activities knows how effects are done.

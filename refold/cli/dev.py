@@ -75,7 +75,8 @@ async def dev(
             worker = await running.enter_async_context(Supervised("worker", options, call.out.alert))
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
-                served = Supervised("serve", [*shared, "--port", str(a2a_port)], call.out.alert)
+                beside = ["--port", str(a2a_port), "--recovery", recovery, "--allow-loopback"]
+                served = Supervised("serve", [*shared, *beside], call.out.alert)
                 gateway = await running.enter_async_context(served)
             both = [one for one in (worker, gateway) if one is not None]
             gave_up = [one.gave_up.wait() for one in both]

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,15 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import ValidationError
 
+from refold import temporal
 from refold.cli.application import application
 from refold.cli.code import Modules
 from refold.cli.errors import CallError
 from refold.cli.verb import Call, add
-from refold.cli.worker import LogJson, WithParent, end_with_parent
+from refold.cli.worker import LogJson, Recovery, WithParent, end_with_parent, profile_named
 from refold.core.schema import problems
+from refold.temporal.profile import DEFAULT
 
 if TYPE_CHECKING:
     from refold.a2a.settings import Settings
+    from refold.webhooks import Webhooks
 
 PORT = 9000
 
@@ -53,6 +57,13 @@ async def serve(
         Path | None,
         typer.Option("--settings", metavar="FILE", help="More of what the card says, as JSON; docs/a2a.md lists it."),
     ] = None,
+    webhooks: Annotated[
+        bool, typer.Option("--webhooks/--no-webhooks", help="Post the updates of tasks to who asks for it.")
+    ] = True,
+    allow_loopback: Annotated[
+        bool, typer.Option("--allow-loopback", help="Let webhooks go to this machine, too: for development.")
+    ] = False,
+    recovery: Recovery = DEFAULT.name,
     anonymous: Annotated[
         bool, typer.Option("--anonymous", help="Let everybody who reaches it call it, beyond this machine, too.")
     ] = False,
@@ -62,7 +73,8 @@ async def serve(
     """Serve the skills of this folder to other agents, over A2A.
 
     JSON-RPC and REST, A2A 1.0 and 0.3. It keeps nothing: any number of them serve the same tasks, and a worker runs
-    them. Prints where it is once it answers; with --json, one object. Ctrl-C or SIGTERM stops it.
+    them. It also delivers webhooks. Prints where it is once it answers; with --json, one object. Ctrl-C or SIGTERM
+    stops it.
     """
     # Its libraries are an extra, and take long to load.
     try:
@@ -92,16 +104,22 @@ async def serve(
         raise CallError(f"the gateway cannot listen on {host}:{port}: {error.strerror or error}") from None
     own = serving.url_of(sock, host)
     told = _settings(settings, url=url or own, name=name)
-    try:
-        offered = [skill for id, skill in found.skills.items() if id != router]
-        app = a2a.a2a_app(engine, offered, told, router=router, security=security)
-    except ValueError as error:
-        raise CallError(str(error)) from None
+    hooks: AbstractAsyncContextManager[Webhooks | None] = nullcontext()
+    if webhooks and isinstance(engine, temporal.TemporalEngine):
+        profile = profile_named(recovery)
+        hooks = temporal.TemporalWebhooks(engine, a2a.WebhookFeed(engine), loopback=allow_loopback, recovery=profile)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    await serving.serve(app, sock, stop, ready=lambda: _say_ready(call, told, sorted(found.skills)))
+    async with hooks as delivering:
+        push = None if delivering is None else a2a.WebhookPush(delivering)
+        try:
+            offered = [skill for id, skill in found.skills.items() if id != router]
+            app = a2a.a2a_app(engine, offered, told, push=push, router=router, security=security)
+        except ValueError as error:
+            raise CallError(str(error)) from None
+        await serving.serve(app, sock, stop, ready=lambda: _say_ready(call, told, sorted(found.skills)))
     call.out.note("gateway stopped")
 
 

@@ -20,7 +20,7 @@ from refold.core.errors import DefinitionError
 from refold.core.schema import fields_of_kind
 from refold.core.skill import skill_id
 from refold.core.tool import tool_spec
-from refold.temporal.profile import DEFAULT, PROFILES
+from refold.temporal.profile import DEFAULT, PROFILES, Profile
 
 Model = Annotated[
     str | None,
@@ -77,9 +77,7 @@ async def worker(
     with --json, an object with its pid, task queue, skills and tools, and the
     fields that skills start from where that is data.
     """
-    profile = PROFILES.get(recovery)
-    if profile is None:
-        raise CallError(f"--recovery takes {' or '.join(PROFILES)}, not {recovery!r}")
+    profile = profile_named(recovery)
     found = application(modules or [])
     _all_served(found)
     if with_parent:
@@ -104,6 +102,14 @@ async def worker(
         ready=ready,
     )
     call.out.note("worker stopped")
+
+
+def profile_named(recovery: str) -> Profile:
+    """The profile that is chosen by `--recovery`."""
+    profile = PROFILES.get(recovery)
+    if profile is None:
+        raise CallError(f"--recovery takes {' or '.join(PROFILES)}, not {recovery!r}")
+    return profile
 
 
 def say_ready(call: Call, found: Application, *, address: str, namespace: str) -> None:

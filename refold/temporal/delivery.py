@@ -36,8 +36,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from refold.core.base import Value, lean
 from refold.core.errors import EngineError, InputRejected, NoWorker, TaskNotFound
 from refold.effects.webhooks import Poster
-from refold.temporal import profile, search
+from refold.temporal import search
 from refold.temporal.client import UPDATE_PATIENCE, TemporalEngine
+from refold.temporal.profile import DEFAULT, Profile
 from refold.webhooks import START, Feed, Update, Webhook
 
 WORKFLOW = "refold.webhook"
@@ -56,10 +57,15 @@ HEARTBEATS = 3
 """A delivery that is silent for so many of the profile's heartbeat timeouts has lost its process: most of the time it
 has nothing to say, and there may be thousands."""
 
+HEARTBEAT_S = DEFAULT.heartbeat.total_seconds() * HEARTBEATS
+
 MOST_OF_A_TASK = 64
 MOST_EVENTS = 4_000
 AT_ONCE = 10_000
 KEPT_IN_MEMORY = 500
+STICKY = timedelta(seconds=1)
+"""A question waits so long for a process that may be dead. Another one has a workflow as short as these in no time."""
+
 LISTED_WITHIN_S = 2.0
 AGAIN_S = 5.0
 
@@ -76,11 +82,13 @@ class Delivery(Value):
         task_id: The task.
         id: The webhook's id.
         after: Where its updates begin; see `refold.webhooks.Feed`.
+        heartbeat_s: Whoever delivers and is silent for so long is taken for dead.
     """
 
     task_id: str
     id: str
     after: str | None = lean()
+    heartbeat_s: float = lean(HEARTBEAT_S)
 
 
 class Progress(Value):
@@ -115,7 +123,7 @@ class WebhookDelivery:
             activity_id="deliver",
             result_type=str,
             start_to_close_timeout=timedelta(days=1),
-            heartbeat_timeout=profile.current().heartbeat * HEARTBEATS,
+            heartbeat_timeout=timedelta(seconds=delivery.heartbeat_s),
             retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10)),
             summary=f"updates of {delivery.task_id}",
         )
@@ -156,7 +164,14 @@ class TemporalWebhooks:
     """See `refold.webhooks.Webhooks`. Delivers while it is entered; any number of processes share that."""
 
     def __init__(
-        self, engine: TemporalEngine, feed: Feed, poster: Poster | None = None, *, task_queue: str | None = None
+        self,
+        engine: TemporalEngine,
+        feed: Feed,
+        poster: Poster | None = None,
+        *,
+        loopback: bool = False,
+        recovery: Profile = DEFAULT,
+        task_queue: str | None = None,
     ) -> None:
         """Nothing is delivered yet.
 
@@ -164,6 +179,8 @@ class TemporalWebhooks:
             engine: Where the tasks are.
             feed: What receivers are told.
             poster: How it is sent, and where to; closed with this. None takes the settings of the environment.
+            loopback: Where the settings say where to, this machine is allowed besides.
+            recovery: How soon somebody else goes on where this process dies.
             task_queue: Shared by all who deliver for the same tasks; None adds `-webhooks` to the engine's.
 
         Raises:
@@ -171,7 +188,8 @@ class TemporalWebhooks:
         """
         self.task_queue = task_queue or f"{engine.task_queue}-webhooks"
         self._client = engine.client
-        self._poster = poster or Poster.from_env()
+        self._heartbeat_s = recovery.heartbeat.total_seconds() * HEARTBEATS
+        self._poster = poster or Poster.from_env(loopback=loopback)
         self._courier = _Courier(engine, feed, self._poster)
         self._worker: Worker | None = None
         self._delivering: asyncio.Task[None] | None = None
@@ -201,6 +219,7 @@ class TemporalWebhooks:
                 workflow_runner=UnsandboxedWorkflowRunner(),
                 max_concurrent_activities=AT_ONCE,
                 max_cached_workflows=KEPT_IN_MEMORY,
+                sticky_queue_schedule_to_start_timeout=STICKY,
                 max_heartbeat_throttle_interval=timedelta(milliseconds=100),
             )
             try:
@@ -220,7 +239,8 @@ class TemporalWebhooks:
         await self.check(webhook)
         if await self._too_many(task_id, webhook.id):
             raise InputRejected(f"task {task_id!r} has {MOST_OF_A_TASK} webhooks, and takes no more; delete one first")
-        first = await self._change(Delivery(task_id=task_id, id=webhook.id, after=after), webhook)
+        delivery = Delivery(task_id=task_id, id=webhook.id, after=after, heartbeat_s=self._heartbeat_s)
+        first = await self._change(delivery, webhook)
         if first and after is None:
             await self._until_listed(task_id, webhook.id)
 
