@@ -267,6 +267,7 @@ class Engine(Protocol):
         context: str | None = None,
         message_id: str | None = None,
         delivery_id: str | None = None,
+        previous: str | None = None,
     ) -> TaskView:
         """Start a task and say how it stands; `submitted` where no worker took it within a few seconds.
 
@@ -279,9 +280,10 @@ class Engine(Protocol):
             context: The conversation that it belongs to, with other tasks.
             message_id: The sender's own id of the first message.
             delivery_id: The sender's id of this delivery.
+            previous: The task whose conversations with models this one goes on with; one of the same owner.
 
         Raises:
-            InputRejected: The skill cannot start from this content.
+            InputRejected: The skill cannot start from this content, or the task before has another owner.
             TaskExists: The id was used before.
             UnknownSkill: No worker serves such a skill.
             PayloadTooLarge: The content is too large, and storage for large values is off.

@@ -21,9 +21,13 @@ from refold.a2a.reading import Reader
 from refold.a2a.routing import Routing
 from refold.core.content import Content
 from refold.core.errors import TaskExists
+from refold.core.lifecycle import TERMINAL
 from refold.core.record import TaskRecord
-from refold.core.skill import skill_id, unfit_start
-from refold.engine import Engine
+from refold.core.skill import Skill, skill_id, unfit_start
+from refold.engine import Engine, TaskFilter
+
+LOOKED_BACK = 20
+"""How many tasks of a conversation are looked through for one that has ended, newest first."""
 
 MOST_PARTS = 100
 
@@ -113,6 +117,7 @@ class Sender:
                 context=conversation,
                 message_id=message.message_id or None,
                 delivery_id=delivery,
+                previous=await self._before(chosen, caller, message.context_id),
             )
         except TaskExists:
             if delivery is None:
@@ -121,6 +126,14 @@ class Sender:
         if delivery is not None and (first := repeats.taken(record, delivery)) is not None:
             repeats.check_same(first, content, message.message_id or None)
         return Sent(record=record, after=0)
+
+    async def _before(self, skill: Skill, caller: str | None, context: str) -> str | None:
+        """The newest ended task of the same conversation, for a skill whose tasks go on with it."""
+        if not context or not skill.options.converses:
+            return None
+        wanted = TaskFilter(skill=skill_id(skill), owner=caller or "", context=context)
+        listed = await self.engine.find(wanted, limit=LOOKED_BACK)
+        return next((one.task_id for one in listed if one.lifecycle in TERMINAL), None)
 
     # --- an answer
 

@@ -138,6 +138,7 @@ class Agent(StepMachine):
             retry=retry,
             version=version,
             upgrade=upgrade,
+            converses=True,
             around=tuple(one for one in middleware if getattr(one, "scope", "") == "activity"),
         )
         found = [*options.problems, *found]

@@ -52,6 +52,10 @@ async def start(
     owner: Annotated[
         str | None, typer.Option("--owner", help="Whose task it is; a gate may ask for a second person.")
     ] = None,
+    previous: Annotated[
+        str | None,
+        typer.Option("--previous", metavar="TASK_ID", help="The task whose conversation this one goes on with."),
+    ] = None,
     wait: Wait = False,
 ) -> int:
     """Start a task of a skill, and say how it stands.
@@ -61,7 +65,8 @@ async def start(
     Exits 1 where the task failed, was rejected or canceled by then.
     """
     engine = await call.engine()
-    view = await engine.start(skill, content_of(words or [], data), task_id=id, stream=stream, owner=owner)
+    content = content_of(words or [], data)
+    view = await engine.start(skill, content, task_id=id, stream=stream, owner=owner, previous=previous)
     if wait:
         view = await _settled(call, engine, view.task_id, after=0)
     return _answer(call, view)

@@ -15,6 +15,7 @@ from datetime import datetime
 
 from refold.core.events import Event
 from refold.core.journal import Entry
+from refold.core.previous import Previous
 from refold.core.skill import Live, Skill, skill_id
 from refold.core.snapshot import Snapshot
 from refold.core.turn import Turn
@@ -29,6 +30,7 @@ def planned(
     parent: str | None = None,
     owner: str | None = None,
     context: str | None = None,
+    previous: Previous | None = None,
 ) -> Snapshot:
     """A task before its first event."""
     return Snapshot(
@@ -40,6 +42,8 @@ def planned(
         parent=parent,
         owner=owner,
         context=context,
+        threads={} if previous is None else previous.threads,
+        previous=None if previous is None else previous.task_id,
     )
 
 

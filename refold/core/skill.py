@@ -94,6 +94,7 @@ class Options:
         upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
         contract: What holds between its steps, where they share a state.
         around: What stands around the performing of its commands, in the worker; see `refold.core.around`.
+        converses: A task takes over the conversation of the task before it, where it is started with one.
         problems: What is wrong with the above; whoever compiles the skill reports it with what it finds itself.
     """
 
@@ -104,6 +105,7 @@ class Options:
     upgrade: Upgrade | None = None
     contract: Contract | None = None
     around: tuple[Around, ...] = ()
+    converses: bool = False
     problems: tuple[str, ...] = ()
 
 

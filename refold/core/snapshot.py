@@ -152,6 +152,7 @@ class Snapshot(Value):
         held: Events that wait for the task to run again, in the order they came.
         receipts: Outcomes that the skill may still look back at, by invocation id.
         threads: Conversations with models, by name.
+        previous: The task whose conversations those were before; None where they began here.
         messages: What was said, oldest first.
         artifacts: What was handed over; one per name.
         progress: One line on what is going on.
@@ -185,6 +186,7 @@ class Snapshot(Value):
     held: tuple[Event, ...] = lean(())
     receipts: Mapping[str, Receipt] = lean(factory=dict)
     threads: Mapping[str, Thread] = lean(factory=dict)
+    previous: str | None = lean()
     messages: tuple[Message, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     progress: str = lean("")

@@ -40,6 +40,7 @@ from refold.core.events import DependencyResolved, UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
+from refold.core.previous import Previous, check_previous, previous_of
 from refold.core.record import TaskRecord
 from refold.core.snapshot import Snapshot
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, WaitView
@@ -173,13 +174,20 @@ class TemporalEngine:
         context: str | None = None,
         message_id: str | None = None,
         delivery_id: str | None = None,
+        previous: str | None = None,
     ) -> TaskView:
         """See `Engine.start`."""
         task_id = task_id or f"{skill}-{uuid4().hex[:8]}"
         message = UserMessage(content=content, message_id=message_id, delivery_id=delivery_id)
-        start = TaskStart(message=message, stream=stream, owner=owner, context=context)
+        before = None if previous is None else await self._before(previous, owner)
+        start = TaskStart(message=message, stream=stream, owner=owner, context=context, previous=before)
         summary = " ".join(content.text.split()) or to_json(content.data).decode()
         return await self._started(skill, start, task_id, summary)
+
+    async def _before(self, task_id: str, owner: str | None) -> Previous:
+        snapshot = await self.at(task_id, (await self.look(task_id)).seq)
+        check_previous(snapshot, owner)
+        return previous_of(snapshot)
 
     async def _started(
         self, skill: str, start: TaskStart, task_id: str, summary: str, origin: lineage.Origin | None = None

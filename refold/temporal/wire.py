@@ -12,6 +12,7 @@ from refold.core.events import UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
+from refold.core.previous import Previous
 from refold.core.snapshot import Snapshot
 from refold.engine import TaskView
 from refold.temporal.payloads import Stored
@@ -91,6 +92,7 @@ class TaskStart(Value):
         earlier: Those runs, oldest first.
         owner: Whose task it is.
         context: The conversation that it belongs to.
+        previous: The task whose conversations it goes on with.
         recover: The journal of a failed task that this one goes on for.
         fork: The entry of another task that this one branches off from.
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
@@ -103,6 +105,7 @@ class TaskStart(Value):
     earlier: tuple[EarlierRun, ...] = lean(())
     owner: str | None = lean()
     context: str | None = lean()
+    previous: Previous | None = lean()
     recover: Segment | None = lean()
     fork: Branch | None = lean()
     events_per_run: int | None = lean()

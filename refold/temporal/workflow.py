@@ -81,6 +81,7 @@ class SkillWorkflow(TaskHandlers):
             parent=start.parent,
             owner=start.owner,
             context=start.context,
+            previous=start.previous,
         )
 
     # --- the loop

@@ -37,6 +37,7 @@ from refold.core.fork import fork
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, TaskState
+from refold.core.previous import Previous, check_previous, previous_of
 from refold.core.record import TaskRecord, record_of
 from refold.core.recover import recover
 from refold.core.refusal import refusal
@@ -157,6 +158,7 @@ class FakeEngine:
         context: str | None = None,
         message_id: str | None = None,
         delivery_id: str | None = None,
+        previous: str | None = None,
     ) -> TaskView:
         """See `Engine.start`. Ids that it makes up are `{skill}-1`, `{skill}-2`, …"""
         self._reach()
@@ -167,7 +169,18 @@ class FakeEngine:
         if task_id in self._tasks:
             raise TaskExists(task_id)
         message = UserMessage(content=content, message_id=message_id, delivery_id=delivery_id)
-        task = self._planned(self.skills[skill], task_id, message, stream=stream, owner=owner, context=context)
+        before = None if previous is None else self._task(previous).now
+        if before is not None:
+            check_previous(before, owner)
+        task = self._planned(
+            self.skills[skill],
+            task_id,
+            message,
+            stream=stream,
+            owner=owner,
+            context=context,
+            previous=None if before is None else previous_of(before),
+        )
         self._tasks[task_id] = task
         await self._do()
         return self._view(task)
@@ -464,9 +477,19 @@ class FakeEngine:
         asked_by: str | None = None,
         owner: str | None = None,
         context: str | None = None,
+        previous: Previous | None = None,
     ) -> _Task:
         """A task with its first message, or InputRejected."""
-        snapshot = planned(skill, task_id, self.clock.now, stream=stream, parent=asked_by, owner=owner, context=context)
+        snapshot = planned(
+            skill,
+            task_id,
+            self.clock.now,
+            stream=stream,
+            parent=asked_by,
+            owner=owner,
+            context=context,
+            previous=previous,
+        )
         if reason := refusal(skill, snapshot, message):
             raise InputRejected(reason)
         return _Task(skill=skill, snapshots=[snapshot], first=message, asked_by=asked_by)

@@ -1,0 +1,126 @@
+"""Running an agent: said to it through an engine, in one task or in several, side by side."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from refold.agent import AfterTools, Agent
+from refold.core import InputRejected, Status
+from refold.core.chat import ToolReturn
+from refold.core.events import ChatResult
+from refold.core.journal import Entry
+from refold.testing import FakeEngine, calls
+from tests.agent.shop import TOOLS, shop
+
+
+def heard(command: Any) -> str:
+    """A model that says how many turns it was told of, and what it heard last."""
+    return f"{command.thread}: {command.say[-1].content.text}"
+
+
+async def test_it_is_invoked() -> None:
+    """
+    `invoke` says something and waits for the answer; a task that waits takes the next message.
+    """
+    agent = shop(turns=2)
+    engine = FakeEngine([agent], answers={"model": heard})
+    first = await agent.invoke(engine, "one")
+    second = await agent.invoke(engine, "two", task_id=first.task_id)
+
+    assert (first.text, first.status) == ("main: one", Status.INPUT_REQUIRED)
+    assert (second.text, second.status, second.task_id) == ("main: two", Status.COMPLETED, first.task_id)
+
+
+async def test_it_is_streamed() -> None:
+    """
+    `stream` gives the journal as it grows; `invoke` is the same, drained.
+    """
+    agent = shop()
+    answers = {"model": [calls("price", item="tea"), "300."]}
+    engine = FakeEngine([agent], answers=answers, tools=TOOLS)
+    entries = [one async for one in agent.stream(engine, "tea?") if isinstance(one, Entry)]
+
+    assert [entry.event.kind for entry in entries] == ["user_message", "chat_result", "tool_result", "chat_result"]
+    assert isinstance(entries[-1].event, ChatResult)
+
+
+async def test_two_tasks_of_one_agent_share_nothing() -> None:
+    """
+    Side by side, each has its own state, conversation and `app`, though the agent and its plugins are the same.
+    """
+
+    def count(event: AfterTools) -> None:
+        seen = event.state.app.get("seen", [])
+        assert isinstance(seen, list)
+        event.state.app.set("seen", [*seen, *(one.value for one in event.results)])
+
+    def wish(command: Any) -> Any:
+        told = command.say[-1]
+        if isinstance(told, ToolReturn):
+            return f"done {told.value}"
+        return calls("price", item=told.content.text)
+
+    agent = shop(plugins=[count])
+    engine = FakeEngine([agent], answers={"model": wish}, tools=TOOLS)
+    tea, coffee = await asyncio.gather(agent.invoke(engine, "tea"), agent.invoke(engine, "coffee"))
+    states: list[Any] = [(await engine.at(one.task_id, one.task.seq - 1)).state for one in (tea, coffee)]
+
+    assert (tea.text, coffee.text) == ("done 300", "done 600")
+    assert [state["args"]["state"]["app"] for state in states] == [{"seen": [300]}, {"seen": [600]}]
+
+
+async def test_a_task_goes_on_with_the_conversation_of_another() -> None:
+    """
+    Started with `previous`, it has been told all that was said there; the other one is left alone.
+    """
+    agent = shop()
+    engine = FakeEngine([agent], answers={"model": ["1", "2"]})
+    first = await agent.invoke(engine, "one", owner="Ann")
+    second = await agent.invoke(engine, "two", owner="Ann", previous=first.task_id)
+    with pytest.raises(InputRejected, match="is owned by somebody else"):
+        await agent.invoke(engine, "three", owner="Bob", previous=first.task_id)
+    snapshot = await engine.at(second.task_id, second.task.seq)
+    before = await engine.at(first.task_id, first.task.seq)
+
+    said = [getattr(one, "text", "") or one.content.text for one in snapshot.threads["main"].said]  # type: ignore[union-attr]
+    assert (said, snapshot.previous) == (["one", "1", "two", "2"], first.task_id)
+    assert len(before.threads["main"].said) == 2
+
+
+async def test_what_was_left_open_is_closed() -> None:
+    """
+    A task that ended between a wish and its result leaves a conversation that can be gone on with.
+    """
+    agent = shop(fatal=["price"])
+
+    def fails(_: Any) -> Any:
+        raise ValueError("no")
+
+    engine = FakeEngine([agent], answers={"model": [calls("price", item="a"), "2"], "price": fails})
+    first = await agent.invoke(engine, "one")
+    second = await agent.invoke(engine, "two", previous=first.task_id)
+    snapshot = await engine.at(second.task_id, second.task.seq)
+
+    returned = [one for one in snapshot.threads["main"].said if isinstance(one, ToolReturn)]
+    assert (first.status, second.text) == (Status.FAILED, "2")
+    assert [(one.value, one.failed) for one in returned] == [("the task ended before this was called", True)]
+
+
+async def test_an_agent_calls_an_agent() -> None:
+    """
+    The other one's task is a task of its own, whose answer is the tool's result.
+    """
+    helper = Agent("helper", instructions="Help.", model="scripted:helper")
+    host = Agent("host", instructions="Ask.", tools=[helper], gates="none")
+
+    def model(command: Any) -> Any:
+        told = command.say[-1]
+        if command.frame is not None and command.frame.instructions == "Help.":
+            return f"because {told.content.text}"
+        return calls("helper", message="why") if not isinstance(told, ToolReturn) else f"told: {told.value}"
+
+    engine = FakeEngine([helper, host], answers={"model": model})
+    answer = await host.invoke(engine, "go")
+
+    assert answer.text == "told: because why"
