@@ -16,6 +16,7 @@ from refold.a2a.card import cards_for
 from refold.a2a.card_route import card_route
 from refold.a2a.handler import Gateway, Parts
 from refold.a2a.listing import Listing
+from refold.a2a.media import JsonOnly
 from refold.a2a.push import NoPush, Push
 from refold.a2a.reading import Reader
 from refold.a2a.routing import Router, Routing, SkillRouter
@@ -82,6 +83,7 @@ def a2a_app(
     app = Starlette(
         middleware=[
             *guards(security, engine, url=settings.url),
+            Middleware(JsonOnly),
             Middleware(EventStreams, open_streams=open_streams, heartbeat_s=settings.heartbeat_s),
         ],
         routes=[

@@ -84,7 +84,7 @@ def said(text: str = "Hello", **message: Any) -> dict[str, Any]:
 @pytest.fixture
 def fake() -> FakeEngine:
     """An engine in memory that serves all skills of these tests."""
-    return FakeEngine(skills.ALL, answers=skills.ANSWERS)
+    return FakeEngine([*skills.ALL, skills.Usher], answers=skills.ANSWERS)
 
 
 @contextlib.asynccontextmanager

@@ -94,6 +94,14 @@ class Poet:
         return ctx.complete(await ctx.llm("verse", "Write a poem.", content.text))
 
 
+@flow_skill(id="usher", description="Chooses a skill by a word of the message, or asks back.")
+class Usher:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        chosen = next((word for word in content.text.split() if word in ("echo", "ask")), None)
+        return ctx.complete("What can I do for you?" if chosen is None else Content.from_data({"skill": chosen}))
+
+
 ALL = [Echo, Ask, Buy, Picky, Waits, Files, Poet]
 TOOLS = [held]
 ANSWERS: dict[str, object] = {}
@@ -105,3 +113,4 @@ PickyWorkflow = workflow_for(Picky)
 WaitsWorkflow = workflow_for(Waits)
 FilesWorkflow = workflow_for(Files)
 PoetWorkflow = workflow_for(Poet)
+UsherWorkflow = workflow_for(Usher)

@@ -1,0 +1,179 @@
+"""The agent card: what it says of the skills, how it is served, and that its signature holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from a2a.client import A2ACardResolver
+from a2a.types import AgentCard
+from a2a.utils.proto_utils import validate_proto_required_fields
+from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from google.protobuf.json_format import ParseDict
+
+from refold import Content, Ctx, Transition, flow_skill, step
+from refold.a2a import Provider, Settings, a2a_app
+from refold.a2a.signing import SigningKey
+from refold.testing import FakeEngine
+from tests.a2a import skills
+from tests.a2a.conftest import BASE, Calls, calling
+
+CARD = "/.well-known/agent-card.json"
+
+
+@flow_skill(
+    id="painter",
+    name="Painter",
+    description="Paints what it is told.",
+    tags=["art"],
+    examples=["A boat"],
+    input_modes=["text/plain", "image/*"],
+    output_modes=["image/png"],
+)
+class Painter:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete("Done.")
+
+
+async def test_each_skill_is_listed_as_it_is_registered(fake: FakeEngine) -> None:
+    """
+    Id, name, description, tags, examples, and what it takes and gives; whatever the protocol requires is there.
+    """
+    settings = Settings(
+        url=f"{BASE}/agents/",
+        name="Studio",
+        version="2.1",
+        provider=Provider(organization="Example", url="https://example.org"),
+        icon_url="https://example.org/icon.png",
+        documentation_url="https://example.org/docs",
+    )
+    async with calling(a2a_app(fake, [skills.Echo, Painter], settings)) as calls:
+        card = (await calls.rest("GET", CARD)).json()
+    validate_proto_required_fields(ParseDict(card, AgentCard()))
+
+    assert card["skills"][1] == {
+        "id": "painter",
+        "name": "Painter",
+        "description": "Paints what it is told.",
+        "tags": ["art"],
+        "examples": ["A boat"],
+        "inputModes": ["text/plain", "image/*"],
+        "outputModes": ["image/png"],
+    }
+    assert (card["name"], card["version"], card["provider"]["organization"]) == ("Studio", "2.1", "Example")
+    assert card["defaultInputModes"] == ["text/plain", "application/json", "image/*"]
+    assert {one["protocolVersion"] for one in card["supportedInterfaces"]} == {"1.0"}
+    assert card["supportedInterfaces"][:3] == [
+        {"url": f"{BASE}/agents/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+        {"url": f"{BASE}/agents", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"},
+        {"url": f"{BASE}/agents/", "protocolBinding": "JSONRPC", "tenant": "echo", "protocolVersion": "1.0"},
+    ]
+
+
+async def test_the_card_of_one_skill_bears_its_name(fake: FakeEngine) -> None:
+    """
+    Nothing has to be said twice.
+    """
+    async with calling(a2a_app(fake, [Painter])) as calls:
+        card = (await calls.rest("GET", CARD)).json()
+
+    assert (card["name"], card["description"]) == ("Painter", "Paints what it is told.")
+
+
+async def test_a_card_that_is_known_is_not_sent_again(gateway: Calls) -> None:
+    """
+    Its ETag tells; Last-Modified and Cache-Control are there for those in between.
+    """
+    first = await gateway.rest("GET", CARD)
+    again = await gateway.rest("GET", CARD, **{"If-None-Match": first.headers["etag"]})
+
+    assert first.headers["last-modified"].endswith("GMT")
+    assert "max-age" in first.headers["cache-control"]
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("key", "algorithm"),
+    [
+        pytest.param(ec.generate_private_key(ec.SECP256R1()), "ES256", id="EC"),
+        pytest.param(rsa.generate_private_key(65537, 2048), "RS256", id="RSA"),
+        pytest.param(ed25519.Ed25519PrivateKey.generate(), "EdDSA", id="Ed25519"),
+    ],
+)
+async def test_a_signed_card_is_verified_by_the_official_client(
+    fake: FakeEngine,
+    tmp_path: Path,
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey,
+    algorithm: str,
+) -> None:
+    """
+    As it comes over the wire; a card that somebody changed on the way is not.
+    """
+    file = tmp_path / "key.pem"
+    file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    settings = Settings(url=BASE, description="Grüße, 世界", signing_key=SigningKey(file=file, id="k1"))
+    verify = create_signature_verifier(lambda kid, _: public if kid == "k1" else b"", [algorithm])
+
+    async with calling(a2a_app(fake, skills.ALL, settings)) as calls:
+        card = await A2ACardResolver(calls.http, BASE).get_agent_card(signature_verifier=verify)
+    card.description = "Changed"
+
+    with pytest.raises(InvalidSignaturesError):
+        verify(card)
+
+
+@pytest.mark.parametrize("written", [None, b"no key"])
+def test_a_key_that_cannot_be_used_is_a_mistake_at_the_start(
+    fake: FakeEngine, tmp_path: Path, written: bytes | None
+) -> None:
+    """
+    Not when somebody asks for the card.
+    """
+    file = tmp_path / "key.pem"
+    if written is not None:
+        file.write_bytes(written)
+
+    with pytest.raises(ValueError, match=r"key\.pem holds no private key"):
+        a2a_app(fake, skills.ALL, Settings(signing_key=SigningKey(file=file, id="k1")))
+
+
+@pytest.mark.parametrize(
+    ("private", "message"),
+    [(("none",), "not served"), (tuple(one.__refold_skill__.options.card.id for one in skills.ALL), "every skill")],  # type: ignore[attr-defined]
+)
+def test_private_skills_are_served_and_not_all_there_are(
+    fake: FakeEngine, private: tuple[str, ...], message: str
+) -> None:
+    """
+    Else nobody would know what the agent is for.
+    """
+    with pytest.raises(ValueError, match=message):
+        a2a_app(fake, skills.ALL, Settings(private=private))
+
+
+def test_a_gateway_needs_a_skill(fake: FakeEngine) -> None:
+    """
+    There is nothing to serve without one.
+    """
+    with pytest.raises(ValueError, match="one skill or more"):
+        a2a_app(fake, [])
+
+
+@pytest.mark.parametrize("mode", ["image/png", "IMAGE/JPEG; q=1"])
+async def test_a_skill_takes_what_its_card_says(fake: FakeEngine, mode: str) -> None:
+    """
+    Types by pattern; whoever cannot read what it gives is told so.
+    """
+    part = {"url": "https://example.org/x", "mediaType": mode}
+    request = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [part]}}
+    async with calling(a2a_app(FakeEngine([Painter]), [Painter])) as calls:
+        done = await calls.result("SendMessage", request)
+        unread = await calls.error("SendMessage", {**request, "configuration": {"acceptedOutputModes": ["text/plain"]}})
+        read = await calls.result("SendMessage", {**request, "configuration": {"acceptedOutputModes": ["image/*"]}})
+
+    assert done["task"]["status"]["state"] == read["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert unread["code"] == -32005

@@ -1,0 +1,321 @@
+"""Every error of the protocol, over JSON-RPC and REST, in 1.0 and in 0.3; and none that tells of our insides."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from refold.a2a import Settings, a2a_app
+from refold.a2a.settings import Extension
+from refold.core.errors import EngineError, NotConnected, NoWorker
+from refold.testing import FakeEngine
+from tests.a2a import skills
+from tests.a2a.conftest import BASE, Calls, calling, said
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One call that is refused.
+
+    Attributes:
+        code: JSON-RPC's.
+        status: HTTP's, over REST.
+        reason: In `google.rpc.ErrorInfo`.
+        method: JSON-RPC's; its 0.3 name where `old` is given.
+        params: JSON-RPC's. `TASK` stands for a task that has ended, `OPEN` for one that asks, `BUSY` for one at work.
+        rest: The same call over REST; None where there is none.
+        body: Its body.
+        old: The code that 0.3 tells; None where 0.3 has no such method.
+    """
+
+    code: int
+    status: int
+    reason: str
+    method: str
+    params: Any = field(default_factory=dict)
+    rest: str | None = None
+    body: Any = None
+    old: int | None = None
+
+
+NOT_FOUND: dict[str, Any] = {"code": -32001, "status": 404, "reason": "TASK_NOT_FOUND"}
+UNSUPPORTED: dict[str, Any] = {"code": -32004, "status": 400, "reason": "UNSUPPORTED_OPERATION"}
+INVALID: dict[str, Any] = {"code": -32602, "status": 400, "reason": "INVALID_PARAMS"}
+NO_PUSH: dict[str, Any] = {"code": -32003, "status": 400, "reason": "PUSH_NOTIFICATION_NOT_SUPPORTED"}
+CONTENT: dict[str, Any] = {"code": -32005, "status": 400, "reason": "CONTENT_TYPE_NOT_SUPPORTED"}
+NOT_CANCELABLE: dict[str, Any] = {"code": -32002, "status": 400, "reason": "TASK_NOT_CANCELABLE"}
+
+
+def send(**message: Any) -> dict[str, Any]:
+    """The same message over both."""
+    request = {"message": said(**message), "metadata": {"skill": "echo"}}
+    return {"method": "SendMessage", "params": request, "rest": "POST /message:send", "body": request}
+
+
+def sends(request: dict[str, Any]) -> dict[str, Any]:
+    return {"method": "SendMessage", "params": request, "rest": "POST /message:send", "body": request}
+
+
+CASES = {
+    "get an unknown task": Case(
+        **NOT_FOUND, method="GetTask", params={"id": "none"}, rest="GET /tasks/none", old=-32001
+    ),
+    "get without an id": Case(**INVALID, method="GetTask"),
+    "get a negative history": Case(
+        **INVALID,
+        method="GetTask",
+        params={"id": "TASK", "historyLength": -1},
+        rest="GET /tasks/TASK?historyLength=-1",
+    ),
+    "cancel an unknown task": Case(
+        **NOT_FOUND, method="CancelTask", params={"id": "none"}, rest="POST /tasks/none:cancel", old=-32001
+    ),
+    "cancel an ended task": Case(
+        **NOT_CANCELABLE, method="CancelTask", params={"id": "TASK"}, rest="POST /tasks/TASK:cancel", old=-32002
+    ),
+    "subscribe to an unknown task": Case(
+        **NOT_FOUND, method="SubscribeToTask", params={"id": "none"}, rest="POST /tasks/none:subscribe"
+    ),
+    "subscribe to an ended task": Case(
+        **UNSUPPORTED, method="SubscribeToTask", params={"id": "TASK"}, rest="GET /tasks/TASK:subscribe"
+    ),
+    "answer an unknown task": Case(**NOT_FOUND, **send(taskId="none")),
+    "answer an ended task": Case(**UNSUPPORTED, **send(taskId="TASK")),
+    "answer a task at work": Case(**UNSUPPORTED, **send(taskId="BUSY")),
+    "answer in another context": Case(**INVALID, **send(taskId="OPEN", contextId="another")),
+    "send no message": Case(**INVALID, **sends({})),
+    "send no parts": Case(**INVALID, **send(parts=[])),
+    "send an empty part": Case(**INVALID, **send(parts=[{}])),
+    "send a part of null": Case(**INVALID, **send(parts=[{"data": None}])),
+    "send without a message id": Case(**INVALID, **send(messageId="")),
+    "send without a role": Case(**INVALID, **send(role="ROLE_UNSPECIFIED")),
+    "send in the agent's name": Case(**INVALID, **send(role="ROLE_AGENT")),
+    "send what the skill does not take": Case(
+        **CONTENT, **send(parts=[{"url": "https://example.org/a.png", "mediaType": "image/png"}])
+    ),
+    "send, and read only images": Case(
+        **CONTENT,
+        **sends(
+            {"message": said(), "configuration": {"acceptedOutputModes": ["image/png"]}, "metadata": {"skill": "echo"}}
+        ),
+    ),
+    "send to no skill": Case(**INVALID, **sends({"message": said()})),
+    "send to an unknown skill": Case(**INVALID, **sends({"message": said(), "metadata": {"skill": "none"}})),
+    "send to a skill that is a number": Case(**INVALID, **sends({"message": said(), "metadata": {"skill": 7}})),
+    "send data that does not fit": Case(
+        **INVALID, **sends({"message": said(parts=[{"data": {"no": 1}}]), "metadata": {"skill": "buy"}})
+    ),
+    "send with a negative history": Case(
+        **INVALID,
+        **sends({"message": said(), "configuration": {"historyLength": -1}, "metadata": {"skill": "echo"}}),
+    ),
+    "send with a webhook": Case(
+        **NO_PUSH,
+        **sends(
+            {
+                "message": said(),
+                "configuration": {"taskPushNotificationConfig": {"url": "https://example.org"}},
+                "metadata": {"skill": "echo"},
+            }
+        ),
+    ),
+    "list too many": Case(**INVALID, method="ListTasks", params={"pageSize": 101}, rest="GET /tasks?pageSize=101"),
+    "list none": Case(**INVALID, method="ListTasks", params={"pageSize": 0}, rest="GET /tasks?pageSize=0"),
+    "create a webhook": Case(
+        **NO_PUSH,
+        method="CreateTaskPushNotificationConfig",
+        params={"taskId": "TASK", "url": "https://example.org"},
+        rest="POST /tasks/TASK/pushNotificationConfigs",
+        body={"url": "https://example.org"},
+    ),
+    "get a webhook": Case(
+        **NO_PUSH,
+        method="GetTaskPushNotificationConfig",
+        params={"taskId": "TASK", "id": "w"},
+        rest="GET /tasks/TASK/pushNotificationConfigs/w",
+    ),
+    "list webhooks": Case(
+        **NO_PUSH,
+        method="ListTaskPushNotificationConfigs",
+        params={"taskId": "TASK"},
+        rest="GET /tasks/TASK/pushNotificationConfigs",
+    ),
+    "delete a webhook": Case(
+        **NO_PUSH,
+        method="DeleteTaskPushNotificationConfig",
+        params={"taskId": "TASK", "id": "w"},
+        rest="DELETE /tasks/TASK/pushNotificationConfigs/w",
+    ),
+    "get a card that there is not": Case(
+        **UNSUPPORTED, method="GetExtendedAgentCard", rest="GET /extendedAgentCard", old=-32004
+    ),
+}
+OLD = {
+    "GetTask": "tasks/get",
+    "CancelTask": "tasks/cancel",
+    "GetExtendedAgentCard": "agent/getAuthenticatedExtendedCard",
+}
+
+
+@pytest.fixture
+async def tasks(fake: FakeEngine, gateway: Calls) -> dict[str, str]:
+    """A task that has ended, one that asks, and one at work, by the names they have in the cases."""
+    ended = await gateway.send("Hello", metadata={"skill": "echo"})
+    asks = await gateway.send("Hello", metadata={"skill": "ask"})
+    busy = await gateway.send("x", metadata={"skill": "wait"}, configuration={"returnImmediately": True})
+    return {"TASK": ended["id"], "OPEN": asks["id"], "BUSY": busy["id"]}
+
+
+def with_tasks(value: Any, tasks: dict[str, str]) -> Any:
+    """The value, with the tasks' ids in place of their names."""
+    text = json.dumps(value)
+    for name, id in tasks.items():
+        text = text.replace(name, id)
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_json_rpc_tells_the_error(name: str, gateway: Calls, tasks: dict[str, str]) -> None:
+    """
+    Its code, and as data the reason, in the protocol's domain.
+    """
+    case = CASES[name]
+    error = await gateway.error(case.method, with_tasks(case.params, tasks))
+
+    assert (error["code"], error["data"][0]["reason"]) == (case.code, case.reason), error
+    assert error["data"][0]["@type"] == "type.googleapis.com/google.rpc.ErrorInfo"
+    assert error["data"][0]["domain"] == "a2a-protocol.org"
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.rest])
+async def test_rest_tells_the_error(name: str, gateway: Calls, tasks: dict[str, str]) -> None:
+    """
+    As HTTP's status, with the same reason.
+    """
+    case = CASES[name]
+    assert case.rest is not None
+    verb, path = with_tasks(case.rest, tasks).split(" ")
+    answer = await gateway.rest(verb, path, with_tasks(case.body, tasks))
+
+    assert answer.status_code == case.status, answer.text
+    error = answer.json()["error"]
+    assert (error["code"], error["details"][0]["reason"]) == (case.status, case.reason)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.old])
+async def test_version_0_3_tells_the_error(name: str, gateway: Calls, tasks: dict[str, str]) -> None:
+    """
+    Under its own method names, without a version header.
+    """
+    case = CASES[name]
+    gateway.headers = {}
+    error = await gateway.error(OLD[case.method], with_tasks(case.params, tasks))
+
+    assert error["code"] == case.old, error
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        pytest.param(b"{", -32700, id="no JSON"),
+        pytest.param(b"\xff\xfe", -32700, id="no text"),
+        pytest.param(b"[]", -32600, id="a list"),
+        pytest.param(b"7", -32600, id="a number"),
+        pytest.param(b"null", -32600, id="null"),
+        pytest.param(b'[{"jsonrpc":"2.0","id":1,"method":"GetTask"}]', -32600, id="a batch"),
+        pytest.param(b'{"id":1,"method":"GetTask"}', -32600, id="no version"),
+        pytest.param(b'{"jsonrpc":"1.0","id":1,"method":"GetTask"}', -32600, id="another version"),
+        pytest.param(b'{"jsonrpc":"2.0","id":1}', -32600, id="no method"),
+        pytest.param(b'{"jsonrpc":"2.0","id":{},"method":"GetTask"}', -32600, id="an id that is an object"),
+        pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"Nothing"}', -32601, id="an unknown method"),
+        pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":[]}', -32602, id="params that are a list"),
+        pytest.param(b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":7}}', -32602, id="an id of 7"),
+    ],
+)
+async def test_what_is_no_call_is_told_so(body: bytes, code: int, gateway: Calls) -> None:
+    """
+    With the code that JSON-RPC has for it.
+    """
+    headers = {"Content-Type": "application/json", **gateway.headers}
+    answer = await gateway.http.post(f"{gateway.base}/", content=body, headers=headers)
+
+    assert answer.status_code in (200, 400)
+    assert answer.json()["error"]["code"] == code, answer.text
+    assert "Traceback" not in answer.text
+
+
+async def test_what_is_no_json_is_of_the_wrong_type(gateway: Calls) -> None:
+    """
+    JSON-RPC is JSON; a body of another type is not read.
+    """
+    headers = {"Content-Type": "text/plain", **gateway.headers}
+    answer = await gateway.http.post(f"{gateway.base}/", content=b"{}", headers=headers)
+
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("path", ["/message:send", "/message:stream"])
+async def test_rest_tells_of_a_body_that_is_no_json(gateway: Calls, path: str) -> None:
+    """
+    The call was wrong, not the agent.
+    """
+    headers = {"Content-Type": "application/json", **gateway.headers}
+    answer = await gateway.http.post(f"{gateway.base}{path}", content=b"{", headers=headers)
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
+
+
+async def test_a_version_that_is_not_spoken_is_refused(gateway: Calls) -> None:
+    """
+    1.0 methods under 1.0 only, and 0.3's under 0.3 only.
+    """
+    newer = await gateway.error("GetTask", {"id": "x"}, **{"A2A-Version": "2.0"})
+    rest = await gateway.rest("GET", "/tasks/x", **{"A2A-Version": "2.0"})
+
+    assert newer["code"] == -32009
+    assert (rest.status_code, rest.json()["error"]["details"][0]["reason"]) == (400, "VERSION_NOT_SUPPORTED")
+
+
+async def test_an_extension_may_be_required(fake: FakeEngine) -> None:
+    """
+    Whoever does not name it is refused before anything is done; the card says which one it is.
+    """
+    uri = "https://example.org/ext"
+    settings = Settings(url=BASE, extensions=(Extension(uri=uri, required=True),))
+    async with calling(a2a_app(fake, [skills.Echo], settings)) as calls:
+        error = await calls.error("SendMessage", {"message": said()})
+        task = await calls.result("SendMessage", {"message": said()}, **{"A2A-Extensions": uri})
+        card = (await calls.rest("GET", "/.well-known/agent-card.json")).json()
+
+    assert (error["code"], error["data"][0]["reason"]) == (-32008, "EXTENSION_SUPPORT_REQUIRED")
+    assert task["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert card["capabilities"]["extensions"] == [{"uri": uri, "required": True}]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(NotConnected("no Temporal server answers at 10.0.0.7:7233"), id="no server"),
+        pytest.param(NoWorker("no worker on task queue 'secret'"), id="no worker"),
+        pytest.param(EngineError("the disk /var/lib/secret is full"), id="trouble"),
+    ],
+)
+async def test_trouble_inside_is_nobody_elses(fault: EngineError, gateway: Calls, fake: FakeEngine) -> None:
+    """
+    The caller hears that something is wrong, over every way of calling, and no more.
+    """
+    fake.fault = fault
+    rpc = await gateway.error("GetTask", {"id": "x"})
+    rest = await gateway.rest("GET", "/tasks/x")
+    old = Calls(gateway.http, gateway.base, {})
+    older = await old.error("tasks/get", {"id": "x"})
+
+    assert (rpc["code"], rest.status_code, older["code"]) == (-32603, 500, -32603)
+    for told in (json.dumps(rpc), rest.text, json.dumps(older)):
+        assert "10.0.0.7" not in told
+        assert "secret" not in told
+        assert "Traceback" not in told

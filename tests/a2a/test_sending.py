@@ -1,0 +1,353 @@
+"""What becomes of a message: which skill takes it, who may answer, what a repetition does, and how a gate is passed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.authentication import AuthCredentials, AuthenticationBackend, SimpleUser
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import HTTPConnection
+from starlette.routing import Mount
+
+from refold.a2a import Settings, a2a_app
+from refold.testing import FakeEngine
+from tests.a2a import skills
+from tests.a2a.conftest import BASE, Calls, calling, said
+
+
+class ByHeader(AuthenticationBackend):
+    """Believes a header."""
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, SimpleUser] | None:
+        name = conn.headers.get("x-user")
+        return None if name is None else (AuthCredentials(), SimpleUser(name))
+
+
+def known(app: Starlette) -> Starlette:
+    """The application, mounted in one that knows its callers."""
+    return Starlette(routes=[Mount("/", app)], middleware=[Middleware(AuthenticationMiddleware, backend=ByHeader())])
+
+
+def as_(user: str) -> dict[str, str]:
+    return {"x-user": user}
+
+
+@pytest.fixture
+async def callers(fake: FakeEngine) -> Any:
+    """A gateway that knows who calls; a private skill among the others."""
+    async with calling(known(a2a_app(fake, skills.ALL, Settings(url=BASE, private=("files",))))) as calls:
+        yield calls
+
+
+# --- routing
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param({"metadata": {"skill": "ask"}}, id="the request's metadata"),
+        pytest.param({"message": said(metadata={"skill": "ask"})}, id="the message's metadata"),
+        pytest.param({"tenant": "ask"}, id="the interface's tenant"),
+    ],
+)
+async def test_a_skill_is_named_in_one_of_three_places(gateway: Calls, where: dict[str, Any]) -> None:
+    """
+    In the request's metadata, in the message's, or by the interface that is called.
+    """
+    result = await gateway.result("SendMessage", {"message": said(), **where})
+
+    assert result["task"]["metadata"]["refold"]["skill"] == "ask"
+
+
+async def test_rest_has_the_skill_in_its_path(gateway: Calls) -> None:
+    """
+    As the card's interfaces say.
+    """
+    answer = await gateway.rest("POST", "/ask/message:send", {"message": said()})
+
+    assert answer.json()["task"]["metadata"]["refold"]["skill"] == "ask"
+
+
+async def test_the_only_skill_takes_every_message(fake: FakeEngine) -> None:
+    """
+    Nothing needs to be said then.
+    """
+    async with calling(a2a_app(fake, [skills.Echo])) as calls:
+        task = await calls.send("Hello")
+
+    assert task["metadata"]["refold"]["skill"] == "echo"
+
+
+@pytest.mark.parametrize(
+    ("text", "skill"), [pytest.param("echo this", "echo", id="echo"), pytest.param("ask me", "ask", id="ask")]
+)
+async def test_a_router_chooses(fake: FakeEngine, text: str, skill: str) -> None:
+    """
+    It is a skill of its own, so that a model may be asked.
+    """
+    async with calling(a2a_app(fake, [skills.Echo, skills.Ask], router="usher")) as calls:
+        task = await calls.send(text)
+
+    assert task["metadata"]["refold"]["skill"] == skill
+
+
+async def test_a_router_may_ask_back(fake: FakeEngine) -> None:
+    """
+    The caller gets a message of the agent, in its conversation, and no task.
+    """
+    async with calling(a2a_app(fake, [skills.Echo, skills.Ask], router="usher")) as calls:
+        result = await calls.result("SendMessage", {"message": said("Hm", contextId="c-1")})
+
+    assert result["message"]["parts"] == [{"text": "What can I do for you?"}]
+    assert (result["message"]["role"], result["message"]["contextId"]) == ("ROLE_AGENT", "c-1")
+
+
+async def test_a_skill_rejects_at_its_first_step(gateway: Calls) -> None:
+    """
+    The task is there, rejected, and says why.
+    """
+    task = await gateway.send("Do it", metadata={"skill": "picky"})
+
+    assert task["status"]["state"] == "TASK_STATE_REJECTED"
+    assert task["status"]["message"]["parts"] == [{"text": "Say please."}]
+
+
+# --- owners
+
+
+async def test_a_task_is_its_owners_alone(callers: Calls) -> None:
+    """
+    For anybody else it does not exist, whatever they do with it.
+    """
+    result = await callers.result("SendMessage", {"message": said(), "metadata": {"skill": "ask"}}, **as_("ada"))
+    id = result["task"]["id"]
+    tried = [
+        await callers.error("GetTask", {"id": id}, **as_("bob")),
+        await callers.error("CancelTask", {"id": id}, **as_("bob")),
+        await callers.error("SubscribeToTask", {"id": id}, **as_("bob")),
+        await callers.error("SendMessage", {"message": said(taskId=id)}, **as_("bob")),
+        await callers.error("GetTask", {"id": id}),
+    ]
+
+    assert {error["code"] for error in tried} == {-32001}
+    assert (await callers.result("GetTask", {"id": id}, **as_("ada")))["id"] == id
+
+
+async def test_a_private_skill_is_for_callers_that_are_known(callers: Calls) -> None:
+    """
+    The card that everybody reads leaves it out, and so does the gateway; the extended card has it.
+    """
+    public = (await callers.rest("GET", "/.well-known/agent-card.json")).json()
+    extended = await callers.result("GetExtendedAgentCard", **as_("ada"))
+    refused = await callers.error("SendMessage", {"message": said(), "metadata": {"skill": "files"}})
+    unknown = await callers.error("GetExtendedAgentCard")
+    task = await callers.result("SendMessage", {"message": said(), "metadata": {"skill": "files"}}, **as_("ada"))
+
+    assert public["capabilities"]["extendedAgentCard"]
+    assert "files" not in [skill["id"] for skill in public["skills"]]
+    assert "files" in [skill["id"] for skill in extended["skills"]]
+    assert (refused["code"], unknown["code"]) == (-32602, -32004)
+    assert task["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+# --- content
+
+
+async def test_files_and_data_go_both_ways(gateway: Calls) -> None:
+    """
+    By value and by address, with names and types; whole numbers stay whole.
+    """
+    task = await gateway.send(metadata={"skill": "files"})
+    parts = task["artifacts"][0]["parts"]
+    both = [{"text": "Hi"}, {"data": {"n": 7, "deep": [None, True]}}]
+    echoed = await gateway.send(parts=both, metadata={"skill": "echo"})
+
+    assert parts == [
+        {"raw": "AP8=", "filename": "two.bin", "mediaType": "application/octet-stream"},
+        {"url": "https://example.org/a.png", "mediaType": "image/png"},
+        {"data": {"n": 7}},
+    ]
+    assert echoed["artifacts"][0]["parts"] == both
+
+
+# --- repeated sends
+
+
+async def test_a_send_with_a_key_may_be_repeated(gateway: Calls) -> None:
+    """
+    The second one is answered with the first one's task; another body under the same key is refused; another key, or
+    none, is another task.
+    """
+    request = {"message": said(), "metadata": {"skill": "ask"}}
+    key = {"Idempotency-Key": "k-1"}
+    first = await gateway.result("SendMessage", request, **key)
+    second = await gateway.result("SendMessage", request, **key)
+    another = await gateway.error("SendMessage", {**request, "message": said("Something else")}, **key)
+    fresh = await gateway.result("SendMessage", request, **{"Idempotency-Key": "k-2"})
+    keyless = await gateway.result("SendMessage", request)
+
+    assert first == second
+    assert another["code"] == -32602
+    assert len({result["task"]["id"] for result in (first, fresh, keyless)}) == 3
+
+
+async def test_an_answer_with_a_key_may_be_repeated(gateway: Calls) -> None:
+    """
+    Also when the task has gone on, or ended, since.
+    """
+    task = await gateway.send(metadata={"skill": "ask"})
+    answer = {"message": said("Ada", taskId=task["id"])}
+    last = {"message": {**said(taskId=task["id"]), "parts": [{"data": {"number": 3}}]}}
+    await gateway.result("SendMessage", answer, **{"Idempotency-Key": "a"})
+    await gateway.result("SendMessage", last, **{"Idempotency-Key": "b"})
+    again = await gateway.result("SendMessage", answer, **{"Idempotency-Key": "a"})
+    wrong = await gateway.error("SendMessage", last, **{"Idempotency-Key": "a"})
+
+    assert again["task"]["status"]["message"]["parts"] == [{"text": "Ada: 3"}]
+    assert [message["role"] for message in again["task"]["history"]].count("ROLE_USER") == 3
+    assert wrong["code"] == -32602
+
+
+async def test_keys_are_the_callers_own(callers: Calls) -> None:
+    """
+    Two callers may take the same one.
+    """
+    request = {"message": said(), "metadata": {"skill": "echo"}}
+    one = await callers.result("SendMessage", request, **{"Idempotency-Key": "k", **as_("ada")})
+    other = await callers.result("SendMessage", request, **{"Idempotency-Key": "k", **as_("bob")})
+
+    assert one["task"]["id"] != other["task"]["id"]
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "two words"])
+async def test_a_key_is_visible_ascii(gateway: Calls, key: str) -> None:
+    """
+    Anything else is a mistake that is told.
+    """
+    error = await gateway.error(
+        "SendMessage", {"message": said(), "metadata": {"skill": "echo"}}, **{"Idempotency-Key": key}
+    )
+
+    assert error["code"] == -32602
+
+
+# --- gates
+
+
+async def bought(calls: Calls, item: str, **headers: str) -> Any:
+    """A task that waits at its gate."""
+    request = {"message": said(parts=[{"data": {"item": item}}]), "metadata": {"skill": "buy"}}
+    return (await calls.result("SendMessage", request, **headers))["task"]
+
+
+def deciding(task: Any, **more: Any) -> dict[str, Any]:
+    """A message that decides at the task's gate, with what it showed."""
+    (shown,) = [part["data"] for part in task["status"]["message"]["parts"] if "data" in part]
+    return {"message": said(taskId=task["id"], parts=[{"data": {**shown, "decision": "approved", **more}}])}
+
+
+async def test_a_gate_shows_what_is_decided_on_as_data(gateway: Calls) -> None:
+    """
+    Its id, a digest of what it shows, its kind, and the arguments; beside the question for people.
+    """
+    task = await bought(gateway, "tea")
+    text, data = task["status"]["message"]["parts"]
+
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert text == {"text": "Buy tea?"}
+    assert data["data"].keys() == {"gate", "digest", "kind", "arguments"}
+    assert (data["data"]["kind"], data["data"]["arguments"]) == ("approval", {"item": "tea"})
+
+
+async def test_plain_text_passes_no_gate(gateway: Calls) -> None:
+    """
+    Whatever it says, it decides nothing.
+    """
+    task = await bought(gateway, "tea")
+    error = await gateway.error("SendMessage", {"message": said("approved", taskId=task["id"])})
+    after = await gateway.result("GetTask", {"id": task["id"]})
+
+    assert error["code"] == -32004
+    assert after["status"] == task["status"]
+
+
+@pytest.mark.parametrize(("decision", "state"), [("approved", "TASK_STATE_COMPLETED"), ("denied", "TASK_STATE_FAILED")])
+async def test_data_decides(gateway: Calls, decision: str, state: str) -> None:
+    """
+    What was shown, sent back with a decision.
+    """
+    task = await bought(gateway, "tea")
+    done = await gateway.result("SendMessage", deciding(task, decision=decision))
+
+    assert done["task"]["status"]["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        pytest.param({"digest": "0" * 32}, -32004, id="what another gate showed"),
+        pytest.param({"gate": "none/1.1"}, -32004, id="another gate"),
+        pytest.param({"decision": "maybe"}, -32602, id="no decision"),
+        pytest.param({"sudo": True}, -32602, id="more than a decision"),
+        pytest.param({"changes": {"item": "yacht"}}, -32004, id="what may not be changed"),
+    ],
+)
+async def test_a_decision_that_does_not_fit_is_refused(gateway: Calls, change: dict[str, Any], code: int) -> None:
+    """
+    And the task waits on.
+    """
+    task = await bought(gateway, "tea")
+    error = await gateway.error("SendMessage", deciding(task, **change))
+
+    assert error["code"] == code, error
+    assert (await gateway.result("GetTask", {"id": task["id"]}))["status"] == task["status"]
+
+
+async def test_those_who_may_decide_see_the_gate_and_decide_in_their_own_name(callers: Calls) -> None:
+    """
+    The owner may not where it is not on the list; others do not find the task; nobody decides as somebody else.
+    """
+    task = await bought(callers, "yacht", **as_("ada"))
+    seen = await callers.result("GetTask", {"id": task["id"]}, **as_("boss"))
+    owner = await callers.error("SendMessage", deciding(task), **as_("ada"))
+    claims = await callers.error("SendMessage", deciding(task, approver="boss"), **as_("ada"))
+    stranger = await callers.error("SendMessage", deciding(task), **as_("eve"))
+    chatty = await callers.error("SendMessage", {"message": said(taskId=task["id"])}, **as_("boss"))
+    done = await callers.result("SendMessage", deciding(task), **as_("boss"))
+
+    assert seen["status"] == task["status"]
+    assert [error["code"] for error in (owner, claims, stranger, chatty)] == [-32004, -32004, -32001, -32004]
+    assert done["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+# --- how long a call waits
+
+
+async def test_a_call_may_return_at_once(gateway: Calls, fake: FakeEngine) -> None:
+    """
+    Where that is asked for, with the task as it is; its history cut where that is asked for, too.
+    """
+    configuration = {"returnImmediately": True, "historyLength": 0}
+    task = await gateway.send("x", metadata={"skill": "wait"}, configuration=configuration)
+    await fake.reply(task["id"], "held", "done")
+    whole = await gateway.result("GetTask", {"id": task["id"]})
+    last = await gateway.result("GetTask", {"id": task["id"], "historyLength": 1})
+
+    assert (task["status"]["state"], "history" in task) == ("TASK_STATE_WORKING", False)
+    assert whole["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert last["history"] == whole["history"][-1:]
+
+
+async def test_cancel_stops_a_task(gateway: Calls) -> None:
+    """
+    Whether it works or waits; then it is canceled, and cannot be once more.
+    """
+    task = await gateway.send("x", metadata={"skill": "wait"}, configuration={"returnImmediately": True})
+    canceled = await gateway.result("CancelTask", {"id": task["id"]})
+    again = await gateway.error("CancelTask", {"id": task["id"]})
+
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+    assert again["code"] == -32002
