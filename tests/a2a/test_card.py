@@ -77,7 +77,7 @@ async def test_the_card_of_one_skill_bears_its_name(fake: FakeEngine) -> None:
     """
     Nothing has to be said twice.
     """
-    async with calling(a2a_app(fake, [Painter])) as calls:
+    async with calling(a2a_app(fake, [Painter], Settings(url=BASE))) as calls:
         card = (await calls.rest("GET", CARD)).json()
 
     assert (card["name"], card["description"]) == ("Painter", "Paints what it is told.")
@@ -170,7 +170,7 @@ async def test_a_skill_takes_what_its_card_says(fake: FakeEngine, mode: str) -> 
     """
     part = {"url": "https://example.org/x", "mediaType": mode}
     request = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [part]}}
-    async with calling(a2a_app(FakeEngine([Painter]), [Painter])) as calls:
+    async with calling(a2a_app(FakeEngine([Painter]), [Painter], Settings(url=BASE))) as calls:
         done = await calls.result("SendMessage", request)
         unread = await calls.error("SendMessage", {**request, "configuration": {"acceptedOutputModes": ["text/plain"]}})
         read = await calls.result("SendMessage", {**request, "configuration": {"acceptedOutputModes": ["image/*"]}})

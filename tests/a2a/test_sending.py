@@ -75,7 +75,7 @@ async def test_the_only_skill_takes_every_message(fake: FakeEngine) -> None:
     """
     Nothing needs to be said then.
     """
-    async with calling(a2a_app(fake, [skills.Echo])) as calls:
+    async with calling(a2a_app(fake, [skills.Echo], Settings(url=BASE))) as calls:
         task = await calls.send("Hello")
 
     assert task["metadata"]["refold"]["skill"] == "echo"
@@ -88,7 +88,7 @@ async def test_a_router_chooses(fake: FakeEngine, text: str, skill: str) -> None
     """
     It is a skill of its own, so that a model may be asked.
     """
-    async with calling(a2a_app(fake, [skills.Echo, skills.Ask], router="usher")) as calls:
+    async with calling(a2a_app(fake, [skills.Echo, skills.Ask], Settings(url=BASE), router="usher")) as calls:
         task = await calls.send(text)
 
     assert task["metadata"]["refold"]["skill"] == skill
@@ -98,7 +98,7 @@ async def test_a_router_may_ask_back(fake: FakeEngine) -> None:
     """
     The caller gets a message of the agent, in its conversation, and no task.
     """
-    async with calling(a2a_app(fake, [skills.Echo, skills.Ask], router="usher")) as calls:
+    async with calling(a2a_app(fake, [skills.Echo, skills.Ask], Settings(url=BASE), router="usher")) as calls:
         result = await calls.result("SendMessage", {"message": said("Hm", contextId="c-1")})
 
     assert result["message"]["parts"] == [{"text": "What can I do for you?"}]
