@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Shell
 
 VERBS = [
-    "dev", "worker", "start", "answer", "cancel", "inbox", "approve", "deny", "resolve", "recover", "fork", "show",
+    "dev", "worker", "serve", "start", "answer", "cancel", "inbox", "approve", "deny", "resolve", "recover", "fork", "show",
     "list", "watch", "journal", "at", "graph", "check",
 ]  # fmt: skip
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 import time
 
+import structlog
 from limits import parse_many
+from limits.aio.storage import Storage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
+from limits.errors import ConfigurationError, StorageError
 from limits.storage import storage_from_string
 
 from refold.a2a.security.refused import Refused
+
+log = structlog.get_logger("refold.a2a")
 
 
 class Rate:
@@ -25,16 +30,35 @@ class Rate:
 
     def __init__(self, rate: str, storage: str) -> None:
         self.limits = parse_many(rate)
-        self.counter = SlidingWindowCounterRateLimiter(storage_from_string(storage))
+        self.counter = SlidingWindowCounterRateLimiter(counting(storage))
 
     async def count(self, caller: str) -> None:
         """Count one call.
 
         Raises:
-            Refused: It is one too many; `Retry-After` says when there will be room.
+            Refused: It is one too many (429), `Retry-After` says when there will be room; or nobody can count it (503).
         """
-        for limit in self.limits:
-            if not await self.counter.hit(limit, caller):
-                stats = await self.counter.get_window_stats(limit, caller)
-                wait_s = max(1, math.ceil(stats.reset_time - time.time()))
-                raise Refused(429, f"more than {limit}; try again in {wait_s} s", {"Retry-After": str(wait_s)})
+        try:
+            for limit in self.limits:
+                if not await self.counter.hit(limit, caller):
+                    stats = await self.counter.get_window_stats(limit, caller)
+                    wait_s = max(1, math.ceil(stats.reset_time - time.time()))
+                    raise Refused(429, f"more than {limit}; try again in {wait_s} s", {"Retry-After": str(wait_s)})
+        except StorageError as error:
+            log.error("calls_cannot_be_counted", reason=str(error.storage_error))
+            raise Refused(503, "calls cannot be counted now; try again", {"Retry-After": "5"}) from error
+
+
+def counting(uri: str) -> Storage:
+    """Where calls are counted, by its name.
+
+    Raises:
+        ValueError: There is no such storage, or what it takes is not installed.
+    """
+    try:
+        storage = storage_from_string(uri, wrap_exceptions=True)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(storage, Storage):
+        raise ValueError(f"{uri!r} would make all calls wait for each other; begin it with `async+`")
+    return storage

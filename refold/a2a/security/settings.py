@@ -14,6 +14,7 @@ from limits import parse_many
 
 from refold.a2a.security.api_keys import SHORTEST, ApiKeys, api_keys
 from refold.a2a.security.key_set import KeySet
+from refold.a2a.security.rate import counting
 from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, Tokens
 from refold.core.errors import EngineError
 
@@ -105,7 +106,7 @@ def security_from_env(environ: Mapping[str, str] = os.environ) -> Security:
         parts=env.number("MAX_PARTS", usual.parts),
         depth=env.number("MAX_DEPTH", usual.depth),
         rate=env.read("RATE", _rate),
-        rate_storage=env.text("RATE_STORAGE") or usual.rate_storage,
+        rate_storage=env.read("RATE_STORAGE", _storage) or usual.rate_storage,
     )
 
 
@@ -153,6 +154,11 @@ class _Env:
 
 def _rate(given: str) -> str:
     parse_many(given)
+    return given
+
+
+def _storage(given: str) -> str:
+    counting(given)
     return given
 
 
