@@ -9,8 +9,8 @@ import pytest
 from tests.cli.conftest import Shell
 
 VERBS = [
-    "dev", "worker", "serve", "start", "answer", "cancel", "inbox", "approve", "deny", "resolve", "recover", "fork", "show",
-    "list", "watch", "journal", "at", "graph", "check",
+    "dev", "worker", "serve", "start", "answer", "cancel", "inbox", "approve", "deny", "resolve", "recover", "fork",
+    "show", "list", "watch", "journal", "at", "graph", "check",
 ]  # fmt: skip
 
 
