@@ -18,7 +18,6 @@ from refold.cli.errors import DONE, WRONG_CALL
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
 from refold.cli.worker import LogJson, Mcp, Model, NoSandbox, Recovery
-from refold.temporal.dev import DevServerError
 from refold.temporal.profile import DEFAULT
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ async def dev(
                 await _first(*gave_up, stop.wait(), asyncio.shield(server.ended))
                 call.out.note("stopping")
         if server.ended.done() and not stop.is_set():
-            raise DevServerError(f"{server.ended.result()}\n{_what_is_left(db)}")
+            raise temporal.DevServerError(f"{server.ended.result()}\n{_what_is_left(db)}")
     return DONE if stop.is_set() else WRONG_CALL
 
 

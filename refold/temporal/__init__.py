@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine, connect
     from refold.temporal.delivery import TemporalWebhooks
-    from refold.temporal.dev import dev_server
+    from refold.temporal.dev import DevServerError, dev_server
     from refold.temporal.plugin import RefoldPlugin
     from refold.temporal.registry import workflows_of
     from refold.temporal.worker import make_worker, run_worker
     from refold.temporal.workflow import workflow_for
 
 _HOMES = {
+    "DevServerError": "dev",
     "RefoldPlugin": "plugin",
     "TemporalEngine": "client",
     "TemporalWebhooks": "delivery",
@@ -31,6 +32,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "DevServerError",
     "RefoldPlugin",
     "TemporalEngine",
     "TemporalWebhooks",

@@ -68,14 +68,14 @@ async def test_a_new_run_at_every_quiet_point_changes_nothing(
     assert journals[0] == journals[1]
 
 
-@pytest.mark.parametrize("which", ["engine", "restless"])
+@pytest.mark.parametrize("moves", [False, True])
 async def test_the_past_is_what_was_live(
-    which: str, request: pytest.FixtureRequest, live: dict[tuple[str, int], list[str]]
+    moves: bool, engine: TemporalEngine, restless: TemporalEngine, live: dict[tuple[str, int], list[str]]
 ) -> None:
     """
     `at` gives for every entry the very snapshot that was live, over all runs, and so does every replay.
     """
-    engine: TemporalEngine = request.getfixturevalue(which)
+    engine = restless if moves else engine
     view = await run(engine, "research_loop_steps", "Tides", "For sailors")
 
     for seq in range(1, view.seq + 1):
