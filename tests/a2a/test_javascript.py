@@ -72,8 +72,7 @@ async def test_every_method(transport: str, delivering: Calls) -> None:
 
     assert {name: seen.pop(name) for name in WALK} == WALK
     assert seen["streamed"][0].startswith("task ")
-    assert seen["streamed"][-1] == "statusUpdate TASK_STATE_COMPLETED"
-    assert "artifactUpdate" in seen["streamed"]
+    assert seen["streamed"][-1].endswith(" TASK_STATE_COMPLETED"), "the first event may be the last"
     assert seen["subscribed"][0] == "task TASK_STATE_INPUT_REQUIRED"
     assert seen["subscribed"][-1] == "statusUpdate TASK_STATE_CANCELED"
     assert seen["listed"] == [True]
@@ -87,4 +86,4 @@ async def test_what_0_3_has(delivering: Calls) -> None:
         seen = await walked(delivering.base, "0.3", receiver.url)
 
     assert {name: seen.pop(name) for name in WALK} == WALK
-    assert seen["streamed"][-1] in ("statusUpdate TASK_STATE_COMPLETED", "task TASK_STATE_COMPLETED")
+    assert seen["streamed"][-1].endswith(" TASK_STATE_COMPLETED")
