@@ -19,18 +19,22 @@ APPROVAL_TIMEOUT = "approval_timeout"
 APPROVAL_DENIED = "approval_denied"
 
 
+def as_told(decision: DecisionMade, ask: AskApproval) -> DecisionMade:
+    """A decision as the task keeps it: what whoever sent it says of the gate does not count."""
+    return decision.model_copy(update={"slot": ask.slot, "shown": None})
+
+
 def decided(turn: Turn, decision: DecisionMade) -> None:
     """Take a decision: count it, end the gate, and let the skill or the lifecycle have it."""
     wait, ask = _gate(turn, decision.gate)
-    decision = decision.model_copy(update={"slot": ask.slot, "shown": None})
-    grants = (*wait.grants, decision)
+    decision = as_told(decision, ask)
+    after = wait.decided(decision)
+    assert isinstance(after.ask, AskApproval)
+    ask, grants = after.ask, after.grants
     if decision.changes:
-        ask = ask.changed(decision.changes)
-        grants = (decision.model_copy(update={"digest": ask.digest}),)
         turn.notes.append(f"{ask.slot}: {decision.approver} changed {', '.join(decision.changes)}")
     if decision.approved and len(grants) < ask.policy.needed:
-        fields = {"grants": grants, "ask": ask}
-        turn.waits = tuple(one.model_copy(update=fields) if one is wait else one for one in turn.waits)
+        turn.waits = tuple(after if one is wait else one for one in turn.waits)
         turn.notes.append(f"{ask.slot}: {len(grants)} of {ask.policy.needed} grants")
         return
     turn.waits = tuple(one for one in turn.waits if one is not wait)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from refold.core.at_gates import as_told
 from refold.core.base import Value, lean
 from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Artifact, Message
@@ -165,7 +166,7 @@ def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
         case ChildAsked(invocation_id=part, waits=waits):
             parts = [wait for wait in parts if wait.gate.rpartition("/")[0] != part] + list(waits)
         case DecisionMade(gate=gate) as grant:
-            own = [_granted(wait, grant) if wait.gate == gate else wait for wait in own]
+            own = [_decided(wait, grant) if wait.gate == gate else wait for wait in own]
         case ReminderDue(gate=gate):
             own = [wait.model_copy(update={"reminded": True}) if wait.gate == gate else wait for wait in own]
         case _:
@@ -178,9 +179,11 @@ def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
     return (*own, *parts)
 
 
-def _granted(wait: Wait, grant: DecisionMade) -> Wait:
-    return wait.model_copy(update={"grants": (*wait.grants, grant)})
+def _decided(wait: Wait, decision: DecisionMade) -> Wait:
+    return wait.decided(as_told(decision, wait.ask)) if isinstance(wait.ask, AskApproval) else wait
 
 
 def _is_own(record: TaskRecord, wait: Wait) -> bool:
-    return wait.gate.rpartition("/")[0] == record.task_id
+    # A part's questions have its id, which is an invocation id; a task that goes on for another keeps that one's.
+    asker = wait.gate.rpartition("/")[0]
+    return asker == record.task_id or "/" not in asker

@@ -42,6 +42,14 @@ class Wait(Value):
         """The wait's name."""
         return self.ask.slot
 
+    def decided(self, decision: DecisionMade) -> Wait:
+        """The gate after one more decision: for the changed thing, where it changes what is shown."""
+        assert isinstance(self.ask, AskApproval)
+        if decision.changes:
+            ask = self.ask.changed(decision.changes)
+            return self.model_copy(update={"ask": ask, "grants": (decision.model_copy(update={"digest": ask.digest}),)})
+        return self.model_copy(update={"grants": (*self.grants, decision)})
+
     @property
     def reminder_at(self) -> datetime | None:
         """When a reminder is due; None where there is none, or it is over."""

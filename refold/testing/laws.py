@@ -27,6 +27,7 @@ from refold.core.fold import advance, fold, planned
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
+from refold.core.record import TaskRecord, record_of, told
 from refold.core.refusal import refusal
 from refold.core.skill import Live, Skill, skill_id
 from refold.core.snapshot import Snapshot
@@ -121,6 +122,7 @@ def check_history(skill: Any, history: Sequence[Happening], *, task_id: str = "T
         _check_entry(snapshots[number], entry, snapshots[number + 1], seen)
         _check_state(compiled, snapshots[number + 1], seen)
         _check_json(entry, snapshots[number + 1], seen)
+        _check_record(snapshots[number], entry, snapshots[number + 1], seen)
     _check_ids(entries, history)
     _check_other_ways(compiled, history, task_id, *written)
     same = [entry.model_dump_json() for entry in entries], [task.model_dump_json() for task in snapshots]
@@ -170,6 +172,15 @@ def _check_other_ways(
         snapshot = fold(skill, snapshot, [Entry.model_validate_json(written)])
         law = "the fold of a journal is the task that wrote it"
         _alike(law, [snapshots[number + 1]], [snapshot.model_dump_json()], history[: number + 1])
+
+
+def _check_record(before: Snapshot, entry: Entry, after: Snapshot, history: Sequence[Happening]) -> None:
+    """What others are shown of a task follows from its journal, without the skill."""
+    kept, read = told(record_of(before), entry), record_of(after)
+    for name in TaskRecord.model_fields:
+        if name != "status_at" and getattr(kept, name) != getattr(read, name):
+            law = "the record that is kept up from the journal is the task's"
+            raise LawBroken(law, f"{name}: {getattr(kept, name)!r}, not {getattr(read, name)!r}", history)
 
 
 def _fresh(happening: Happening) -> Any:
