@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic_core import to_json
 
+from refold.core.audit import Explanation
 from refold.core.base import Value, lean
 from refold.core.commands import AskUser
 from refold.core.content import Artifact, Content, Message, Part
@@ -458,6 +459,18 @@ class Engine(Protocol):
             after: 0 begins with the first entry.
             follow: Stay over pauses; otherwise the first pause with nothing new ends it. The task's end always does.
                 Who leaves before closes it (`contextlib.aclosing`).
+        """
+        ...
+
+    async def explain(self, task_id: str, field: str, *, upto: int | None = None) -> Explanation:
+        """Who wrote a field of the state that the task's steps share, when, and from what.
+
+        Args:
+            field: The field.
+            upto: The entry to look back from; None is the newest.
+
+        Raises:
+            InputRejected: Nobody has written it, or the skill has no contract.
         """
         ...
 

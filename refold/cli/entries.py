@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from refold.cli.output import Output, clean, snippet
+from refold.core.audit import StateTransitionEvent
 from refold.core.chat import Reply
 from refold.core.content import Content
 from refold.core.events import (
@@ -94,6 +95,7 @@ def entry_lines(entry: Entry) -> Iterator[str | Text]:
         yield f"{INDENT}progress: {snippet(entry.progress)}"
     yield from (f"{INDENT}says: {snippet(_text(message))}" for message in entry.messages)
     yield from (f"{INDENT}hands over: {clean(artifact.name)}" for artifact in entry.artifacts)
+    yield from (f"{INDENT}{_step(event)}" for event in entry.audit)
     asks = [f"{one.command.kind} {one.command.subject}" for one in entry.commands]
     if asks:
         yield f"{INDENT}asks: {clean(', '.join(asks))}"
@@ -148,6 +150,16 @@ def _replied(reply: Reply) -> str:
     said = [reply.text] if reply.text else []
     said += [_shown(reply.value)] if reply.value is not None else []
     return "; ".join([*said, *(f"{call.name}({_shown(call.args)})" for call in reply.tool_calls)])
+
+
+def _step(event: StateTransitionEvent) -> str:
+    """`think: thinking → acting, writes thought`; why it failed, where it did."""
+    if event.err is not None:
+        return clean(f"{event.stage} failed in {event.from_state}: {event.err.type}")
+    moved = " → ".join(dict.fromkeys(filter(None, [event.from_state, event.to_state])))
+    wrote = ", ".join(name for name in (*event.patch, *event.owned))
+    free = ", makes any move" if event.free else ""
+    return clean(f"{event.stage}: {moved}{f', writes {wrote}' if wrote else ''}{free}")
 
 
 def _text(content: Content) -> str:

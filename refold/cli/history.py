@@ -1,4 +1,4 @@
-"""`refold journal`, `refold watch` and `refold at`: what happened to a task, what happens now, and how it was."""
+"""`refold journal`, `watch`, `at` and `explain`: what happened to a task, what happens now, how it was, and why."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 from typing import Annotated
 
 import typer
+from pydantic import JsonValue
 
 from refold.cli.entries import Story
 from refold.cli.errors import DONE, TASK_FAILED
-from refold.cli.output import clean
+from refold.cli.output import clean, snippet
 from refold.cli.verb import Call, TaskId, add
 from refold.cli.views import FAILED, card, way_out
 from refold.engine import view_of
@@ -19,7 +20,7 @@ After = Annotated[int, typer.Option("--after", min=0, help="Only entries after t
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs."""
-    for run in (watch, journal, at):
+    for run in (watch, journal, at, explain):
         add(app, run)
 
 
@@ -69,3 +70,38 @@ async def at(
         return
     call.out.say(*card(view_of(snapshot), past=True))
     call.out.say("state", *clean(json.dumps(snapshot.state, indent=2, ensure_ascii=False)).splitlines())
+
+
+async def explain(
+    call: Call,
+    task_id: TaskId,
+    field: Annotated[
+        str, typer.Argument(metavar="FIELD", help="Of the state that the steps share.", show_default=False)
+    ],
+    upto: Annotated[int | None, typer.Option("--upto", min=1, help="As it was after this entry.")] = None,
+) -> None:
+    """Say who wrote a field, when, and from what.
+
+    For skills whose steps keep a contract. Each source has the number of the entry that wrote it; `--upto` leads on
+    from there.
+    """
+    found = await (await call.engine()).explain(task_id, field, upto=upto)
+    if call.out.json:
+        call.out.value(found)
+        return
+    took = (found.at - found.started_at).total_seconds()
+    moved = f", {found.from_state} → {found.to_state}" if found.from_state else ""
+    call.out.say(f"{clean(found.field)} = {_short(found.value)}")
+    call.out.say(f"written by  {found.step}{moved}")
+    call.out.say(f"when        {found.at.astimezone():%Y-%m-%d %H:%M:%S}  entry {found.seq}, after {took:g} s")
+    if found.awaited:
+        call.out.say(f"waited for  {clean(', '.join(found.awaited))}")
+    for number, source in enumerate(found.sources):
+        head = "read        " if number == 0 else " " * 12
+        call.out.say(f"{head}{source.field} = {_short(source.value)}  ({source.step}, entry {source.seq})")
+    if found.earlier:
+        call.out.say(f"before      entry {', '.join(map(str, found.earlier))}")
+
+
+def _short(value: JsonValue) -> str:
+    return snippet(json.dumps(value, ensure_ascii=False))

@@ -15,6 +15,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from refold.core.codec import NoData, codec
 from refold.core.contract import Contract, Invariant, Lifecycle, StepContract, plain
 from refold.core.errors import (
+    ContractError,
     IllegalMoveError,
     InvariantError,
     PatchError,
@@ -94,6 +95,8 @@ class StateValidator:
                 if one.holds(seen):
                     continue
                 came = repr(getattr(seen, one.field))[:200]
+            except ContractError:
+                raise  # it looks at what the step does not see
             except Exception as error:
                 came = f"its check failed with {type(error).__name__}: {error}"
                 raise RequirementError(step, lifecycle, one.field, one.rule, actual=came) from error

@@ -184,6 +184,8 @@ def answer(prompt: str, said: str, schema: dict[str, Any] | None = None) -> str:
 def _answered(said: str, schema: dict[str, Any]) -> Any:
     if _asks_for_verdict(schema):
         return _verdict(said)
+    if _asks_for_thought(schema):
+        return _thought(said)
     return _proposal(said, schema) if _asks_for_proposal(schema) else smallest(schema)
 
 
@@ -237,6 +239,22 @@ def _proposal(said: str, schema: dict[str, Any]) -> dict[str, str | None]:
     lookups = [tool for tool in choices if tool not in _ONCE]
     tool = {last // 2: "charge_card", last - 1: "send_mail"}.get(step, lookups[step % len(lookups)])
     return {"thought": f"Step {step} needs {tool}.", "tool": tool, "result": None}
+
+
+# --- the agent that thinks, acts and observes: a word that is to be defined is looked up, once
+
+_DEFINE = re.compile(r"\bdefine (\w+)", re.IGNORECASE)
+
+
+def _asks_for_thought(schema: dict[str, Any]) -> bool:
+    return bool({"intent", "suggested_tools"} <= schema.get("properties", {}).keys())
+
+
+def _thought(said: str) -> dict[str, Any]:
+    question = next((line for line in reversed(said.splitlines()) if line.startswith("Question: ")), said)
+    words = [] if "\nFound so far: " in said else _DEFINE.findall(question)
+    tools = [{"tool": "define_word", "about": word} for word in words]
+    return {"intent": question.removeprefix("Question: "), "suggested_tools": tools, "reasoning": ""}
 
 
 def _greeting(said: str) -> str:

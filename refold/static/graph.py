@@ -10,6 +10,7 @@ import re
 from typing import Any, get_args, get_type_hints
 
 from refold.core.machine import StepMachine
+from refold.core.orchestrate import ContractedMachine
 from refold.core.reducer import ReducerSkill
 from refold.core.skill import Skill
 from refold.static.loaded import loaded_module, source_of
@@ -66,6 +67,9 @@ def graph(skill: Skill) -> str:
     """
     diagram = _Diagram()
     match skill:
+        case ContractedMachine():
+            _contract(skill, diagram)
+            _steps(skill, diagram)
         case StepMachine():
             _steps(skill, diagram)
         case ReducerSkill():
@@ -85,7 +89,8 @@ def _steps(machine: StepMachine, diagram: _Diagram) -> None:
         diagram.node(name, *([] if unit is None else reader.asked(unit)))
         for outcome in [] if unit is None else reader.outcomes(unit):
             if outcome.ending:
-                diagram.edge(name, END, _label(outcome, outcome.ending))
+                if not spec.contract.exits:  # else its legal moves say where it ends
+                    diagram.edge(name, END, _label(outcome, outcome.ending))
             elif outcome.waits:
                 if (met := machine.resumes.get(name)) is not None:
                     diagram.edge(name, met.name, _label(outcome))
@@ -94,6 +99,27 @@ def _steps(machine: StepMachine, diagram: _Diagram) -> None:
     for source, target in machine.edges():
         if not diagram.joined(source, target):
             diagram.edge(source, target)
+
+
+def _contract(machine: ContractedMachine, diagram: _Diagram) -> None:
+    """What each step reads and writes, and its legal moves, each named by the state that it leads to."""
+    lifecycle = machine.validator.lifecycle
+    for name, step in machine.steps.items():
+        terms = step.contract
+        diagram.node(
+            name,
+            *([f"in {terms.enters}"] if terms.enters else []),
+            f"reads {'all' if terms.reads == machine.validator.fields else ', '.join(terms.reads) or 'nothing'}",
+            f"writes {', '.join(terms.writes) or 'nothing'}",
+            *(["makes any move"] if terms.free else []),
+        )
+        for target in terms.exits if terms.enters or terms.on_error else ():
+            if target in machine.by_state:
+                diagram.edge(name, machine.by_state[target].name, target)
+            elif target == lifecycle.failed and machine.handler is not None and not terms.on_error:
+                diagram.edge(name, machine.handler.name, target)
+            else:
+                diagram.edge(name, END, target)
 
 
 def _reducer(skill: ReducerSkill, diagram: _Diagram) -> None:

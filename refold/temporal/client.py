@@ -34,6 +34,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from refold.core.audit import Explanation, explain
 from refold.core.content import Content
 from refold.core.errors import InputRejected, NotConnected, NoWorker, TaskExists, TaskNotFound, UnknownSkill
 from refold.core.events import DependencyResolved, UserMessage
@@ -538,6 +539,10 @@ class TemporalEngine:
     def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
         """See `Engine.watch`."""
         return self.tails.watch(task_id, after, over_pauses=follow)
+
+    async def explain(self, task_id: str, field: str, *, upto: int | None = None) -> Explanation:
+        """See `Engine.explain`."""
+        return explain([entry async for entry in self.journal(task_id)], field, upto=upto)
 
     async def at(self, task_id: str, seq: int) -> Snapshot:
         """See `Engine.at`. Asks the run that holds the entry, so a worker with the skill must be there."""

@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from refold.core.audit import Explanation, explain
 from refold.core.commands import AskApproval, CallSkill, Notify
 from refold.core.content import Content
 from refold.core.define import skill_of
@@ -363,6 +364,10 @@ class FakeEngine:
             if task.now.ended or (task.now.open_waits and not follow):
                 return
             await task.more()
+
+    async def explain(self, task_id: str, field: str, *, upto: int | None = None) -> Explanation:
+        """See `Engine.explain`."""
+        return explain([entry async for entry in self.journal(task_id)], field, upto=upto)
 
     async def at(self, task_id: str, seq: int) -> Snapshot:
         """See `Engine.at`."""

@@ -10,7 +10,7 @@ from tests.cli.conftest import Shell
 
 VERBS = [
     "dev", "worker", "serve", "start", "answer", "cancel", "inbox", "approve", "deny", "resolve", "recover", "fork",
-    "show", "list", "watch", "journal", "at", "graph", "check",
+    "show", "list", "watch", "journal", "at", "explain", "graph", "check",
 ]  # fmt: skip
 
 

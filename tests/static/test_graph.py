@@ -10,6 +10,7 @@ from refold import Cmd, Content, Ctx, LlmResult, Step, TimerFired, Transition, U
 from refold.static import graph
 from refold.static.graph import RESERVED
 from workflows.hello import Hello
+from workflows.react import React
 from workflows.research_loop import ResearchLoop
 from workflows.research_loop_steps import ResearchLoopSteps
 from workflows.research_loop_table import RESEARCH_LOOP_TABLE
@@ -204,3 +205,29 @@ def test_any_step_name_gives_valid_mermaid(name: str) -> None:
 
     assert len(nodes) == 2
     assert len(edges) == 2
+
+
+def test_a_contract_shows_its_legal_moves() -> None:
+    """
+    Each edge is named by the state that it leads to; each step says what it reads and writes.
+    """
+    text = graph(skill_of(React))
+    _, edges = read(text)
+
+    assert edges == {
+        ("[*]", "load", "message"),
+        ("load", "think", "thinking"),
+        ("think", "act", "acting"),
+        ("think", "observe", "observing"),
+        ("act", "observe", "observing"),
+        ("observe", "think", "thinking"),
+        ("observe", "[*]", "finished"),
+        ("think", "handle_error", "failed"),
+        ("act", "handle_error", "failed"),
+        ("observe", "handle_error", "failed"),
+        ("handle_error", "[*]", "failed"),
+    }
+    assert (
+        "    act : in acting\n    act : reads session_id, iteration, thought\n    act : writes lifecycle, action"
+        in text
+    )

@@ -1,0 +1,738 @@
+"""Contracts: what steps may read and write of a shared state, and what happens where they do otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from refold import (
+    ALL,
+    AdapterError,
+    CommandError,
+    Content,
+    Contract,
+    Ctx,
+    DefinitionError,
+    ErrorRecord,
+    Fallback,
+    Invariant,
+    Move,
+    Requirement,
+    StatePatch,
+    StateTransitionEvent,
+    Step,
+    Transition,
+    UnauthorizedReadError,
+    UnauthorizedWriteError,
+    adapt,
+    explain,
+    flow_skill,
+    skill_of,
+    step,
+    table,
+)
+from refold.core.commands import Cmd
+from refold.core.fold import advance
+from refold.core.recover import recover
+from refold.testing import Played, fails, laws_of, permanent, play, reply, user
+
+
+class Plan(BaseModel):
+    """What the model is asked for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    goal: str
+    parts: list[str] = []
+
+
+class Work(BaseModel):
+    """What the steps share."""
+
+    model_config = ConfigDict(frozen=True)
+
+    phase: str = "new"
+    topic: str
+    rounds: int = Field(default=0, ge=0)
+    plan: Plan | None = None
+    text: str = ""
+    trouble: ErrorRecord | None = None
+    strict: bool = True
+
+    @property
+    def headline(self) -> str:
+        return f"{self.topic}: {self.text}"
+
+
+def begun(content: Content, ctx: Ctx) -> Work:
+    if content.text == "nonsense":
+        raise ValueError("nobody can work on nonsense")
+    return Work(topic=content.text, strict=not content.text.endswith("(lenient)"))
+
+
+WORK = Contract(
+    state=Work,
+    begins=begun,
+    owned=["topic", "rounds", "strict"],
+    lifecycle="phase",
+    moves=[
+        Move("new", "planning"),
+        Move("planning", "writing"),
+        Move("writing", "planning", then=lambda work: StatePatch(rounds=work.rounds + 1, plan=None)),
+        Move("writing", "done"),
+        Move("planning", "failed"),
+        Move("writing", "failed"),
+    ],
+    invariants=[
+        Invariant("topic", "there is a topic", lambda work: bool(work.topic)),
+        Invariant("plan", "who writes has a plan", lambda work: work.plan is not None, at="writing"),
+        Invariant("rounds", "rounds never go back", keeps=lambda before, work: work.rounds >= before.rounds),
+    ],
+)
+
+
+def nothing() -> StatePatch:
+    return StatePatch()
+
+
+def writer(
+    plans: Callable[..., Any] | None = None,
+    body: Callable[..., Any] | None = None,
+    contract: Contract = WORK,
+    **of_writes: Any,
+) -> Any:
+    """A skill that plans and writes; the bodies of its steps are the test's."""
+
+    async def plan_usually(ctx: Ctx, state: Work) -> Any:
+        return StatePatch(plan=await ctx.llm("plan", "Plan.", state.topic, expect=Plan))
+
+    async def write_usually(ctx: Ctx, state: Work) -> Any:
+        assert state.plan is not None
+        return ctx.complete("Done.").patch(text=state.plan.goal)
+
+    def handle(error: ErrorRecord) -> StatePatch:
+        return StatePatch(trouble=error)
+
+    terms: dict[str, Any] = {"reads": ["topic", "plan", "rounds"], "writes": ["text"], "requires": ["plan"]}
+    return table(
+        "writer",
+        Step("start", nothing, enters="new").start(),
+        Step("plan", plans or plan_usually, enters="planning", reads=["topic", "rounds"], writes=["plan"]),
+        Step("write", body or write_usually, **{"enters": "writing", **terms, **of_writes}),
+        Step("handle", handle, on_error=True, reads=ALL, writes=["trouble"]),
+        contract=contract,
+    )
+
+
+PLAN = {"goal": "a poem"}
+
+
+def audit(story: Played) -> list[StateTransitionEvent]:
+    return [event for entry in story.entries for event in entry.audit]
+
+
+def found(story: Played, stage: str) -> ErrorRecord:
+    """What the audit holds against a step."""
+    return next(event.err for event in audit(story) if event.stage == stage and event.err is not None)
+
+
+def state(story: Played) -> Work:
+    snapshot: Any = story.snapshot.state
+    return Work.model_validate(snapshot["state"])
+
+
+# --- what a step sees
+
+
+def test_a_step_sees_what_it_reads_and_writes_what_it_returns() -> None:
+    """
+    A table's steps share the state; a patch alone goes on by the only way there is.
+    """
+    story = play(writer(), "Tides", reply("plan", PLAN))
+
+    assert (story.status, story.said) == ("completed", ("Done.",))
+    assert state(story) == Work(phase="done", topic="Tides", plan=Plan(goal="a poem"), text="a poem")
+    assert [(event.stage, event.from_state, event.to_state) for event in audit(story)] == [
+        ("orchestrator", "", "new"),
+        ("start", "new", "planning"),
+        ("plan", "planning", "writing"),
+        ("write", "writing", "done"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        pytest.param(lambda work: work.text, id="field"),
+        pytest.param(lambda work: work.headline, id="property-that-reads-it"),
+        pytest.param(lambda work: hasattr(work, "text"), id="hasattr"),
+        pytest.param(lambda work: getattr(work, "text", ""), id="getattr-with-default"),
+        pytest.param(lambda work: work.model_copy().text, id="copy"),
+    ],
+)
+def test_there_is_no_way_around_a_view(reads: Callable[[Work], Any]) -> None:
+    """
+    A field that is not declared is not there: the error says which ones are.
+    """
+    caught: list[Exception] = []
+
+    def plans(state: Work) -> StatePatch:
+        try:
+            reads(state)
+        except UnauthorizedReadError as error:
+            caught.append(error)
+            raise
+        return StatePatch(plan=Plan(goal="x"))
+
+    story = play(writer(plans), "Tides")
+
+    assert story.status == "failed"
+    assert caught
+    assert "field 'text': reads only what it declares" in story.reason
+    assert "expected one of: topic, rounds; got text" in story.reason
+
+
+def test_a_view_dumps_what_may_be_read() -> None:
+    """
+    Whatever shows a whole model shows the declared fields alone.
+    """
+    dumped: list[Any] = []
+
+    def plans(state: Work) -> StatePatch:
+        dumped.extend([state.model_dump(), dict(state), repr(state), isinstance(state, Work)])
+        return StatePatch(plan=Plan(goal="x"))
+
+    play(writer(plans), "Tides")
+
+    assert dumped == [
+        {"topic": "Tides", "rounds": 0},
+        {"topic": "Tides", "rounds": 0},
+        "Work(topic='Tides', rounds=0)",
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        pytest.param(lambda work: setattr(work, "topic", "Ebbs"), "topic", id="assigned"),
+        pytest.param(lambda work: delattr(work, "topic"), "topic", id="deleted"),
+        pytest.param(lambda work: vars(work).update(topic="Ebbs"), "topic", id="behind-its-back"),
+        pytest.param(lambda work: work.plan.parts.append("more"), "plan", id="nested-list"),
+    ],
+)
+def test_the_state_is_frozen(change: Callable[[Any], Any], field: str) -> None:
+    """
+    A change in place stops the task, however deep; nothing of it is kept.
+    """
+
+    def writes(state: Work) -> Transition:
+        change(state)
+        return Transition.complete().patch(text="x")
+
+    story = play(writer(body=writes), "Tides", reply("plan", PLAN))
+
+    assert story.status == "failed"
+    assert found(story, "write").type == "UnauthorizedWriteError"
+    assert found(story, "write").field == field
+    assert f"return StatePatch({field}=...)" in story.reason
+    after = state(story)
+    assert (after.topic, after.plan, after.text) == ("Tides", Plan(goal="a poem"), "")
+
+
+def test_a_breach_that_a_step_swallows_stops_it_before_it_asks_again() -> None:
+    """
+    Nothing that it asks for afterwards is started.
+    """
+
+    async def plans(ctx: Ctx, state: Work) -> StatePatch:
+        with suppress(UnauthorizedWriteError):
+            state.topic = "Ebbs"  # type: ignore[misc]  # the point
+        return StatePatch(plan=await ctx.llm("plan", expect=Plan))
+
+    story = play(writer(plans), "Tides")
+
+    assert story.status == "failed"
+    assert story.asked == ()
+
+
+# --- what a step writes
+
+
+@pytest.mark.parametrize(
+    ("patch", "type", "said"),
+    [
+        pytest.param({"text": "x"}, "UnauthorizedWriteError", "writes only what it declares", id="undeclared"),
+        pytest.param({"rounds": 1}, "UnauthorizedWriteError", "the orchestrator alone writes it", id="owned"),
+        pytest.param({"rest": 1}, "UnauthorizedWriteError", "the state has no such field", id="unknown"),
+        pytest.param({"plan": {"goal": "x"}}, "PatchError", "must fit Work", id="data-for-a-model"),
+        pytest.param({"plan": Plan.model_construct(goal=3)}, "PatchError", "must fit Work", id="misfit"),
+        pytest.param({"plan": None}, "InvariantError", "who writes has a plan", id="invariant"),
+    ],
+)
+def test_what_may_not_be_written_is_not_merged(patch: dict[str, Any], type: str, said: str) -> None:
+    """
+    Nor is anything else of the patch; the handler's own patch is.
+    """
+    story = play(writer(lambda: StatePatch(**{"plan": Plan(goal="x"), **patch})), "Tides")
+
+    assert found(story, "plan").type == type
+    assert said in story.reason
+    assert state(story).plan is None
+    assert state(story).trouble == found(story, "plan")
+    assert state(story).phase == "failed"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        pytest.param(lambda: Transition.goto("start"), "there is no move from planning to new", id="no-move"),
+        pytest.param(lambda: Transition.goto("plan"), "there is no move from planning to planning", id="to-itself"),
+        pytest.param(Transition.complete, "ends where it declares", id="no-end-from-here"),
+        pytest.param(
+            lambda: Transition.goto("write").patch(plan=Plan(goal="x"), phase="done"),
+            "writes only what it declares",
+            id="lifecycle-undeclared",
+        ),
+        pytest.param(lambda: Transition.goto("write", plan=1), "hands arguments on", id="arguments"),
+        pytest.param(lambda: Transition.goto("".join("wrte")), "goes to 'wrte', which does not exist", id="misspelt"),
+        pytest.param(lambda: 7, "returned 7; a step returns a transition", id="no-transition"),
+    ],
+)
+def test_a_way_on_that_is_none(outcome: Callable[[], Any], said: str) -> None:
+    """
+    The task fails, and says which move was wrong.
+    """
+    story = play(writer(outcome), "Tides")
+
+    assert story.status == "failed"
+    assert said in story.reason
+    assert state(story).plan is None
+
+
+def test_a_patch_and_the_way_on_agree() -> None:
+    """
+    A step that may write the lifecycle says there what `next` says.
+    """
+    skill = writer(None, lambda: StatePatch(phase="done"), writes=["phase"], next=lambda _: "planning")
+    story = play(skill, "Tides", reply("plan", PLAN))
+
+    assert found(story, "write").type == "IllegalMoveError"
+    assert "the patch and the way on agree (expected planning; got done)" in story.reason
+
+
+def test_next_decides_by_what_the_step_may_see() -> None:
+    """
+    It sees what the step reads and writes, as the step leaves it.
+    """
+    rounds = writer(body=lambda: StatePatch(text="x"), next=lambda seen: "done" if seen.rounds else "planning")
+    story = play(rounds, "Tides", reply("plan", PLAN), reply("plan", PLAN))
+    prying = play(
+        writer(body=lambda: StatePatch(text="x"), next=lambda seen: seen.trouble), "Tides", reply("plan", PLAN)
+    )
+
+    assert (story.status, state(story).rounds) == ("completed", 1)
+    assert found(prying, "write").type == "UnauthorizedReadError"
+
+
+@pytest.mark.parametrize("where", ["nowhere", "new", "failed", "writing"])
+def test_a_dead_end_fails_with_a_record(where: str) -> None:
+    """
+    `next` names no state, or one that no legal move leads to.
+    """
+    story = play(writer(body=lambda: StatePatch(text="x"), next=lambda _: where), "Tides", reply("plan", PLAN))
+
+    assert found(story, "write").type == "IllegalMoveError"
+    assert state(story).phase == "failed"
+    assert state(story).text == ""
+
+
+# --- before a step
+
+
+def test_what_a_step_requires_is_checked_before_it_is_executed() -> None:
+    """
+    It is not executed, and the requirement is named.
+    """
+    ran: list[int] = []
+    long = Requirement("plan", "the plan has a goal of some length", lambda seen: len(seen.plan.goal) > 3)
+    story = play(writer(body=lambda: ran.append(1), requires=["plan", long]), "Tides", reply("plan", {"goal": "x"}))
+
+    assert ran == []
+    assert found(story, "write").type == "RequirementError"
+    assert "field 'plan': the plan has a goal of some length (got Plan(goal='x', parts=[]))" in story.reason
+
+
+def test_a_requirement_sees_what_the_step_sees() -> None:
+    """
+    One that reads another field is a breach, too.
+    """
+    prying = Requirement("topic", "no trouble so far", lambda seen: seen.trouble is None)
+    story = play(writer(requires=[prying]), "Tides", reply("plan", PLAN))
+
+    assert (found(story, "write").type, found(story, "write").field) == ("UnauthorizedReadError", "trouble")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("nonsense", "nobody can work on nonsense"), ("", "there is a topic")],
+)
+def test_a_task_that_cannot_begin_is_rejected(text: str, said: str) -> None:
+    """
+    What the first state breaks is told to whoever started the task.
+    """
+    story = play(writer(), user(Content.from_text(text)))
+
+    assert story.status == "rejected"
+    assert said in story.reason
+
+
+def test_a_check_that_fails_is_a_broken_rule() -> None:
+    """
+    An invariant with a bug stops the task with its own name.
+    """
+    buggy = replace(WORK, invariants=[Invariant("text", "text is short", lambda work: bool(1 / 0), at="writing")])
+    story = play(writer(contract=buggy), "Tides", reply("plan", PLAN))
+
+    assert "text is short (got its check failed with ZeroDivisionError: division by zero)" in story.reason
+
+
+# --- failures
+
+
+def test_a_bug_is_audited_and_handled() -> None:
+    """
+    The reason says that it is a bug; the state says what and where.
+    """
+    story = play(writer(body=lambda: 1 / 0), "Tides", reply("plan", PLAN))
+
+    assert story.reason == "bug: ZeroDivisionError: division by zero"
+    assert "test_contracts.py" in story.entries[-1].note
+    trouble = state(story).trouble
+    assert trouble is not None
+    assert (trouble.type, trouble.stage, trouble.lifecycle) == ("ZeroDivisionError", "write", "writing")
+
+
+def test_a_command_that_fails_is_handled() -> None:
+    """
+    The failure's own short name is the record's type.
+    """
+    story = play(writer(), "Tides", fails("plan", permanent("no such account", type="http_401")))
+
+    assert (found(story, "plan").type, story.reason) == ("http_401", "plan: no such account")
+    assert state(story).phase == "failed"
+
+
+def test_a_handler_that_fails_hides_nothing() -> None:
+    """
+    The task fails for what it was called for; the audit holds both.
+    """
+
+    @flow_skill(contract=WORK)
+    class Clumsy:
+        @step(start=True, enters="new")
+        def begin(self) -> StatePatch:
+            return StatePatch()
+
+        @step(enters="planning")
+        def plan(self) -> StatePatch:
+            raise LookupError("no plan")
+
+        @step(enters="writing")
+        def write(self) -> StatePatch:
+            return StatePatch()
+
+        @step(on_error=True, writes=["trouble"])
+        def handle(self) -> StatePatch:
+            return StatePatch(text="oops")
+
+    story = play(Clumsy, "Tides")
+
+    assert story.reason == "bug: LookupError: no plan"
+    assert found(story, "handle").type == "UnauthorizedWriteError"
+    assert state(story).phase == "planning"
+
+
+def test_better_code_recovers_what_a_breach_stopped() -> None:
+    """
+    The model is not asked again: the step goes on with the answer that it had.
+    """
+
+    async def plans(ctx: Ctx, state: Work) -> StatePatch:
+        plan = await ctx.llm("plan", expect=Plan)
+        return StatePatch(plan=plan, text="x")
+
+    async def better(ctx: Ctx, state: Work) -> StatePatch:
+        return StatePatch(plan=await ctx.llm("plan", expect=Plan))
+
+    story = play(writer(plans), "Tides", reply("plan", PLAN))
+    assert story.status == "failed"
+    skill = writer(better)
+    base, again = recover(skill, story.snapshots[0], story.entries, "U", story.snapshot.at)
+    after, entry = advance(skill, base, again, story.snapshot.at)
+
+    assert after.status == "completed"
+    assert entry.commands == ()
+    assert [event.stage for event in entry.audit] == ["plan", "write"]
+
+
+# --- opting out
+
+
+def test_a_step_may_be_freed_from_the_moves_and_the_journal_says_so() -> None:
+    """
+    Permissions, invariants and the orchestrator's fields hold all the same.
+    """
+    jump: dict[str, Any] = {"enforce_moves": False, "requires": []}
+    free = play(writer(body=lambda: Transition.goto("start"), **jump), "Tides", reply("plan", PLAN), unfinished=True)
+    astray = play(
+        writer(body=lambda: StatePatch(topic="x"), next=lambda _: "new", **jump), "Tides", reply("plan", PLAN)
+    )
+
+    moved = next(event for event in audit(free) if event.stage == "write")
+    assert (moved.from_state, moved.to_state, moved.free) == ("writing", "new", True)
+    assert found(astray, "write").type == "UnauthorizedWriteError"
+
+
+# --- stages that hand their output on
+
+
+async def plan_as_before(ctx: Ctx, output: dict[str, Any]) -> dict[str, Any]:
+    """A stage of old: gets the output of the one before, returns its own."""
+    goal = await ctx.llm("goal", "What is the goal?", output["topic"])
+    return {"goal": goal} if goal else {}
+
+
+async def write_as_before(ctx: Ctx, output: dict[str, Any]) -> dict[str, Any]:
+    """The next one."""
+    return {"text": await ctx.llm("text", "Write.", str(output))}
+
+
+MOVING = replace(WORK, fallback=Fallback("sequential", lambda work: not work.strict))
+
+
+@flow_skill(id="moving", contract=MOVING)
+class Moving:
+    """One stage has been moved over to the contract by an adapter; the old way is there while tasks may need it."""
+
+    @step(start=True, enters="new")
+    def begin(self) -> StatePatch:
+        return StatePatch()
+
+    @step(enters="planning", reads=["topic"], writes=["plan"])
+    async def plan(self, ctx: Ctx, state: Work) -> StatePatch:
+        return adapt(await plan_as_before(ctx, {"topic": state.topic}), plan=Plan)
+
+    @step(enters="writing", reads=["plan"], writes=["text"])
+    async def write(self, ctx: Ctx, state: Work) -> Transition:
+        output = await write_as_before(ctx, {"goal": state.plan.goal if state.plan else ""})
+        return ctx.complete(output["text"]).patch(adapt(output["text"], text=str))
+
+    @step(reads=["topic"], writes=["text"], enforce_moves=False)
+    async def sequential(self, ctx: Ctx, state: Work) -> Transition:
+        output: dict[str, Any] = {"topic": state.topic}
+        for stage in (plan_as_before, write_as_before):
+            output = await stage(ctx, output)
+        return ctx.complete(output["text"]).patch(text=output["text"])
+
+
+def test_an_adapted_stage_gives_a_patch() -> None:
+    """
+    Its output is read as the field's type.
+    """
+    story = play(Moving, "Tides", reply("goal", "a poem"), reply("text", "The sea."))
+
+    assert (story.said, state(story).text) == (("The sea.",), "The sea.")
+
+
+def test_an_output_that_is_not_complete_fails_the_task() -> None:
+    """
+    The adapter says what was missing; without the flag nobody falls back.
+    """
+    story = play(Moving, "Tides", reply("goal", ""))
+
+    assert found(story, "plan").type == "AdapterError"
+    assert "step 'plan' in 'planning', field 'plan': the stage's output is complete" in story.reason
+    assert "got goal: Field required" in story.reason
+
+
+def test_with_the_flag_the_old_way_takes_over_and_the_journal_says_why() -> None:
+    """
+    The flag came in with the task: every replay of it goes the same way.
+    """
+    story = play(
+        Moving, "Tides (lenient)", reply("goal", ""), reply("goal", "x"), reply("text", "The sea."), unfinished=True
+    )
+
+    assert story.status == "completed"
+    assert found(story, "plan").type == "AdapterError"
+    ways = [(event.stage, event.to_state, event.free) for event in audit(story)][2:]
+    assert ways == [("plan", "planning", False), ("sequential", "done", True)]
+
+
+def test_adapt_by_itself() -> None:
+    """
+    Each field reads the whole output.
+    """
+    assert adapt({"goal": "x", "more": 1}, plan=Plan) == StatePatch(plan=Plan(goal="x"))
+    with pytest.raises(AdapterError):
+        adapt({"goals": "x"}, plan=Plan)
+
+
+# --- without a lifecycle
+
+
+class Bill(BaseModel):
+    """What the steps of a smaller skill share."""
+
+    model_config = ConfigDict(frozen=True)
+
+    item: str
+    price: int | None = None
+    note: str = ""
+
+
+@flow_skill(id="billing", contract=Contract(state=Bill, begins=lambda content, ctx: Bill(item=content.text)))
+class Billing:
+    """Permissions and nothing else: steps say where they go."""
+
+    @step(start=True, reads=["item"], writes=["price"])
+    def begin(self, state: Bill) -> Transition:
+        asked = Cmd.llm("price", "What does it cost?", state.item, expect=int)
+        return Transition.goto("check").patch(price=1).cmd(asked)
+
+    @step(reads=["price"], writes=["price"], requires=["price"])
+    def check(self, ctx: Ctx, price: int) -> Transition:
+        return ctx.await_input("note", f"It costs {price}. Anything to note?").patch(price=price)
+
+    @step(resume_from="check", reads=["item", "price"], writes=["note"])
+    def noted(self, ctx: Ctx, content: Content, state: Bill) -> Transition:
+        return ctx.complete(f"{state.item}: {state.price}").patch(note=content.text)
+
+
+def test_permissions_alone() -> None:
+    """
+    The audit names steps where there are no states; what a command or a person answered is among what was met.
+    """
+    story = play(Billing, "Lamp", reply("price", 30), user("in red"))
+
+    assert story.said[-1] == "Lamp: 30"
+    assert [(event.from_state, event.to_state) for event in audit(story)[1:]] == [
+        ("begin", "check"),
+        ("check", "noted"),
+        ("noted", "completed"),
+    ]
+    assert [event.awaited for event in audit(story)[1:]] == [(), ("T/1.1",), ("T/2.1",)]
+    assert explain(story.entries, "price").earlier == (1,)
+
+
+test_laws_of_billing = laws_of(Billing)
+test_laws_of_moving = laws_of(Moving)
+test_laws_of_writer = laws_of(writer(), max_examples=50)
+
+# --- definition errors
+
+
+class Thawed(BaseModel):
+    """A state that can be changed."""
+
+    topic: str = ""
+
+
+MISTAKES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("thawed", {"state": Thawed}, {}, "Thawed is not frozen; write `model_config = ConfigDict(frozen=True)`"),
+    ("no-model", {"state": dict}, {}, "its contract's state is <class 'dict'>; it is a pydantic model"),
+    ("owned", {"owned": ["topc"]}, {}, "owned: the state has no 'topc'; it has: phase, topic, rounds"),
+    ("invariant", {"invariants": [Invariant("x", "r", bool)]}, {}, "the invariant 'r' is about 'x', which the state"),
+    ("no-rule", {"invariants": [Invariant("text", "r")]}, {}, "says either holds= or keeps=, one of them"),
+    ("at", {"invariants": [Invariant("text", "r", bool, at="x")]}, {}, "'r' is about 'x'; the states are: new, planning"),
+    ("field", {"lifecycle": "stage"}, {}, "its moves are of the field 'stage', which the state does not have"),
+    ("twice", {"moves": [*WORK.moves, Move("new", "planning")]}, {}, "two moves from new to planning"),
+    ("after", {"moves": [*WORK.moves, Move("failed", "new")]}, {}, "a move leaves 'failed'"),
+    ("nobody", {"moves": [*WORK.moves, Move("new", "x"), Move("x", "done")]}, {}, "no step enters 'x'"),
+    ("fallback", {"fallback": Fallback("x", bool)}, {}, "it falls back to 'x', which does not exist"),
+    ("not-free", {"fallback": Fallback("plan", bool)}, {}, "so that step says enforce_moves=False"),
+    ("reads", {}, {"reads": ["txt"]}, "step 'write': reads 'txt', which the state does not have; it has: phase"),
+    ("one-text", {}, {"reads": "text"}, "step 'write': reads='text' is one text; write reads=['text']"),
+    ("nothing", {}, {"reads": [], "requires": []}, "takes 'state', and reads nothing of it; declare `reads=[...]`"),
+    ("writes", {}, {"writes": ["rounds"]}, "step 'write': writes 'rounds', which the orchestrator alone writes"),
+    ("requires", {}, {"requires": ["trouble"]}, "step 'write': requires 'trouble', and does not read it"),
+    ("enters", {}, {"enters": "x"}, "step 'write': enters 'x', which no move knows; the states are: new, planning"),
+    ("an-end", {}, {"enters": "done"}, "enters 'done', which no move leaves: a task that comes there has ended"),
+    ("exits", {}, {"exits": ["new"]}, "exits to 'new'; the legal moves from writing lead to: planning, done, failed"),
+    ("two", {}, {"enters": "planning"}, "two steps enter 'planning'; each state has one"),
+    ("handlers", {}, {"on_error": True}, "say on_error; one does"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("contract", "terms", "said"), [pytest.param(*rest, id=id) for id, *rest in MISTAKES])
+def test_a_contract_is_checked_when_the_skill_is_defined(
+    contract: dict[str, Any], terms: dict[str, Any], said: str
+) -> None:
+    """
+    Each mistake has its sentence, with what would be right.
+    """
+    with pytest.raises(DefinitionError) as caught:
+        writer(contract=replace(WORK, **contract), **{"enters": "writing", **terms})
+
+    assert said in str(caught.value)
+
+
+def test_terms_need_a_contract() -> None:
+    """
+    Permissions of a state that nobody shares mean nothing.
+    """
+    with pytest.raises(DefinitionError, match="step 'begin': reads= needs a contract"):
+        table("t", Step("begin", lambda ctx: ctx.complete(), reads=["x"]).start())
+
+
+def test_a_reducer_has_no_steps_to_keep_a_contract() -> None:
+    """
+    Its one function sees the whole state, by design.
+    """
+    with pytest.raises(DefinitionError, match="it is a reducer"):
+
+        @flow_skill(contract=WORK)
+        class Reduces:
+            @staticmethod
+            def initial() -> Work:
+                return Work(topic="")
+
+            def on_event(self, state: Work, event: Any, ctx: Ctx) -> Transition:
+                return Transition.ignore()
+
+
+def test_a_handler_may_not_wait() -> None:
+    """
+    The task is over when it runs.
+    """
+
+    @flow_skill(contract=WORK)
+    class Waits:
+        @step(start=True, enters="new")
+        def begin(self) -> StatePatch:
+            return StatePatch()
+
+        @step(enters="planning")
+        def plan(self) -> StatePatch:
+            raise CommandError("x", "T/1.1", permanent("no"))
+
+        @step(enters="writing")
+        def write(self) -> StatePatch:
+            return StatePatch()
+
+        @step(on_error=True, writes=["trouble"])
+        async def handle(self, ctx: Ctx, error: ErrorRecord) -> StatePatch:
+            await ctx.llm("sorry", "Say sorry.")
+            return StatePatch(trouble=error)
+
+    story = play(Waits, "Tides")
+
+    assert (story.status, story.asked) == ("failed", ())
+    assert "the task is over: it may not wait" in found(story, "handle").message
+    assert skill_of(Waits).where(story.snapshot.state) == "plan"
