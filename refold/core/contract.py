@@ -8,7 +8,7 @@ anything is merged. Source: S1.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -163,36 +163,27 @@ NO_CONTRACT = StepContract()
 """It reads and writes nothing."""
 
 
-@dataclass(slots=True)
 class Lifecycle:
-    """A contract's moves, by name.
+    """A contract's moves, by name; none where it has no lifecycle.
 
     Attributes:
         moves: By where they come from and lead to.
         failed: The state of tasks that have failed.
+        states: Every state, in the order the moves name them.
+        ends: The states that no move leaves.
     """
 
-    moves: dict[tuple[str, str], Move] = field(default_factory=dict)
-    failed: str = ""
+    __slots__ = ("ends", "failed", "moves", "states")
 
-    @classmethod
-    def of(cls, contract: Contract) -> Lifecycle:
-        """The lifecycle of a contract; empty where it has no moves."""
-        return cls({(plain(move.source), plain(move.target)): move for move in contract.moves}, plain(contract.failed))
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        """Every state, in the order the moves name them."""
-        return tuple(dict.fromkeys(state for pair in self.moves for state in pair))
+    def __init__(self, contract: Contract) -> None:
+        self.moves = {(plain(move.source), plain(move.target)): move for move in contract.moves}
+        self.failed = plain(contract.failed)
+        self.states = tuple(dict.fromkeys(state for pair in self.moves for state in pair))
+        self.ends = tuple(state for state in self.states if not self.targets(state))
 
     def targets(self, source: str) -> tuple[str, ...]:
         """Where the moves from a state lead to."""
         return tuple(target for start, target in self.moves if start == source)
-
-    @property
-    def ends(self) -> tuple[str, ...]:
-        """The states that no move leaves."""
-        return tuple(state for state in self.states if not self.targets(state))
 
 
 def plain(name: Any) -> str:

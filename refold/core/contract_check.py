@@ -63,7 +63,7 @@ def _wrong_moves(contract: Contract) -> Iterator[str]:
     if info is None:
         yield f"its moves are of the field {contract.lifecycle!r}, which the state does not have; name it: lifecycle="
         return
-    lifecycle = Lifecycle.of(contract)
+    lifecycle = Lifecycle(contract)
     pairs = [(plain(move.source), plain(move.target)) for move in contract.moves]
     yield from (f"two moves from {a} to {b}" for a, b in dict.fromkeys(pairs) if pairs.count((a, b)) > 1)
     values = codec(info.rebuild_annotation())
@@ -84,7 +84,7 @@ def _wrong_moves(contract: Contract) -> Iterator[str]:
 def _terms(contract: Contract, terms: Terms, spec: StepSpec) -> tuple[StepContract, list[str]]:
     found: list[str] = []
     fields = tuple(contract.state.model_fields)
-    lifecycle = Lifecycle.of(contract)
+    lifecycle = Lifecycle(contract)
     reads = _names(terms, "reads", fields, found)
     writes = _names(terms, "writes", fields, found)
     found.extend(f"writes {name!r}, which the orchestrator alone writes" for name in writes if name in contract.owned)
@@ -162,7 +162,7 @@ def _wrong_place(lifecycle: Lifecycle, enters: str, terms: Terms, *, on_error: b
 
 
 def _wrong_together(contract: Contract, steps: Mapping[str, StepSpec]) -> Iterator[str]:
-    lifecycle = Lifecycle.of(contract)
+    lifecycle = Lifecycle(contract)
     entered = [step.contract.enters for step in steps.values() if step.contract.enters]
     for state in lifecycle.states:
         if entered.count(state) > 1:

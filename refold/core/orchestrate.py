@@ -73,7 +73,7 @@ class ContractedMachine(StepMachine):
             transition = self._take(drive, state, event, moment)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever fails is audited, then raised by the fold
             transition = drive.failed(error)
-        return replace(transition, audit=tuple(drive.audit))
+        return replace(transition, audit=tuple(drive.audit)) if drive.audit else transition
 
 
 @dataclass(slots=True)

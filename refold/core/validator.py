@@ -40,7 +40,7 @@ class StateValidator:
 
     def __init__(self, contract: Contract) -> None:
         self.contract = contract
-        self.lifecycle = Lifecycle.of(contract)
+        self.lifecycle = Lifecycle(contract)
         self.fields = tuple(contract.state.model_fields)
         self._state = codec(contract.state)
         kinds = {name: info.rebuild_annotation() for name, info in contract.state.model_fields.items()}
