@@ -152,7 +152,10 @@ class Question(BaseModel):
 
 
 def first_state(content: Content, ctx: Ctx) -> AgentState:
-    question = ctx.decode(Question, content.data) if content.has_data else Question(text=content.text)
+    said = content.data if content.has_data else {}
+    if isinstance(said, dict):
+        said = {"text": content.text, **said}
+    question = ctx.decode(Question, said)
     session = SessionId(question.session_id or ctx.task_id)
     return AgentState(session_id=session, user_input=question.text.strip(), settings=question.settings)
 

@@ -9,10 +9,9 @@ from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from refold.core.audit import Explanation, explain
 from refold.core.commands import CallChat, CallLlm
 from refold.core.conversation import Conversation, conversation_of
-from refold.core.audit import Explanation, explain
-from refold.core.commands import CallLlm
 from refold.core.errors import InputRejected
 from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event
 from refold.core.fold import fold
@@ -147,6 +146,7 @@ class TaskHandlers(ABC):
     @workflow.query(name="conversation", description="What was said in a thread: its name, the turns from and to.")
     def _conversation(self, thread: str = "main", since: int = 0, upto: int | None = None) -> Conversation:
         return conversation_of(self._now, thread, since, upto)
+
     @workflow.query(name="explain", description="Who wrote a field of the state that the steps share, and from what.")
     def _explain(self, field: str) -> Explanation:
         return explain(self._entries, field)
