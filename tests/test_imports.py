@@ -42,7 +42,12 @@ MAY_IMPORT = {
 }
 
 # Only what runs activities knows how effects are done.
-EFFECTS_IMPORTERS = {"refold.temporal.worker", "refold.temporal.plugin", "refold.temporal.delivery"}
+EFFECTS_IMPORTERS = {
+    "refold.temporal.worker",
+    "refold.temporal.plugin",
+    "refold.temporal.delivery",
+    "refold.temporal.webhooks",
+}
 
 # A worker that kills itself where a test says so is a Temporal worker; nothing of refold imports it.
 TEMPORAL_IMPORTERS = {"refold.testing.crash_worker"}

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Literal, Self
+from weakref import WeakValueDictionary
 
 import httpx2
 from standardwebhooks import Webhook as Signer
@@ -44,6 +45,9 @@ OWN_SECRET = "standardwebhooks"
 
 PATIENCE_S = 15.0
 """How long one post may take, from its name's resolution to the answer."""
+
+AT_ONCE_PER_HOST = 32
+"""So many posts to one host wait for its answer: a host that never answers must not take all connections."""
 
 ANSWER_BYTES = 64 * 1024
 """So much of an answer is read, so that its connection can be used again; a longer one is cut off."""
@@ -84,6 +88,7 @@ class Poster:
         """
         self.screen = screen
         self._signers = tuple(Signer(secret) for secret in secrets)
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._http = httpx2.AsyncClient(
             transport=ScreenedTransport(screen, limits=_LIMITS),
             timeout=PATIENCE_S,
@@ -134,12 +139,14 @@ class Poster:
             id: The update's own; ASCII, the same on every try.
             body: JSON.
         """
+        host = _host(webhook)
+        turn = self._turns.setdefault(host, asyncio.Semaphore(AT_ONCE_PER_HOST))
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with turn, asyncio.timeout(PATIENCE_S):
                 status, headers = await self._post(webhook, self._headers(webhook, id, body), body)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, AddressRefused) as error:
             return Answer(kind="later", why=_why(error, webhook))
-        said = f"{_host(webhook)} answered {phrase(status)}"
+        said = f"{host} answered {phrase(status)}"
         if 200 <= status < 300:
             return Answer(kind="taken", why=said)
         return Answer(kind="gone" if status == GONE else "later", why=said, wait_s=retry_after(headers))

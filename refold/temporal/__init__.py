@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine, connect
-    from refold.temporal.delivery import TemporalWebhooks
     from refold.temporal.dev import DevServerError, dev_server
     from refold.temporal.plugin import RefoldPlugin
     from refold.temporal.registry import workflows_of
+    from refold.temporal.webhooks import TemporalWebhooks
     from refold.temporal.worker import make_worker, run_worker
     from refold.temporal.workflow import workflow_for
 
@@ -22,7 +22,7 @@ _HOMES = {
     "DevServerError": "dev",
     "RefoldPlugin": "plugin",
     "TemporalEngine": "client",
-    "TemporalWebhooks": "delivery",
+    "TemporalWebhooks": "webhooks",
     "connect": "client",
     "dev_server": "dev",
     "make_worker": "worker",

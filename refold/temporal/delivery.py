@@ -16,36 +16,37 @@ import asyncio
 import contextlib
 import random
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
-from typing import Any, Self
-from urllib.parse import quote, unquote
+from typing import Any
+from urllib.parse import quote
 
 import structlog
 from temporalio import activity, workflow
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
-    WithStartWorkflowOperation,
     WorkflowQueryFailedError,
-    WorkflowUpdateFailedError,
 )
-from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.service import RPCError
 
 from refold.core.base import Value, lean
-from refold.core.errors import EngineError, InputRejected, NoWorker, TaskNotFound
+from refold.core.errors import EngineError, InputRejected, TaskNotFound
 from refold.effects.webhooks import Poster
-from refold.temporal import search
 from refold.temporal.client import UPDATE_PATIENCE, TemporalEngine
-from refold.temporal.profile import DEFAULT, Profile
+from refold.temporal.profile import DEFAULT
 from refold.webhooks import START, Feed, Update, Webhook
 
 WORKFLOW = "refold.webhook"
 ACTIVITY = "refold.deliver"
 
+LONGEST = timedelta(days=3_650)
+"""A task may wait for years. Whoever follows it meanwhile is known to live by its heartbeats."""
+
 GIVEN_UP_AFTER = timedelta(days=1)
 FIRST_WAIT_S = 1.0
+GROWTH = 1.3
+"""Each wait is so much longer than the last one: about a third of the time that the receiver has been away."""
+
 LONGEST_WAIT_S = 300.0
 LOOK_AGAIN_S = 10.0
 """How soon a change of a webhook is noticed by who waits to post to it again."""
@@ -59,15 +60,8 @@ has nothing to say, and there may be thousands."""
 
 HEARTBEAT_S = DEFAULT.heartbeat.total_seconds() * HEARTBEATS
 
-MOST_OF_A_TASK = 64
 MOST_EVENTS = 4_000
-AT_ONCE = 10_000
-KEPT_IN_MEMORY = 500
-STICKY = timedelta(seconds=1)
-"""A question waits so long for a process that may be dead. Another one has a workflow as short as these in no time."""
-
-LISTED_WITHIN_S = 2.0
-AGAIN_S = 5.0
+"""A webhook that was changed so often that its history is as long takes no more changes."""
 
 DELIVERED, REMOVED, GONE, NO_TASK = "delivered", "removed", "gone", "no task"
 _TAKEN, _REWORDED = "taken", "reworded"
@@ -107,9 +101,7 @@ class Progress(Value):
 class WebhookDelivery:
     """Holds one webhook of one task, and has it delivered to until the task is over."""
 
-    @workflow.init
-    def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
+    def __init__(self) -> None:
         self._webhook: Webhook | None = None
         self._told = False
 
@@ -122,7 +114,7 @@ class WebhookDelivery:
             delivery,
             activity_id="deliver",
             result_type=str,
-            start_to_close_timeout=timedelta(days=1),
+            start_to_close_timeout=LONGEST,
             heartbeat_timeout=timedelta(seconds=delivery.heartbeat_s),
             retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10)),
             summary=f"updates of {delivery.task_id}",
@@ -160,181 +152,12 @@ class WebhookDelivery:
         return self._webhook
 
 
-class TemporalWebhooks:
-    """See `refold.webhooks.Webhooks`. Delivers while it is entered; any number of processes share that."""
-
-    def __init__(
-        self,
-        engine: TemporalEngine,
-        feed: Feed,
-        poster: Poster | None = None,
-        *,
-        loopback: bool = False,
-        recovery: Profile = DEFAULT,
-        task_queue: str | None = None,
-    ) -> None:
-        """Nothing is delivered yet.
-
-        Args:
-            engine: Where the tasks are.
-            feed: What receivers are told.
-            poster: How it is sent, and where to; closed with this. None takes the settings of the environment.
-            loopback: Where the settings say where to, this machine is allowed besides.
-            recovery: How soon somebody else goes on where this process dies.
-            task_queue: Shared by all who deliver for the same tasks; None adds `-webhooks` to the engine's.
-
-        Raises:
-            DefinitionError: A setting cannot be read.
-        """
-        self.task_queue = task_queue or f"{engine.task_queue}-webhooks"
-        self._client = engine.client
-        self._heartbeat_s = recovery.heartbeat.total_seconds() * HEARTBEATS
-        self._poster = poster or Poster.from_env(loopback=loopback)
-        self._courier = _Courier(engine, feed, self._poster)
-        self._worker: Worker | None = None
-        self._delivering: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._delivering = asyncio.create_task(self._deliver())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._delivering is not None
-        if self._worker is not None and self._worker.is_running:
-            await self._worker.shutdown()
-        self._delivering.cancel()
-        await asyncio.gather(self._delivering, return_exceptions=True)
-        await self._poster.aclose()
-
-    async def _deliver(self) -> None:
-        """Run a worker; one that the server will not have is followed by another."""
-        while True:
-            self._worker = worker = Worker(
-                self._client,
-                task_queue=self.task_queue,
-                workflows=[WebhookDelivery],
-                activities=[self._courier.deliver],
-                workflow_runner=UnsandboxedWorkflowRunner(),
-                max_concurrent_activities=AT_ONCE,
-                max_cached_workflows=KEPT_IN_MEMORY,
-                sticky_queue_schedule_to_start_timeout=STICKY,
-                max_heartbeat_throttle_interval=timedelta(milliseconds=100),
-            )
-            try:
-                await worker.run()
-                return
-            except (RPCError, RuntimeError) as failure:  # RuntimeError is how the SDK says that it cannot poll
-                log.error("webhooks_stand_still", error=str(failure), task_queue=self.task_queue)
-            self._worker = None
-            await asyncio.sleep(AGAIN_S)
-
-    async def check(self, webhook: Webhook) -> None:
-        """See `Webhooks.check`."""
-        await self._poster.check(webhook)
-
-    async def put(self, task_id: str, webhook: Webhook, *, after: str | None = None) -> None:
-        """See `Webhooks.put`."""
-        await self.check(webhook)
-        if await self._too_many(task_id, webhook.id):
-            raise InputRejected(f"task {task_id!r} has {MOST_OF_A_TASK} webhooks, and takes no more; delete one first")
-        delivery = Delivery(task_id=task_id, id=webhook.id, after=after, heartbeat_s=self._heartbeat_s)
-        first = await self._change(delivery, webhook)
-        if first and after is None:
-            await self._until_listed(task_id, webhook.id)
-
-    async def get(self, task_id: str, id: str) -> Webhook | None:
-        """See `Webhooks.get`."""
-        handle = self._client.get_workflow_handle(workflow_id(task_id, id))
-        try:
-            return await handle.query(WebhookDelivery.webhook, rpc_timeout=UPDATE_PATIENCE)
-        except RPCTimeoutOrCancelledError:
-            raise self._nobody() from None
-        except WorkflowQueryFailedError as error:
-            raise EngineError(f"a webhook of task {task_id!r} cannot be read: {error.message}") from None
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise search.server_refused(error, f"read a webhook of task {task_id!r}") from None
-
-    async def of_task(self, task_id: str) -> list[Webhook]:
-        """See `Webhooks.of_task`."""
-        # The server's list lags a little; the id that a webhook has when nobody chose one is asked for besides.
-        ids = sorted({*await self._listed(task_id), task_id})
-        found = await asyncio.gather(*(self.get(task_id, id) for id in ids))
-        return [webhook for webhook in found if webhook is not None]
-
-    async def remove(self, task_id: str, id: str) -> None:
-        """See `Webhooks.remove`."""
-        if await self.get(task_id, id) is not None:
-            await self._change(Delivery(task_id=task_id, id=id), None)
-
-    async def _change(self, delivery: Delivery, webhook: Webhook | None) -> bool:
-        """Tell the workflow, and start one where none is open: a removal, too, is kept by a run of its own."""
-        tries = 3
-        while True:
-            tries -= 1
-            begin = WithStartWorkflowOperation(
-                WebhookDelivery.run,
-                delivery,
-                id=workflow_id(delivery.task_id, delivery.id),
-                task_queue=self.task_queue,
-                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                static_summary=f"webhook of {delivery.task_id}",
-            )
-            try:
-                return await self._client.execute_update_with_start_workflow(
-                    WebhookDelivery.change, webhook, start_workflow_operation=begin, rpc_timeout=UPDATE_PATIENCE
-                )
-            except WorkflowUpdateFailedError as error:
-                cause = error.cause
-                if isinstance(cause, ApplicationError) and cause.type == InputRejected.__name__:
-                    raise InputRejected(cause.message) from None
-                if not tries:  # it ended while it was told; the next one starts it again
-                    raise EngineError(f"a webhook of task {delivery.task_id!r} cannot be changed: {cause}") from None
-            except RPCTimeoutOrCancelledError:
-                raise self._nobody() from None
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND or not tries:
-                    raise search.server_refused(error, f"keep a webhook of task {delivery.task_id!r}") from None
-
-    def _nobody(self) -> NoWorker:
-        return NoWorker(
-            f"nobody delivers webhooks: no gateway answers on task queue {self.task_queue!r}; `refold serve` starts one"
-        )
-
-    async def _too_many(self, task_id: str, id: str) -> bool:
-        listed = await self._listed(task_id)
-        if id in listed or len(listed) < MOST_OF_A_TASK:
-            return False
-        return len(await self.of_task(task_id)) >= MOST_OF_A_TASK  # what was removed is listed, too
-
-    async def _listed(self, task_id: str) -> set[str]:
-        """The ids of a task's webhooks, and of those that it had."""
-        prefix = workflow_id(task_id, "")
-        # Percent-encoded, so no quote of anybody's is in it.
-        query = f"WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{prefix}'"
-        try:
-            found = {execution.id async for execution in self._client.list_workflows(query)}
-        except RPCError as error:
-            raise search.server_refused(error, f"list the webhooks of task {task_id!r}") from None
-        return {unquote(id.removeprefix(prefix)) for id in found if id.startswith(prefix)}
-
-    async def _until_listed(self, task_id: str, id: str) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LISTED_WITHIN_S):
-                while id not in await self._listed(task_id):  # noqa: ASYNC110 - the server has no event for it
-                    await asyncio.sleep(0.02)
-
-
 def workflow_id(task_id: str, id: str) -> str:
     """The id of the workflow that delivers to a webhook of a task."""
     return f"webhook/{quote(task_id, safe='')}/{quote(id, safe='')}"
 
 
-class _Courier:
+class Courier:
     """The activity: follows tasks and posts."""
 
     def __init__(self, engine: TemporalEngine, feed: Feed, poster: Poster) -> None:
@@ -393,7 +216,7 @@ class _Round:
                 started = self.progress.cursor not in (None, START)
                 if started or datetime.now(UTC) - self._begun > FIRST_PATIENCE:
                     return NO_TASK
-            except (EngineError, RPCError, WorkflowQueryFailedError) as error:
+            except (EngineError, RPCError, RPCTimeoutOrCancelledError, WorkflowQueryFailedError) as error:
                 log.info("webhook_waits", task_id=self.delivery.task_id, error=type(error).__name__)
             wait_s = FIRST_WAIT_S if self.progress.cursor != came_to else min(wait_s * 2, LOOK_AGAIN_S)
             await asyncio.sleep(wait_s)
@@ -432,7 +255,7 @@ class _Round:
             if await self._changed_within(pause_s, webhook):
                 wait_s = FIRST_WAIT_S
             else:
-                wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+                wait_s = min(wait_s * GROWTH, LONGEST_WAIT_S)
 
     def _failed(self, why: str) -> None:
         now = datetime.now(UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 from collections.abc import AsyncIterator
@@ -139,6 +140,25 @@ async def test_a_slow_receiver_has_a_limit(poster: Poster, monkeypatch: pytest.M
         answer = await poster.post(Webhook(id="w", url=receiver.url), id="t/1-1", body=BODY)
 
     assert answer.kind == "later"
+
+
+async def test_a_host_that_never_answers_leaves_room_for_others(
+    poster: Poster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    It gets its share of posts at once, and no more; another one is posted to meanwhile.
+    """
+    monkeypatch.setattr(webhooks, "AT_ONCE_PER_HOST", 2)
+    with Receiver(slow=True) as slow, Receiver() as quick:
+        hook = Webhook(id="w", url=slow.url)
+        waiting = [asyncio.create_task(poster.post(hook, id=f"t/{n}", body=BODY)) for n in range(5)]
+        await slow.until(lambda receiver: len(receiver.posts) == 2)
+        named = quick.url.replace("127.0.0.1", "localhost")
+        assert (await poster.post(Webhook(id="w", url=named), id="t/1", body=BODY)).kind == "taken"
+        assert len(slow.posts) == 2
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from temporalio.client import WorkflowFailureError
 from refold.core.errors import InputRejected, TaskNotFound
 from refold.effects.screen import Screen
 from refold.effects.webhooks import Poster
-from refold.temporal import TemporalEngine, delivery
-from refold.temporal.delivery import TemporalWebhooks, workflow_id
+from refold.temporal import TemporalEngine, TemporalWebhooks, delivery
+from refold.temporal.delivery import workflow_id
 from refold.webhooks import START, Shape, Update, Webhook
 from tests.services.receiver import Receiver
 
