@@ -7,9 +7,16 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.applications import Starlette
+from starlette.authentication import AuthCredentials, AuthenticationBackend, BaseUser, SimpleUser
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import HTTPConnection
+from starlette.routing import Mount
 
 from refold.a2a.security import Security
 from refold.a2a.security.api_keys import api_keys
@@ -281,3 +288,30 @@ async def test_an_error_shows_nothing_of_our_insides() -> None:
 
     assert answer.status_code == 500
     assert "hunter2" not in answer.text
+
+
+# --- in another application
+
+
+async def test_a_mounted_gateway_stays_with_who_calls_its_application() -> None:
+    """
+    Who has shown the application a name needs no key; everybody else does. Its own paths are under the mount.
+    """
+
+    class Backend(AuthenticationBackend):
+        async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
+            name = conn.headers.get("x-user")
+            return None if name is None else (AuthCredentials(), SimpleUser(name))
+
+    mounted = Starlette(
+        routes=[Mount("/agent", app(Security(keys=KEYS, anonymous=None)))],
+        middleware=[Middleware(AuthenticationMiddleware, backend=Backend())],
+    )
+    transport = httpx2.ASGITransport(app=mounted, client=ELSEWHERE)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://example.org/agent") as http:
+        known = await http.get("/", headers={"X-User": "grace"})
+        by_key = await http.get("/", headers={"X-API-Key": ADA_KEY})
+        free = [(await http.get(path)).status_code for path in ("/livez", "/.well-known/agent-card.json", "/")]
+
+    assert (known.json()["caller"], by_key.json()["caller"]) == ("grace", "ada")
+    assert free == [200, 200, 401]
