@@ -94,7 +94,7 @@ class Agent(StepMachine):
             model: `provider:name`; None takes the worker's setting.
             instructions: What the model is to do.
             tools: What it may call: functions with `@tool`, skills and agents (each call is a task of its own), or
-                names of tools that only the worker knows (`server.tool`).
+                tools of MCP servers by name: `server.tool`, or `server.*` for all.
             output: The type of the answer, any that pydantic knows; None is text.
             gates: Which calls wait for a person: `"effects"`, those of tools that are not declared `read_only`;
                 `"none"`; tools' names; or policies by tool.
@@ -123,7 +123,7 @@ class Agent(StepMachine):
             DefinitionError: All that is wrong, at once.
         """
         hooks = Hooks(plugins)
-        known, found = tools_of([*tools, *hooks.tools])
+        known, remote, found = tools_of([*tools, *hooks.tools])
         found += _unfit_keys(keys or {}, known)
         known = {name: replace(tool, key=(keys or {}).get(name, tool.key)) for name, tool in known.items()}
         policies, unknown = gates_of(gates, known, gate_policy)
@@ -145,13 +145,14 @@ class Agent(StepMachine):
         if found:
             raise DefinitionError(id, found, what="agent")
         around = [*(one for one in middleware if one.scope == "workflow"), Traced(), Retryable()]
-        tool_step = wrapped(ToolStep(tool_client or Commands(), hooks, known, policies, fatal), around)
+        tool_step = wrapped(ToolStep(tool_client or Commands(), hooks, known, policies.before, fatal), around)
         parts = Parts(
             instructions=instructions,
             model=model,
             settings=dict(settings or {}),
             output=output,
             tools=known,
+            remote=remote,
             hooks=hooks,
             model_step=wrapped(ModelStep(model_client or Chat(), hooks), around),
             tools_step=(orchestrator or Sequential()).over(tool_step, lambda step: wrapped(step, around)),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from refold.agent.tools import AgentTool
@@ -14,32 +15,50 @@ TOOL_GATE = GatePolicy(kind=GateKind.RISK, on_denied="continue")
 """Anybody decides, within half an hour; a denial is told to the model."""
 
 
-def gates_of(
-    gates: Gates, tools: Mapping[str, AgentTool], policy: GatePolicy
-) -> tuple[dict[str, GatePolicy], list[str]]:
-    """The gates by tool, and what is wrong with what was said of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolGates:
+    """Which calls wait for a person.
+
+    Attributes:
+        by_effect: Those of every tool that is not declared to change nothing, by this policy; None is none.
+        named: Those of these tools, by their policies.
+    """
+
+    by_effect: GatePolicy | None = None
+    named: Mapping[str, GatePolicy]
+
+    def before(self, tool: AgentTool) -> GatePolicy | None:
+        """Who decides on calls of this tool; None where nobody needs to."""
+        policy = self.named.get(tool.name)
+        if policy is None and not tool.changes_nothing:
+            policy = self.by_effect
+        # The model reads a denial: it is data for it, like any other result.
+        return None if policy is None else policy.model_copy(update={"on_denied": "continue"})
+
+
+NO_GATES = ToolGates(named={})
+
+
+def gates_of(gates: Gates, known: Iterable[str], policy: GatePolicy) -> tuple[ToolGates, list[str]]:
+    """The gates, and what is wrong with what was said of them.
 
     Args:
         gates: `"effects"`: before every tool that is not declared `read_only`; `"none"`; names of tools; or policies
             by name.
-        tools: The agent's.
+        known: The names of the agent's tools. Those of a server, `server.tool`, are known when a task begins.
         policy: Who decides where nothing else is said.
     """
     if gates == "none":
-        return {}, []
+        return NO_GATES, []
     if gates == "effects":
-        return {name: _told(policy) for name, tool in tools.items() if not tool.changes_nothing}, []
+        return ToolGates(by_effect=policy, named={}), []
     if isinstance(gates, str):
-        return {}, [f'gates={gates!r} is unknown: "effects", "none", tools\' names, or policies by name']
+        return NO_GATES, [f'gates={gates!r} is unknown: "effects", "none", tools\' names, or policies by name']
     named = dict(gates) if isinstance(gates, Mapping) else dict.fromkeys(gates, policy)
+    names = list(known)
     unknown = [
-        f"gates: there is no tool {name!r}; there are: {', '.join(tools) or 'none'}"
+        f"gates: there is no tool {name!r}; there are: {', '.join(names) or 'none'}"
         for name in named
-        if name not in tools
+        if name not in names and "." not in name
     ]
-    return {name: _told(one) for name, one in named.items()}, unknown
-
-
-def _told(policy: GatePolicy) -> GatePolicy:
-    # The model reads a denial: it is data for it, like any other result.
-    return policy.model_copy(update={"on_denied": "continue"})
+    return ToolGates(named=named), unknown

@@ -16,7 +16,7 @@ from refold.agent.orchestrators import ToolsStep, ToolsTurn
 from refold.agent.plugins import AfterInvocation, AfterTools, BeforeInvocation, BeforeTools, Hooks, canceled
 from refold.agent.state import AgentState
 from refold.agent.steps import ModelTurn, Step, forget, refusals
-from refold.agent.tools import AgentTool
+from refold.agent.tools import AgentTool, found_at, remote_tool
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
 from refold.core.content import Artifact, Content
 from refold.core.context import Ctx
@@ -36,6 +36,7 @@ class Parts:
     settings: Mapping[str, JsonValue]
     output: Any
     tools: Mapping[str, AgentTool]
+    remote: Sequence[str]
     hooks: Hooks
     model_step: Step[ModelTurn, Reply]
     tools_step: ToolsStep
@@ -51,7 +52,7 @@ class AgentLoop:
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:
         """The first message."""
-        state = AgentState()
+        state = AgentState(found=await found_at(ctx, self.parts.remote))
         say = [UserSaid(content=content)]
         if await self._is_called_off(ctx, state, say):
             return ctx.goto("answer", state=state)
@@ -127,7 +128,11 @@ class AgentLoop:
 
     async def _thinks(self, ctx: Ctx, state: AgentState, say: tuple[Said, ...], *, final: bool) -> Reply:
         parts = self.parts
-        offered = parts.tools.values() if state.tools is None else [parts.tools[name] for name in state.tools]
+        offered = [
+            tool
+            for tool in (*parts.tools.values(), *map(remote_tool, state.found))
+            if state.tools is None or tool.name in state.tools
+        ]
         turn = ModelTurn(
             ctx=ctx,
             state=state,

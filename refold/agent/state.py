@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, RootModel
 from refold.core.base import lean
 from refold.core.chat import Reply, Said
 from refold.core.codec import copied
+from refold.core.commands import EffectPolicy
 
 SPANS_KEPT = 20
 """How many spans a task's state remembers, newest last."""
@@ -82,6 +83,24 @@ class Span(BaseModel):
     error: str = lean("")
 
 
+class RemoteTool(BaseModel):
+    """A tool of a server, as the server defines it.
+
+    Attributes:
+        name: `server.tool`.
+        description: For the model.
+        parameters: The JSON schema of its arguments.
+        effect: What calling it may do.
+        pin: The hash of its definition: a call is refused where the server defines it otherwise by then.
+    """
+
+    name: str
+    description: str = ""
+    parameters: dict[str, JsonValue]
+    effect: EffectPolicy
+    pin: str = ""
+
+
 class AgentState(BaseModel):
     """See the module's docstring.
 
@@ -89,6 +108,7 @@ class AgentState(BaseModel):
         model: `provider:name`; None is the agent's own.
         instructions: What the model is told; None is the agent's own.
         tools: The names of the tools that are offered; None is all of the agent's.
+        found: Tools of servers, as they were defined when the task began.
         thread: The conversation's name.
         unsaid: What belongs to the conversation, and that its thread has not been told yet.
         turns: How many messages of the user were taken.
@@ -106,6 +126,7 @@ class AgentState(BaseModel):
     model: str | None = lean()
     instructions: str | None = lean()
     tools: list[str] | None = lean()
+    found: list[RemoteTool] = lean(factory=list)
     thread: str = lean("main")
     unsaid: list[Said] = lean(factory=list)
     turns: int = lean(0)

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from refold.agent.clients import ModelClient, Question, ToolClient
 from refold.agent.plugins import AfterModelCall, AfterToolCall, BeforeModelCall, BeforeToolCall, Hooks, canceled
 from refold.agent.state import AgentState
-from refold.agent.tools import AgentTool
+from refold.agent.tools import AgentTool, remote_tool
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn
 from refold.core.context import Ctx
 from refold.core.errors import CommandError, SkillError
@@ -216,7 +216,7 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
         client: Reaches the tools.
         hooks: The agent's hooks.
         tools: By name.
-        gates: Who decides, by tool; tools that are not named are called without asking.
+        gate: Who decides on a tool's calls; None where nobody needs to.
         fatal: Tools whose failure fails the task.
     """
 
@@ -227,11 +227,11 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
         client: ToolClient,
         hooks: Hooks,
         tools: Mapping[str, AgentTool],
-        gates: Mapping[str, GatePolicy] | None = None,
+        gate: Callable[[AgentTool], GatePolicy | None] = lambda _: None,
         fatal: Collection[str] = (),
     ) -> None:
         self._client, self._hooks, self._tools = client, hooks, tools
-        self._gates, self._fatal = gates or {}, fatal
+        self._gate, self._fatal = gate, fatal
 
     async def stream(self, turn: ToolTurn, emit: Emit) -> ToolReturn:
         """See `Step.stream`.
@@ -264,15 +264,17 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
         return result
 
     async def _call(self, turn: ToolTurn, call: ToolCall, selected: str) -> tuple[ToolReturn, CommandError | None]:
-        tool = self._tools.get(selected)
-        offered = turn.state.tools
-        if tool is None or (offered is not None and selected not in offered):
-            known = ", ".join(self._tools if offered is None else offered) or "none"
-            return refusal(call, f"tool {selected!r} not found; there are: {known}"), None
+        known = {**self._tools, **{one.name: remote_tool(one) for one in turn.state.found}}
+        if turn.state.tools is not None:
+            known = {name: tool for name, tool in known.items() if name in turn.state.tools}
+        tool = known.get(selected) or next((one for one in known.values() if one.offer.name == selected), None)
+        if tool is None:
+            listed = ", ".join(one.offer.name for one in known.values()) or "none"
+            return refusal(call, f"tool {selected!r} not found; there are: {listed}"), None
         if call.problem:
             return refusal(call, f"the arguments cannot be read: {call.problem}"), None
         args = call.args
-        if (policy := self._gates.get(selected)) is not None:
+        if (policy := self._gate(tool)) is not None:
             decided = await _ask_person(turn, call, tool, policy)
             if isinstance(decided, ToolReturn):
                 return decided, None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
 from typing import Any
 
 from pydantic import JsonValue
 
+from refold.agent.state import RemoteTool
 from refold.core.chat import ToolOffer
 from refold.core.commands import CallSkill, CallTool, Cmd, EffectPolicy
 from refold.core.content import Content
+from refold.core.context import Ctx
 from refold.core.define import skill_of
 from refold.core.errors import DefinitionError, SkillError
 from refold.core.retry import RetryPolicy
@@ -21,7 +23,8 @@ from refold.core.schema import adapter
 from refold.core.skill import Skill
 from refold.core.tool import tool_spec
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64})?")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_REMOTE = re.compile(r"[A-Za-z0-9_-]+\.([A-Za-z0-9_./-]+|\*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class AgentTool:
         offer: What the model is told of it; its description and parameters are the worker's where they are not here.
         function: The declared function, where it is one.
         skill: The skill's id, where it is one.
+        called: The name that it is called by, where that is another one.
         takes_data: The skill is started with the arguments as data, not with a text.
         key: The business key that a call is recognised by, with arguments in braces: `refund:{order_id}`. Empty takes
             the call's own id, so that the same wish of another task is another call.
@@ -44,6 +48,7 @@ class AgentTool:
     offer: ToolOffer
     function: Callable[..., Any] | None = None
     skill: str | None = None
+    called: str = ""
     takes_data: bool = False
     key: str = ""
 
@@ -62,7 +67,8 @@ class AgentTool:
             content = Content.from_data(dict(args)) if self.takes_data else _message(self.name, args)
             return Cmd.skill(self.name, self.skill, content)
         key = self.key.format_map(args) if self.key and all(name in args for name in key_names(self.key)) else None
-        return Cmd.tool(self.name, self.function or self.name, dict(args), key=key, retry=retry)
+        tool = self.function or self.called or self.name
+        return Cmd.tool(self.name, tool, dict(args), key=key, retry=retry)
 
 
 def key_names(key: str) -> list[str]:
@@ -115,16 +121,20 @@ def _parameters(skill: Skill) -> dict[str, JsonValue]:
     return adapter(skill.options.input).json_schema()
 
 
-def tools_of(given: Iterable[Any]) -> tuple[dict[str, AgentTool], list[str]]:
-    """The tools by name, and what is wrong with them.
+def tools_of(given: Iterable[Any]) -> tuple[dict[str, AgentTool], list[str], list[str]]:
+    """The tools by name; the names of servers' tools, whose definitions a task looks up; and what is wrong with them.
 
     Args:
-        given: Functions declared with `@tool`, skills, `AgentTool` values, or names of tools that only the worker
-            knows, such as `server.tool`.
+        given: Functions declared with `@tool`, skills, `AgentTool` values, names of tools that only the worker knows,
+            and names of servers' tools, `server.tool` or `server.*`.
     """
     tools: dict[str, AgentTool] = {}
+    remote: list[str] = []
     problems: list[str] = []
     for one in given:
+        if isinstance(one, str) and _REMOTE.fullmatch(one):
+            remote.append(one)
+            continue
         try:
             made = _tool(one)
         except (DefinitionError, ValueError) as error:
@@ -135,7 +145,38 @@ def tools_of(given: Iterable[Any]) -> tuple[dict[str, AgentTool], list[str]]:
         if made.name in tools:
             problems.append(f"tools: two are named {made.name!r}")
         tools[made.name] = made
-    return tools, problems
+    return tools, remote, problems
+
+
+async def found_at(ctx: Ctx, remote: Sequence[str]) -> list[RemoteTool]:
+    """The definitions of servers' tools, as the servers have them now.
+
+    Args:
+        ctx: The task's context.
+        remote: Their names; `server.*` is all of a server's.
+
+    Raises:
+        CommandError: A server cannot be asked.
+        SkillError: A server has no such tool.
+    """
+    servers = list(dict.fromkeys(name.partition(".")[0] for name in remote))
+    listed = await ctx.gather(*(ctx.tool(f"{server}.tools/list") for server in servers))
+    every = [RemoteTool.model_validate(_fields(one)) for tools in listed for one in tools]
+    names = [one.name for one in every]
+    if missing := [name for name in remote if not name.endswith(".*") and name not in names]:
+        raise SkillError(f"no server has a tool {missing[0]!r}; there are: {', '.join(names) or 'none'}")
+    return [one for one in every if one.name in remote or f"{one.name.partition('.')[0]}.*" in remote]
+
+
+def _fields(listed: dict[str, Any]) -> dict[str, Any]:
+    return {name: listed[name] for name in RemoteTool.model_fields if name in listed}
+
+
+def remote_tool(found: RemoteTool) -> AgentTool:
+    """A server's tool, called as it was defined when the task began. Providers take no dots in a tool's name."""
+    offer = ToolOffer(name=found.name.replace(".", "__", 1), description=found.description, parameters=found.parameters)
+    called = f"{found.name}@{found.pin}" if found.pin else found.name
+    return AgentTool(name=found.name, effect=found.effect, offer=offer, called=called)
 
 
 def _tool(given: Any) -> AgentTool:

@@ -197,22 +197,51 @@ def test_skills_are_tools() -> None:
     assert parameters["ask_helper"]["required"] == ["message"]
 
 
-def test_a_tool_that_only_the_worker_knows() -> None:
-    """
-    It is called by name, and counts as one that may do anything.
-    """
-    wish = calls("files.read", path="x")
-    story = play(
-        Agent("host", tools=["files.read"]),
-        "go",
-        reply("model", wish),
-        approve("files.read"),
-        reply("files.read", "y"),
-        reply("model", "ok"),
-    )
+SEARCH = {
+    "name": "files.search",
+    "description": "Finds files.",
+    "parameters": {"type": "object"},
+    "effect": "read_only",
+    "vouched_for": True,
+    "pin": "5f",
+}
+ERASE = {"name": "files.erase", "parameters": {"type": "object"}, "effect": "at_most_once", "pin": "6a"}
 
-    assert results(story) == [("files.read", "y", False)]
-    assert any(isinstance(one, CallTool) and one.name == "files.read" for one in story.asked)
+
+@BOTH
+def test_tools_of_a_server(cut: bool) -> None:
+    """
+    A task looks their definitions up when it begins, offers them by names that providers take, and calls them as they
+    were then. What the server is not trusted with waits for a person.
+    """
+    wish = [calls("files__search", words="x"), calls("files__erase", path="y")]
+    answers = {"files.tools/list": [[SEARCH, ERASE]], "files.search": ["found"], "files.erase": ["gone"]}
+    story = play(
+        Agent("host", tools=["files.*"]),
+        "go",
+        approve("files.erase"),
+        answers={**answers, "model": [wish, "ok"]},
+        cut=cut,
+    )
+    asked = [one for one in story.asked if isinstance(one, CallTool)]
+
+    assert [one.name for one in asked] == ["files.tools/list", "files.search@5f", "files.erase@6a"]
+    assert results(story) == [("files__search", "found", False), ("files__erase", "gone", False)]
+
+
+def test_one_tool_of_a_server() -> None:
+    """
+    Named by itself it is the only one that is offered; one that is not there fails the task.
+    """
+    answers = {"files.tools/list": [[SEARCH, ERASE]], "model": ["ok"]}
+    story = play(Agent("host", tools=["files.search"]), "go", answers=answers)
+    chat = story.asked[-1]
+    missing = play(Agent("host", tools=["files.read"]), "go", reply("files.tools/list", [SEARCH]))
+
+    assert isinstance(chat, CallChat)
+    assert chat.frame is not None
+    assert [(one.name, one.description) for one in chat.frame.tools] == [("files__search", "Finds files.")]
+    assert missing.reason == "no server has a tool 'files.read'; there are: files.search"
 
 
 # --- definition
