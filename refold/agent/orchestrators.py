@@ -7,7 +7,7 @@ gives one result for each call, in the order of the calls: to exchange one for a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -143,11 +143,15 @@ class _Grouped(Step[ToolsTurn, Results]):
         for position, call in enumerate(turn.calls):
             step = self._steps.get(call.name, self._rest)
             groups.setdefault(id(step), (step, []))[1].append(position)
-        runs = []
-        for step, positions in groups.values():
-            part = replace(turn, calls=tuple(turn.calls[position] for position in positions))
-            runs.append(step.stream(part, emit))
-        came = await turn.ctx.parallel(*runs) if self._together else [await run for run in runs]
+        parts = [
+            (step, replace(turn, calls=tuple(turn.calls[position] for position in positions)))
+            for step, positions in groups.values()
+        ]
+        came: Sequence[Results]
+        if self._together:
+            came = await turn.ctx.parallel(*(step.stream(part, emit) for step, part in parts))
+        else:
+            came = [await step.stream(part, emit) for step, part in parts]
         found: dict[int, ToolReturn] = {}
         for (_, positions), results in zip(groups.values(), came, strict=True):
             found.update(zip(positions, results, strict=True))

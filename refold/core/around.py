@@ -15,7 +15,8 @@ class Performing:
     """A command is to be performed.
 
     Attributes:
-        command: `CallLlm`, `CallChat` or `CallTool`; or what travels in its place.
+        command: `CallLlm`, `CallTool`; or, for a call in a conversation, all that the model is told, with `frame` and
+            `shown`.
         task_id: The task.
         invocation_id: The command's own id, the same on every try.
         attempt: 1, or more if a worker was lost before this one.
@@ -25,6 +26,22 @@ class Performing:
     task_id: str
     invocation_id: str
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """Emitted while somebody watches: more of a model's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallPiece:
+    """Emitted while somebody watches: more of the arguments of a tool call that a model asks for, as JSON text."""
+
+    number: int
+    tool: str
+    text: str
 
 
 class Performer(Protocol):
@@ -41,7 +58,7 @@ class Performer(Protocol):
 
         Args:
             turn: The command.
-            emit: Takes a model's text, piece by piece, where somebody watches.
+            emit: Takes a model's answer, `TextPiece` and `CallPiece`, where somebody watches.
         """
         ...
 

@@ -205,6 +205,7 @@ class Drive:
         if "came" in awaited:
             return [(call, self._result(call, id)) for id in awaited["came"] for call in [going.open.pop(id)]]
         results = tuple(self._result(call, id) for id, call in going.open.items())
+        going.open = {}
         return next((one for one in results if isinstance(one, CommandError)), results)
 
     def _result(self, call: Call[Any], id: str) -> Any:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -41,6 +41,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
+from refold.core.around import Around, Performing
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm, CallTool, Notify, Undoes
 from refold.core.conversation import ChatRequest, Conversation
@@ -48,6 +49,7 @@ from refold.core.errors import DefinitionError
 from refold.core.events import LlmOutcome
 from refold.core.retry import Failure, FailureKind
 from refold.core.snapshot import Given
+from refold.effects.around import Arounds, Emitting, shown
 from refold.effects.conversations import Conversations
 from refold.effects.failures import classify
 from refold.effects.heartbeat import Heart
@@ -66,6 +68,7 @@ from refold.effects.verdicts import Verdict
 if TYPE_CHECKING:
     from refold.effects.ledger import Ledger
     from refold.effects.mcp_tools import McpTools
+    from refold.effects.model_request import Show
 
 LLM = "refold.llm"
 CHAT = "refold.chat"
@@ -124,6 +127,7 @@ class Effects:
         fallback: bool = True,
         notifier: Notifier | None = None,
         mcp: Iterable[McpServer] | None = None,
+        around: Mapping[str, Sequence[Around]] | None = None,
     ) -> None:
         """Check the tools; open nothing yet.
 
@@ -136,6 +140,7 @@ class Effects:
                 register another.
             notifier: Tells people that a gate waits for them; None takes `REFOLD_NOTIFY_URL`, else the log.
             mcp: MCP servers; None takes those in the file that `REFOLD_MCP` names.
+            around: What stands around the model calls and tools of a skill, by the skill's id.
 
         Raises:
             DefinitionError: A tool is not declared or not well typed, or two have one name; the setting for the
@@ -150,6 +155,7 @@ class Effects:
         needed = bool(servers) or any(tool.ledgered for tool in self.tools.values())
         self.ledger = (ledger or _ledger_from_env()) if needed else None
         self._model = model
+        self._around = Arounds(around)
         self._notifier = notifier
         self._opened: _Open | None = None
         self._users = 0
@@ -196,6 +202,30 @@ class Effects:
             self._opened = None
             await self._closing.aclose()
 
+    async def performed(
+        self, kind: str, command: Any, show: Show | None, perform: Callable[[Any, Show | None], Awaitable[Any]]
+    ) -> Any:
+        """Perform a command of the current activity's skill, within what stands around it.
+
+        Args:
+            kind: `model` or `tool`.
+            command: What is asked.
+            show: Takes a model's answer as it comes; None asks for it as a whole.
+            perform: Performs it.
+        """
+        info = activity.info()
+        turn = Performing(
+            command=command,
+            task_id=info.workflow_id or "",
+            invocation_id=info.activity_id,
+            attempt=info.attempt,
+        )
+
+        async def heart(command: Any, emit: Callable[[Any], None]) -> Any:
+            return await perform(command, None if show is None else Emitting(emit))
+
+        return await self._around.perform(info.workflow_type or "", kind, turn, shown(show), heart)
+
     @property
     def open(self) -> _Open:
         """What is shared.
@@ -239,7 +269,10 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
         async def call() -> LlmOutcome:
             opened = effects.open
             with _heartbeats(opened.heart, tail):
-                return await opened.models.ask(command, key=key, show=tail)
+                outcome: LlmOutcome = await effects.performed(
+                    "model", command, tail, lambda command, show: opened.models.ask(command, key=key, show=show)
+                )
+            return outcome
 
         try:
             return await _effect("llm", command.model or "the worker's", call)
@@ -262,7 +295,12 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
             opened = effects.open
             with _heartbeats(opened.heart, tail):
                 recalled = await opened.conversations.recall(request, _ask_task)
-                reply = await opened.models.converse(recalled, effects.tools, key=key, show=tail)
+                reply: Reply = await effects.performed(
+                    "model",
+                    recalled,
+                    tail,
+                    lambda recalled, show: opened.models.converse(recalled, effects.tools, key=key, show=show),
+                )
             opened.conversations.heard(request, recalled, reply)
             return reply
 
@@ -305,7 +343,7 @@ def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Json
         command = CallTool.model_validate(command)  # as for `llm`
         given = None if given is None else Given.model_validate(given)
 
-        async def call(invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
+        async def call(command: CallTool, invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
             return await tool.call(command, invocation, opened.threads, opened.ledger, **about)
 
         return await _tool_effect(effects, tool.spec.name, command, decided, given, call)
@@ -338,10 +376,10 @@ async def _tool_effect(
             if given is not None:
                 result = await told(name, command, invocation, opened.ledger, given.outcome)
             else:
-                result = await call(
-                    invocation, opened, lease_s=_lease_s(info), decided=_about_try(decided, info.attempt),
-                    lost=_given_up,
-                )  # fmt: skip
+                about = {"lease_s": _lease_s(info), "decided": _about_try(decided, info.attempt), "lost": _given_up}
+                result = await effects.performed(
+                    "tool", command, None, lambda command, _: call(command, invocation, opened, **about)
+                )
             if command.undoes is not None:
                 await _note_undone(effects, command.undoes, info)
         opened.conversations.returned(result)
@@ -406,7 +444,7 @@ async def _mcp_tool(effects: Effects, mcp: McpTools, args: Sequence[RawValue]) -
     decided = convert(args[1].payload, int) if len(args) > 1 else 0
     given = convert(args[2].payload, Given) if len(args) > 2 else None
 
-    async def call(invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
+    async def call(command: CallTool, invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
         return await mcp.call(command, invocation, opened.ledger, **about)
 
     return await _tool_effect(effects, command.name.partition("@")[0], command, decided, given, call)

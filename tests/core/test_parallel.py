@@ -17,6 +17,7 @@ async def two_calls(ctx: Ctx, name: str) -> str:
 
 
 async def at_most_two(ctx: Ctx) -> Transition:
+    await ctx.sleep(1)
     found = await ctx.parallel(*(two_calls(ctx, name) for name in "abc"), limit=2)
     return ctx.complete(" | ".join(found))
 
@@ -32,6 +33,7 @@ def test_each_goes_on_by_itself(cut: bool) -> None:
     """
     task = ByHand(one_step(at_most_two), cut=cut)
     task.say()
+    task.ring("sleep")
     seen = [going(task)]
     for id in ("b", "a", "c", "a-then", "c-then", "b-then"):
         if id not in going(task):
