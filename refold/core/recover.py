@@ -27,7 +27,7 @@ from refold.core.events import (
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry, receipt_of
 from refold.core.lifecycle import TaskEvent, TaskState
-from refold.core.renamed import anew, renamed
+from refold.core.renamed import anew, next_id, renamed
 from refold.core.skill import Live, Skill
 from refold.core.snapshot import Pending, Snapshot
 from refold.core.turn import Turn, to_undo
@@ -179,14 +179,14 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
     open_still = {id: one for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)}
     # What was undone is done again under another id; so is what took place too late, and a part or child workflow,
     # whose id the old one has.
-    ids = {id: _next(id) for id, one in open_still.items() if id != delivered and (id in undone or _has_id(one))}
+    ids = {id: next_id(id) for id, one in open_still.items() if id != delivered and (id in undone or _has_id(one))}
     pending = {ids.get(id, id): anew(one, ids.get(id, id)) for id, one in open_still.items()}
     effects = {done.invocation_id: done.command for done in snapshot.done}
     if delivered is not None and isinstance(command := snapshot.pending[delivered].command, CallTool):
         effects[delivered] = command
     for id, effect in effects.items():
         if id in undone:
-            pending[_next(id)] = Pending(invocation_id=_next(id), command=effect, aside=True)
+            pending[next_id(id)] = Pending(invocation_id=next_id(id), command=effect, aside=True)
     return snapshot.changed(
         {
             "task_id": task_id,
@@ -208,9 +208,3 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
 def _has_id(pending: Pending) -> bool:
     """Whether its invocation id is that of a workflow, which nothing else can have any more."""
     return isinstance(pending.command, CallSkill | CallWorkflow)
-
-
-def _next(id: str) -> str:
-    """The id under which it is asked for once more: `T/1.1` is the first time, `T/1.1~2` the second."""
-    first, _, times = id.partition("~")
-    return f"{first}~{int(times or 1) + 1}"

@@ -31,3 +31,19 @@ def renamed(state: JsonValue, ids: Mapping[str, str]) -> JsonValue:
             return {ids.get(name, name): renamed(one, ids) for name, one in state.items()}
         case _:
             return state
+
+
+def next_id(id: str) -> str:
+    """The id under which a command is asked for once more: `T/1.1` is the first time, `T/1.1~2` the second."""
+    task, _, own = id.rpartition("/")
+    first, _, times = own.partition("~")
+    return f"{task}/{first}~{int(times or 1) + 1}"
+
+
+def id_before(id: str) -> str:
+    """The id under which it was asked for the time before; empty if there was none."""
+    task, _, own = id.rpartition("/")
+    first, _, times = own.partition("~")
+    if not times.isdigit():
+        return ""
+    return f"{task}/{first}" if times == "2" else f"{task}/{first}~{int(times) - 1}"

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import InputRejected
+from refold.core.commands import CallSkill, Command
+from refold.core.errors import InputRejected, TaskNotFound
+from refold.core.events import SkillResult
 from refold.core.fork import unforkable
 from refold.core.lifecycle import TaskState
 from refold.engine import OffspringView
 from refold.temporal import search
 from refold.temporal.history import History
-from refold.temporal.wire import Branch, TaskStart
+from refold.temporal.wire import Branch, Part, Segment, TaskStart
 
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine
@@ -62,8 +64,35 @@ async def recovery(engine: TemporalEngine, task_id: str) -> tuple[TaskStart, Ori
         )
     history = await History(engine, task_id).whole()
     base = history.base
-    start = TaskStart(recover=history, stream=base.stream, owner=base.owner, context=base.context)
+    parts = await _parts(engine, history)
+    start = TaskStart(recover=history, parts=parts, stream=base.stream, owner=base.owner, context=base.context)
     return start, Origin(task_id=task_id, skill=base.skill, how="recovered", seq=history.entries[-1].seq)
+
+
+async def _parts(engine: TemporalEngine, history: Segment) -> dict[str, Part]:
+    """How far the parts of a task came that it never heard the outcome of, or that failed."""
+    asked: dict[str, Command] = {id: one.command for id, one in history.base.pending.items()}
+    asked |= {one.invocation_id: one.command for entry in history.entries for one in entry.commands}
+    heard = {entry.event.invocation_id for entry in history.entries if isinstance(entry.event, SkillResult)}
+    found: dict[str, Part] = {}
+    for id, command in asked.items():
+        if isinstance(command, CallSkill) and id not in heard and (part := await _part(engine, id)) is not None:
+            found[id] = part
+    return found
+
+
+async def _part(engine: TemporalEngine, id: str) -> Part | None:
+    try:
+        description = await engine._describe(id)
+    except TaskNotFound:
+        return None  # it was never started
+    if description.status is WorkflowExecutionStatus.RUNNING:
+        raise InputRejected(f"part {id!r} is not over; recover the task when it is")
+    if search.as_shown(description)[0] is TaskState.DONE:
+        result = await engine.result(description)
+        return None if result is None else Part(outcome=result.outcome)
+    journal = await History(engine, id).whole()
+    return Part(journal=journal, parts=await _parts(engine, journal))
 
 
 async def branch(

@@ -44,7 +44,7 @@ from refold.core.snapshot import Snapshot
 from refold.core.wanted import Alarm, Perform, Tell, Want
 from refold.temporal import profile
 from refold.temporal.show import at_start
-from refold.temporal.wire import TaskResult, TaskStart
+from refold.temporal.wire import Part, TaskResult, TaskStart
 
 LLM_ACTIVITY = "refold.llm"
 CHAT_ACTIVITY = "refold.chat"
@@ -58,19 +58,20 @@ class _Asked(CallLlm):
     kind: Literal["llm"] = Field(default="llm", exclude=True)
 
 
-def begin(want: Want, task: Snapshot) -> asyncio.Future[Any]:
+def begin(want: Want, task: Snapshot, part: Part | None = None) -> asyncio.Future[Any]:
     """Start what is wanted; called from workflow code only.
 
     Args:
         want: The effect or alarm.
         task: The task that wants it.
+        part: For a part of a task that this one goes on for: how far it came.
     """
     if isinstance(want, Alarm):
         return _timer(want)
     if isinstance(want, Tell):
         said = want.message.model_dump(mode="json", exclude={"kind"})
         return asyncio.ensure_future(workflow.get_external_workflow_handle(want.task_id).signal("message", said))
-    return _effect(want, task)
+    return _effect(want, task, part or Part())
 
 
 def _timer(alarm: Alarm) -> asyncio.Future[Any]:
@@ -78,7 +79,7 @@ def _timer(alarm: Alarm) -> asyncio.Future[Any]:
     return asyncio.ensure_future(workflow.sleep(left, summary=alarm.summary))
 
 
-def _effect(want: Perform, task: Snapshot) -> asyncio.Future[Any]:
+def _effect(want: Perform, task: Snapshot, part: Part) -> asyncio.Future[Any]:
     command = want.command
     match command:
         case CallLlm():
@@ -100,8 +101,12 @@ def _effect(want: Perform, task: Snapshot) -> asyncio.Future[Any]:
             timeout = timedelta(seconds=command.timeout_s)
             return _activity(want, command.name, list(command.args), None, queue=command.queue, timeout=timeout)
         case CallSkill():
+            if part.outcome is not None:
+                return _known(part.outcome)
             start = TaskStart(
-                message=UserMessage(content=command.input),
+                message=UserMessage(content=command.input) if part.journal is None else None,
+                recover=part.journal,
+                parts=part.parts,
                 stream=task.stream,
                 parent=task.task_id,
                 owner=task.owner,
@@ -115,6 +120,13 @@ def _effect(want: Perform, task: Snapshot) -> asyncio.Future[Any]:
             raise AssertionError("a sleep is an alarm")
         case _:
             assert_never(command)
+
+
+def _known(value: Any) -> asyncio.Future[Any]:
+    """The future of what is known already."""
+    known = asyncio.get_running_loop().create_future()
+    known.set_result(value)
+    return known
 
 
 def _activity(
@@ -207,10 +219,7 @@ def _result(want: Perform, value: Any) -> Event:
         case CallActivity():
             return ActivityResult(**ids, value=value)
         case CallSkill():
-            result: TaskResult = value
-            said = [message.text for message in result.task.messages if message.role == "agent"]
-            artifacts = tuple(view.as_artifact() for view in result.task.artifacts)
-            found = SkillOutcome(task_id=result.task.task_id, text=said[-1] if said else "", artifacts=artifacts)
+            found = value if isinstance(value, SkillOutcome) else value.outcome
             return SkillResult(**ids, outcome=found)
         case CallWorkflow():
             return WorkflowResult(**ids, value=value)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_se
 
 from refold.core.base import Value, lean
 from refold.core.content import Content
-from refold.core.events import UserMessage
+from refold.core.events import SkillOutcome, UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
@@ -78,6 +78,20 @@ class Branch(Value):
     by: str | None = lean()
 
 
+class Part(Value):
+    """How far a part of a task came: a task of its own, which a task that goes on for its parent goes on with.
+
+    Attributes:
+        journal: Its journal, if it failed or was canceled.
+        outcome: What it came to, if it completed.
+        parts: Its own parts, by invocation id.
+    """
+
+    journal: Segment | None = lean()
+    outcome: SkillOutcome | None = lean()
+    parts: dict[str, Part] = lean(factory=dict)
+
+
 class TaskStart(Value):
     """The argument of a task's workflow.
 
@@ -94,6 +108,7 @@ class TaskStart(Value):
         context: The conversation that it belongs to.
         previous: The task whose conversations it goes on with.
         recover: The journal of a failed task that this one goes on for.
+        parts: How far that one's parts came, by invocation id.
         fork: The entry of another task that this one branches off from.
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
     """
@@ -107,6 +122,7 @@ class TaskStart(Value):
     context: str | None = lean()
     previous: Previous | None = lean()
     recover: Segment | None = lean()
+    parts: dict[str, Part] = lean(factory=dict)
     fork: Branch | None = lean()
     events_per_run: int | None = lean()
 
@@ -131,6 +147,13 @@ class TaskResult(BaseModel):
     task: TaskView
     journal: Stored[Segment]
     earlier: tuple[EarlierRun, ...] = lean(())
+
+    @property
+    def outcome(self) -> SkillOutcome:
+        """What the task came to, as whoever asked for it is told."""
+        said = [message.text for message in self.task.messages if message.role == "agent"]
+        artifacts = tuple(view.as_artifact() for view in self.task.artifacts)
+        return SkillOutcome(task_id=self.task.task_id, text=said[-1] if said else "", artifacts=artifacts)
 
     @field_serializer("task")
     def _without_defaults(self, task: TaskView) -> dict[str, Any]:

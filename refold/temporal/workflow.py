@@ -22,6 +22,7 @@ from refold.core.fork import fork
 from refold.core.journal import Entry
 from refold.core.lifecycle import Ending
 from refold.core.recover import recover
+from refold.core.renamed import id_before, next_id
 from refold.core.skill import Live, Skill, skill_id, snake
 from refold.core.snapshot import Snapshot
 from refold.core.upgrade import upgraded
@@ -52,7 +53,7 @@ class SkillWorkflow(TaskHandlers):
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
         self._shown = Shown(self._base)
         self._acting = False
-        self._reported = self._base.open_waits
+        self._reported = () if start.snapshot is None else self._base.open_waits
         self._reports: set[asyncio.Future[None]] = set()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._first is not None:
@@ -65,7 +66,7 @@ class SkillWorkflow(TaskHandlers):
         if start.recover is not None:
             base, entries = start.recover.base, start.recover.entries
             snapshot, self._first = recover(self.skill, base, entries, task_id, workflow.now())
-            return snapshot
+            return snapshot.changed({"parent": start.parent})
         if start.fork is not None:
             branch = start.fork
             snapshot, self._first = fork(
@@ -152,7 +153,8 @@ class SkillWorkflow(TaskHandlers):
             report.exception()  # a parent that is gone needs to know nothing
 
     def _begin(self, key: str, want: Want) -> None:
-        future = begin(want, self._now)
+        part = self._start.parts.get(id_before(want.invocation_id)) if isinstance(want, Perform) else None
+        future = begin(want, self._now, part)
         self._going[key] = (want, future)
         future.add_done_callback(lambda done: self._settled(key, done))
 
@@ -192,6 +194,7 @@ class SkillWorkflow(TaskHandlers):
                 owner=self._start.owner,
                 context=self._start.context,
                 earlier=self._runs_so_far(),
+                parts={id: part for id, part in self._start.parts.items() if next_id(id) in self._now.pending},
                 events_per_run=self._start.events_per_run,
             )
         )

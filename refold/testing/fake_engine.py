@@ -42,6 +42,7 @@ from refold.core.previous import Previous, check_previous, previous_of
 from refold.core.record import TaskRecord, record_of
 from refold.core.recover import recover
 from refold.core.refusal import refusal
+from refold.core.renamed import id_before
 from refold.core.retry import Failure
 from refold.core.skill import Live, Skill, skill_id
 from refold.core.snapshot import Snapshot
@@ -557,12 +558,27 @@ class FakeEngine:
             self._feed(task, outcome(want.command, want.invocation_id, answer))
         return True
 
-    def _call_skill(self, task: _Task, command: CallSkill, invocation_id: str) -> Failure | None:
-        """Start a task for another skill; the reason, where it cannot be started."""
+    def _go_on_with(self, part: _Task, new_id: str, asked_by: str) -> SkillOutcome | Failure | None:
+        """Start a task that goes on for a part of a task that was recovered; or say what became of that part."""
+        if part.now.ending is Ending.COMPLETED:
+            return _outcome_of(part.now)
+        try:
+            snapshot, first = recover(part.skill, part.snapshots[0], part.entries, new_id, self.clock.now)
+        except InputRejected as error:
+            return permanent(error.reason, type="InputRejected")
+        snapshot = snapshot.changed({"parent": asked_by})
+        self._tasks[new_id] = _Task(skill=part.skill, snapshots=[snapshot], first=first, asked_by=asked_by)
+        return None
+
+    def _call_skill(self, task: _Task, command: CallSkill, invocation_id: str) -> SkillOutcome | Failure | None:
+        """Start a task for another skill; or say what came of it, where it cannot be started or was over before."""
         skill = self.skills.get(command.skill)
         if skill is None:
             return permanent(str(UnknownSkill(command.skill, list(self.skills))), type="UnknownSkill")
         message = UserMessage(content=command.input)
+        earlier = self._tasks.get(id_before(invocation_id))
+        if earlier is not None:
+            return self._go_on_with(earlier, invocation_id, task.now.task_id)
         try:
             now = task.now
             child = self._planned(
@@ -608,8 +624,7 @@ class FakeEngine:
             return
         answer: SkillOutcome | Failure
         if now.ending is Ending.COMPLETED:
-            said = [message.text for message in now.messages if message.role == "agent"]
-            answer = SkillOutcome(task_id=now.task_id, text=said[-1] if said else "", artifacts=now.artifacts)
+            answer = _outcome_of(now)
         else:
             answer = permanent(
                 f"task {now.task_id!r} of skill {now.skill!r} {now.status}: {now.reason}", type=now.status
@@ -630,6 +645,11 @@ class FakeEngine:
         self._feed(task, outcome(out.command, out.invocation_id, answer))
         await self._do()
         return self._view(task)
+
+
+def _outcome_of(task: Snapshot) -> SkillOutcome:
+    said = [message.text for message in task.messages if message.role == "agent"]
+    return SkillOutcome(task_id=task.task_id, text=said[-1] if said else "", artifacts=task.artifacts)
 
 
 def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, str]:

@@ -98,6 +98,16 @@ class BuysTwice:
         return ctx.complete(f"{await ctx.tool(fact, topic='tides')}")
 
 
+@flow_skill(id="orders")
+class Orders:
+    """Lets another skill buy."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        bought = await ctx.skill("purchase", BuysTwice, content)
+        return ctx.complete(f"bought: {bought.text}")
+
+
 class Open(BaseModel):
     """The one state of the reducer below."""
 
@@ -129,4 +139,5 @@ GatesWorkflow = workflow_for(Gates)
 AsksFactsWorkflow = workflow_for(AsksFacts)
 WaitsForFactsWorkflow = workflow_for(WaitsForFacts)
 BuysTwiceWorkflow = workflow_for(BuysTwice)
+OrdersWorkflow = workflow_for(Orders)
 JudgedWorkflow = workflow_for(Judged)

@@ -134,3 +134,47 @@ async def test_a_branch_that_cannot_be(engine: TemporalEngine, shop: Shop) -> No
     await asyncio.gather(engine.client.get_workflow_handle(view.task_id).result(), return_exceptions=True)
     with pytest.raises(InputRejected, match=f"ended with entry {view.seq + 1}"):
         await engine.fork(view.task_id, at=view.seq + 1)
+
+
+# --- parts
+
+
+async def over(engine: TemporalEngine, task_id: str) -> None:
+    await asyncio.gather(engine.client.get_workflow_handle(task_id).result(), return_exceptions=True)
+
+
+async def test_a_part_that_failed_goes_on_where_it_was(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    Under an id of its own: it asks nobody again, and what was undone is done again, once.
+    """
+    shop.trouble("/facts", 404)
+    view = await settled(engine, (await engine.start("orders", text(f"L{uuid4().hex[:6]}"))).task_id)
+    await engine.send(view.task_id, text("yes"))
+    await over(engine, view.task_id)
+    assert (await engine.look(view.task_id)).status is Status.FAILED
+    assert (len(shop.ledger), shop.paid("charge")) == (2, [])
+
+    done = await settled(engine, (await engine.recover(view.task_id)).task_id)
+
+    assert (done.status, done.messages[-1].text[:8]) == (Status.COMPLETED, "bought: ")
+    assert [paid.amount_cents for paid in shop.paid("charge")] == [100, 200]
+    assert len(shop.ledger) == 4
+    part = await engine.look(f"{view.task_id}/1.1~2")
+    assert (part.status, part.recovered_from) == (Status.COMPLETED, f"{view.task_id}/1.1")
+
+
+async def test_a_part_that_was_canceled_asks_again(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    At the task that goes on; its answer finds the way down.
+    """
+    view = await settled(engine, (await engine.start("orders", text(f"L{uuid4().hex[:6]}"))).task_id)
+    await asyncio.gather(engine.cancel(view.task_id), return_exceptions=True)
+    await over(engine, view.task_id)
+    await over(engine, f"{view.task_id}/1.1")
+
+    again = await settled(engine, (await engine.recover(view.task_id)).task_id)
+    assert [wait.slot for wait in again.waiting_for] == ["go on"]
+    done = await settled(engine, (await engine.send(again.task_id, text("yes"))).task_id)
+
+    assert done.status is Status.COMPLETED
+    assert len(shop.paid("charge")) == 2
