@@ -269,6 +269,7 @@ class Engine(Protocol):
         message_id: str | None = None,
         delivery_id: str | None = None,
         previous: str | None = None,
+        started_by: str | None = None,
     ) -> TaskView:
         """Start a task and say how it stands; `submitted` where no worker took it within a few seconds.
 
@@ -278,6 +279,7 @@ class Engine(Protocol):
             task_id: The task's id, never used before; None makes one up.
             stream: Somebody will want to see the model's tokens as they come.
             owner: Whose task it is; a gate may ask for a second person.
+            started_by: Who starts it, where that is not its owner; neither is a second person.
             context: The conversation that it belongs to, with other tasks.
             message_id: The sender's own id of the first message.
             delivery_id: The sender's id of this delivery.
@@ -372,11 +374,12 @@ class Engine(Protocol):
         """
         ...
 
-    async def recover(self, task_id: str, *, new_id: str | None = None) -> TaskView:
+    async def recover(self, task_id: str, *, new_id: str | None = None, by: str | None = None) -> TaskView:
         """Start a task that goes on from where this one failed.
 
         Args:
             new_id: The new task's id; None adds a number to the old one's.
+            by: Who wants it; no second person any more.
 
         Raises:
             InputRejected: The task has not failed, or would fail again before it could go on.

@@ -149,10 +149,11 @@ async def recover(
     call: Call,
     task_id: TaskId,
     new_id: Annotated[str | None, typer.Option("--id", help="The new task's id; else a number is added.")] = None,
+    by: As = None,
 ) -> None:
     """Start a task that goes on from where this one failed. What is finished is not done again."""
     call.hint = f"`refold show {task_id}` tells how it ended"
-    _show(call, await (await call.engine()).recover(task_id, new_id=new_id))
+    _show(call, await (await call.engine()).recover(task_id, new_id=new_id, by=by or getpass.getuser()))
 
 
 async def fork(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 from typing import Annotated
 
 import typer
@@ -56,6 +57,15 @@ async def start(
         str | None,
         typer.Option("--previous", metavar="TASK_ID", help="The task whose conversation this one goes on with."),
     ] = None,
+    started_by: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="NAME",
+            help="Who starts it. Else REFOLD_APPROVER, else your user name.",
+            envvar="REFOLD_APPROVER",
+        ),
+    ] = None,
     wait: Wait = False,
 ) -> int:
     """Start a task of a skill, and say how it stands.
@@ -66,7 +76,15 @@ async def start(
     """
     engine = await call.engine()
     content = content_of(words or [], data)
-    view = await engine.start(skill, content, task_id=id, stream=stream, owner=owner, previous=previous)
+    view = await engine.start(
+        skill,
+        content,
+        task_id=id,
+        stream=stream,
+        owner=owner,
+        previous=previous,
+        started_by=started_by or getpass.getuser(),
+    )
     if wait:
         view = await _settled(call, engine, view.task_id, after=0)
     return _answer(call, view)

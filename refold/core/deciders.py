@@ -48,12 +48,15 @@ def decider_refusal(snapshot: Snapshot, policy: GatePolicy, digest: str, decisio
         return "a decision names its approver"
     if policy.approvers and decision.approver not in policy.approvers:
         return f"{decision.approver} may not decide here; those who may: {', '.join(policy.approvers)}"
-    if policy.second_person and snapshot.owner is None:
+    if policy.second_person and snapshot.owner is None and not snapshot.started_by:
         return (
-            "nobody knows who owns the task, so that nobody can be told to be a second person: start it with an owner"
+            "nobody knows who owns the task, or who started it, so that nobody can be told to be a second person: "
+            "start it with an owner"
         )
     if policy.second_person and decision.approver == snapshot.owner:
         return f"{decision.approver} owns the task; a second person must decide"
+    if policy.second_person and decision.approver in snapshot.started_by:
+        return f"{decision.approver} started the task; a second person must decide"
     if policy.guarded and decision.asserted_by is None and not policy.allow_unsigned:
         return (
             "nobody vouches for this decision: send it through `refold approve`, `refold deny` or the callback with a "

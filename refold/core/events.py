@@ -216,11 +216,13 @@ class Recovered(Value):
     Attributes:
         task_id: The one that failed.
         again: The event that a bug in the skill met, delivered once more; None where it is not to be.
+        by: Who wants it.
     """
 
     kind: Literal["recovered"] = "recovered"
     task_id: str
     again: dict[str, JsonValue] | None = lean()
+    by: str | None = lean()
 
 
 class Forked(Value):

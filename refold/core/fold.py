@@ -31,6 +31,7 @@ def planned(
     owner: str | None = None,
     context: str | None = None,
     previous: Previous | None = None,
+    started_by: tuple[str, ...] = (),
 ) -> Snapshot:
     """A task before its first event."""
     return Snapshot(
@@ -44,6 +45,7 @@ def planned(
         context=context,
         threads={} if previous is None else previous.threads,
         previous=None if previous is None else previous.task_id,
+        started_by=started_by,
     )
 
 

@@ -35,7 +35,7 @@ from refold.core.when_blocked import blocked_one, given_outcome, with_outcome
 
 
 def recover(
-    skill: Skill, base: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime
+    skill: Skill, base: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime, *, by: str | None = None
 ) -> tuple[Snapshot, Recovered]:
     """The new task, planned, and its first event.
 
@@ -45,6 +45,7 @@ def recover(
         entries: Its journal, to the end.
         task_id: The new task's id.
         at: Now; open gates and waits begin anew.
+        by: Who wants it.
 
     Raises:
         InputRejected: The task has not failed, or folded again it ends all the same.
@@ -75,7 +76,7 @@ def recover(
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
     snapshot = _with_late(snapshot, last, entries)
     data = None if again is None else again.model_dump(mode="json")
-    return _planned(snapshot, entries, task_id, at, again), Recovered(task_id=base.task_id, again=data)
+    return _planned(snapshot, entries, task_id, at, again), Recovered(task_id=base.task_id, again=data, by=by)
 
 
 def _unrecoverable(last: Entry) -> str:

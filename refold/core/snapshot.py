@@ -163,6 +163,7 @@ class Snapshot(Value):
         stream: Somebody wants to see the model's tokens as they come.
         parent: The task that this one is a part of.
         owner: Whose task it is, as far as whoever started it says.
+        started_by: Who started it, recovered it or branched it off, as far as they say.
         context: The conversation that it belongs to, with other tasks.
         status_at: When `status` last changed; None where it never did.
         grace: The time for a late grant, after a gate's timeout.
@@ -197,6 +198,7 @@ class Snapshot(Value):
     stream: bool = lean(False)
     parent: str | None = lean()
     owner: str | None = lean()
+    started_by: tuple[str, ...] = lean(())
     context: str | None = lean()
     status_at: datetime | None = lean()
     grace: Grace | None = lean()

@@ -163,10 +163,10 @@ class Turn:
                 at_gates.timed_out(self, gate)
             case DependencyResolved() as resolved:
                 when_blocked.resolved(self, resolved)
-            case Recovered(again=again):
-                self._go_on(None if again is None else EVENT.validate_python(again))
-            case Forked():
-                self._go_on(None)
+            case Recovered(again=again, by=by):
+                self._go_on(None if again is None else EVENT.validate_python(again), by)
+            case Forked(by=by):
+                self._go_on(None, by)
             case GraceOver():
                 raise AssertionError("refused while the task is open")
             case result:
@@ -187,8 +187,10 @@ class Turn:
         self.keep_receipt(result)
         self.run([result])
 
-    def _go_on(self, again: Event | None) -> None:
+    def _go_on(self, again: Event | None, by: str | None) -> None:
         """Begin where another task was, with an event that it had and that is delivered once more."""
+        if by is not None and by not in self.base.started_by:
+            self.changes["started_by"] = (*self.base.started_by, by)
         self.move(TaskEvent.START)
         if self.waits:
             self.move(TaskEvent.PAUSE_FOR_APPROVAL)

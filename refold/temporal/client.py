@@ -176,12 +176,16 @@ class TemporalEngine:
         message_id: str | None = None,
         delivery_id: str | None = None,
         previous: str | None = None,
+        started_by: str | None = None,
     ) -> TaskView:
         """See `Engine.start`."""
         task_id = task_id or f"{skill}-{uuid4().hex[:8]}"
         message = UserMessage(content=content, message_id=message_id, delivery_id=delivery_id)
         before = None if previous is None else await self._before(previous, owner)
-        start = TaskStart(message=message, stream=stream, owner=owner, context=context, previous=before)
+        starters = () if started_by is None else (started_by,)
+        start = TaskStart(
+            message=message, stream=stream, owner=owner, context=context, previous=before, started_by=starters
+        )
         summary = " ".join(content.text.split()) or to_json(content.data).decode()
         return await self._started(skill, start, task_id, summary)
 
@@ -326,9 +330,9 @@ class TemporalEngine:
         await self._update(task_id, "resolve", resolved, update_id=None)
         return await self.look(task_id)
 
-    async def recover(self, task_id: str, *, new_id: str | None = None) -> TaskView:
+    async def recover(self, task_id: str, *, new_id: str | None = None, by: str | None = None) -> TaskView:
         """See `Engine.recover`."""
-        start, origin = await lineage.recovery(self, task_id)
+        start, origin = await lineage.recovery(self, task_id, by=by)
         return await self._continued(start, origin, new_id, "r")
 
     async def fork(

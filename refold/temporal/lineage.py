@@ -46,7 +46,7 @@ class Origin:
         return {ORIGIN_MEMO: {"how": self.how, "seq": self.seq}}
 
 
-async def recovery(engine: TemporalEngine, task_id: str) -> tuple[TaskStart, Origin]:
+async def recovery(engine: TemporalEngine, task_id: str, *, by: str | None) -> tuple[TaskStart, Origin]:
     """What a task that goes on for this one starts from.
 
     Raises:
@@ -65,7 +65,7 @@ async def recovery(engine: TemporalEngine, task_id: str) -> tuple[TaskStart, Ori
     history = await History(engine, task_id).whole()
     base = history.base
     parts = await _parts(engine, history)
-    start = TaskStart(recover=history, parts=parts, stream=base.stream, owner=base.owner, context=base.context)
+    start = TaskStart(recover=history, by=by, parts=parts, stream=base.stream, owner=base.owner, context=base.context)
     return start, Origin(task_id=task_id, skill=base.skill, how="recovered", seq=history.entries[-1].seq)
 
 

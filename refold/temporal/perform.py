@@ -110,6 +110,7 @@ def _effect(want: Perform, task: Snapshot, part: Part) -> asyncio.Future[Any]:
                 stream=task.stream,
                 parent=task.task_id,
                 owner=task.owner,
+                started_by=task.started_by,
                 context=task.context,
             )
             shown = at_start(command.skill, workflow.now())

@@ -105,9 +105,11 @@ class TaskStart(Value):
         snapshot: Where an earlier run left off.
         earlier: Those runs, oldest first.
         owner: Whose task it is.
+        started_by: Who started it.
         context: The conversation that it belongs to.
         previous: The task whose conversations it goes on with.
         recover: The journal of a failed task that this one goes on for.
+        by: Who wants it.
         parts: How far that one's parts came, by invocation id.
         fork: The entry of another task that this one branches off from.
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
@@ -119,9 +121,11 @@ class TaskStart(Value):
     snapshot: Snapshot | None = lean()
     earlier: tuple[EarlierRun, ...] = lean(())
     owner: str | None = lean()
+    started_by: tuple[str, ...] = lean(())
     context: str | None = lean()
     previous: Previous | None = lean()
     recover: Segment | None = lean()
+    by: str | None = lean()
     parts: dict[str, Part] = lean(factory=dict)
     fork: Branch | None = lean()
     events_per_run: int | None = lean()

@@ -65,7 +65,7 @@ class SkillWorkflow(TaskHandlers):
         task_id = workflow.info().workflow_id
         if start.recover is not None:
             base, entries = start.recover.base, start.recover.entries
-            snapshot, self._first = recover(self.skill, base, entries, task_id, workflow.now())
+            snapshot, self._first = recover(self.skill, base, entries, task_id, workflow.now(), by=start.by)
             return snapshot.changed({"parent": start.parent})
         if start.fork is not None:
             branch = start.fork
@@ -83,6 +83,7 @@ class SkillWorkflow(TaskHandlers):
             owner=start.owner,
             context=start.context,
             previous=start.previous,
+            started_by=start.started_by,
         )
 
     # --- the loop

@@ -161,6 +161,7 @@ class FakeEngine:
         message_id: str | None = None,
         delivery_id: str | None = None,
         previous: str | None = None,
+        started_by: str | None = None,
     ) -> TaskView:
         """See `Engine.start`. Ids that it makes up are `{skill}-1`, `{skill}-2`, …"""
         self._reach()
@@ -182,6 +183,7 @@ class FakeEngine:
             owner=owner,
             context=context,
             previous=None if before is None else previous_of(before),
+            started_by=() if started_by is None else (started_by,),
         )
         self._tasks[task_id] = task
         await self._do()
@@ -266,14 +268,14 @@ class FakeEngine:
         await self._do()
         return self._view(task)
 
-    async def recover(self, task_id: str, *, new_id: str | None = None) -> TaskView:
+    async def recover(self, task_id: str, *, new_id: str | None = None, by: str | None = None) -> TaskView:
         """See `Engine.recover`. Ids that it makes up are `{task_id}.r1`, `{task_id}.r2`, …"""
         failed = self._task(task_id)
         if new_id is None:
             new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
         if new_id in self._tasks:
             raise TaskExists(new_id)
-        snapshot, first = recover(failed.skill, failed.snapshots[0], failed.entries, new_id, self.clock.now)
+        snapshot, first = recover(failed.skill, failed.snapshots[0], failed.entries, new_id, self.clock.now, by=by)
         task = self._tasks[new_id] = _Task(skill=failed.skill, snapshots=[snapshot], first=first)
         await self._do()
         return self._view(task)
@@ -484,6 +486,7 @@ class FakeEngine:
         owner: str | None = None,
         context: str | None = None,
         previous: Previous | None = None,
+        started_by: tuple[str, ...] = (),
     ) -> _Task:
         """A task with its first message, or InputRejected."""
         snapshot = planned(
@@ -495,6 +498,7 @@ class FakeEngine:
             owner=owner,
             context=context,
             previous=previous,
+            started_by=started_by,
         )
         if reason := refusal(skill, snapshot, message):
             raise InputRejected(reason)
@@ -589,6 +593,7 @@ class FakeEngine:
                 asked_by=now.task_id,
                 owner=now.owner,
                 context=now.context,
+                started_by=now.started_by,
             )
         except InputRejected as error:
             return permanent(error.reason, type="InputRejected")

@@ -78,6 +78,7 @@ class ByHand:
         cut: Take the snapshot through JSON and forget the live step before every event.
         patched: Answers `ctx.patched`.
         owner: Whose task it is.
+        started_by: Who started it.
     """
 
     def __init__(
@@ -87,9 +88,10 @@ class ByHand:
         cut: bool = False,
         patched: Callable[[str], bool] | None = None,
         owner: str | None = None,
+        started_by: tuple[str, ...] = (),
     ) -> None:
         self.skill = skill_of(author)
-        self.task = self.base = planned(self.skill, "T", START, owner=owner)
+        self.task = self.base = planned(self.skill, "T", START, owner=owner, started_by=started_by)
         self.journal: list[Entry] = []
         self.cut, self.patched = cut, patched
         self.live = Live()
@@ -167,19 +169,21 @@ class ByHand:
         """The id of the gate of this name."""
         return next(one.gate for one in self.task.waits if one.slot == slot)
 
-    def recovered(self, task_id: str = "T2", author: Any = None) -> "ByHand":
+    def recovered(self, task_id: str = "T2", author: Any = None, *, by: str | None = None) -> "ByHand":
         """A new task that goes on from where this one failed, with today's code if another one is given."""
         skill = self.skill if author is None else skill_of(author)
-        snapshot, first = recover(skill, self.base, self.journal, task_id, self.task.at)
+        snapshot, first = recover(skill, self.base, self.journal, task_id, self.task.at, by=by)
         new = ByHand(skill, cut=self.cut)
         new.task = new.base = snapshot
         new.feed(first)
         return new
 
-    def forked(self, seq: int, task_id: str = "F", *, live: bool = False, author: Any = None) -> "ByHand":
+    def forked(
+        self, seq: int, task_id: str = "F", *, live: bool = False, author: Any = None, by: str | None = None
+    ) -> "ByHand":
         """A task that branches off at this entry, with today's code if another one is given."""
         skill = self.skill if author is None else skill_of(author)
-        snapshot, first = fork(skill, self.base, self.journal, task_id, self.task.at, seq=seq, live=live)
+        snapshot, first = fork(skill, self.base, self.journal, task_id, self.task.at, seq=seq, live=live, by=by)
         new = ByHand(skill, cut=self.cut)
         new.task = new.base = snapshot
         new.feed(first)

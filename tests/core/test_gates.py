@@ -94,8 +94,8 @@ STYLES = pytest.mark.parametrize("pays", [pays, pays_in_two_steps, pays_as_reduc
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
 
 
-def at_gate(policy: GatePolicy | None = None, *, owner: str | None = None) -> ByHand:
-    task = ByHand(pays(policy), owner=owner)
+def at_gate(policy: GatePolicy | None = None, *, owner: str | None = None, started_by: tuple[str, ...] = ()) -> ByHand:
+    task = ByHand(pays(policy), owner=owner, started_by=started_by)
     task.say()
     return task
 
@@ -368,6 +368,21 @@ def test_two_decisions_at_once_have_one_outcome() -> None:
     assert "no gate" in late.refused
     assert [entry.event.kind for entry in task.journal[-2:]] == ["decision_made", "decision_made"]
     assert task.state is TaskState.RUNNING
+
+
+def test_a_second_person_has_not_started_it() -> None:
+    """
+    Nor recovered it, nor branched it off, whoever owns it.
+    """
+    task = at_gate(GatePolicy(second_person=True), owner="Ann", started_by=("Bob",))
+
+    assert task.decide("pay", by="Bob").refused == "Bob started the task; a second person must decide"
+    task.decide("pay", approved=False, by="Cy")
+    new = task.recovered(by="Dan")
+    for starter in ("Bob", "Dan"):
+        assert new.decide("pay", by=starter).refused == f"{starter} started the task; a second person must decide"
+    assert new.forked(new.task.seq, by="Eve").decide("pay", by="Eve").refused
+    assert not new.decide("pay", by="Cy").refused
 
 
 def test_a_second_person_is_not_the_owner() -> None:
