@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from a2a.utils.errors import TaskNotFoundError
 
 from refold.a2a.caller import may_read, owns
-from refold.core.errors import TaskNotFound
+from refold.core.errors import NoWorker, TaskNotFound
 from refold.core.record import TaskRecord
 from refold.engine import Engine
+
+AGAIN_S = 1.0
+"""The pause before a worker is looked for again where there was none."""
 
 
 class Reader:
@@ -52,9 +57,14 @@ class Reader:
         """
         if record.ended or record.paused:
             return record
-        async for _ in self.engine.watch(record.task_id, after=record.seq):
-            pass
-        return await self._found(record.task_id)
+        while True:
+            try:
+                async for _ in self.engine.watch(record.task_id, after=record.seq):
+                    pass
+                return await self._found(record.task_id)
+            except NoWorker:
+                # The task waits for one, and so does whoever called.
+                await asyncio.sleep(AGAIN_S)
 
 
 def not_found(task_id: str) -> TaskNotFoundError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict
@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict
 from refold.a2a.signing import SigningKey
 
 LOOPBACK_URL = "http://127.0.0.1:9000"
-
-OnBusy = Literal["refuse", "queue", "interrupt"]
 
 
 class Provider(BaseModel):
@@ -53,7 +51,6 @@ class Settings(BaseModel):
         extensions: The extensions that it speaks.
         private: Skills, by id, that only callers who are known may see and use.
         signing_key: What the card is signed with; None leaves it unsigned.
-        on_busy: What becomes of a message to a task at work.
         heartbeat_s: How long a stream may be silent, in seconds, before a comment shows that it is alive; 0 sends none.
     """
 
@@ -69,5 +66,4 @@ class Settings(BaseModel):
     extensions: tuple[Extension, ...] = ()
     private: tuple[str, ...] = ()
     signing_key: SigningKey | None = None
-    on_busy: OnBusy = "refuse"
     heartbeat_s: Annotated[float, Ge(0)] = 15.0
