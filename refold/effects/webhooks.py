@@ -33,7 +33,6 @@ import httpx2
 from standardwebhooks import Webhook as Signer
 
 from refold.core.errors import DefinitionError, InputRejected
-from refold.core.retry import Failure
 from refold.effects.failures import classify
 from refold.effects.network_failures import phrase, retry_after
 from refold.effects.screen import AddressRefused, Screen, ScreenedTransport, target
@@ -191,8 +190,8 @@ def _is_secret(text: str) -> bool:
 def _why(error: Exception, webhook: Webhook) -> str:
     if isinstance(error, AddressRefused):
         return str(error)
-    failure: Failure = classify(error)
-    return f"{_host(webhook)}: {failure.message}"
+    host, failure = _host(webhook), classify(error)
+    return failure.message if host in failure.message else f"{host}: {failure.message}"
 
 
 def _host(webhook: Webhook) -> str:

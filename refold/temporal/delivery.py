@@ -16,15 +16,11 @@ import asyncio
 import contextlib
 import random
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from urllib.parse import quote
 
 import structlog
 from temporalio import activity, workflow
-from temporalio.client import (
-    RPCTimeoutOrCancelledError,
-    WorkflowQueryFailedError,
-)
+from temporalio.client import Client, RPCTimeoutOrCancelledError, WorkflowQueryFailedError
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError
@@ -175,16 +171,19 @@ class Courier:
         round = _Round(delivery, self._client, self._feed, self._poster)
         beating = asyncio.create_task(round.beat())
         try:
-            return await round.go()
+            outcome = await round.go()
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
+        if outcome == REMOVED:
+            activity.raise_complete_async()  # its workflow has ended, and there is nobody to tell
+        return outcome
 
 
 class _Round:
     """One try of the activity, from where the last one came to."""
 
-    def __init__(self, delivery: Delivery, client: Any, feed: Feed, poster: Poster) -> None:
+    def __init__(self, delivery: Delivery, client: Client, feed: Feed, poster: Poster) -> None:
         info = activity.info()
         assert info.workflow_id is not None
         self.delivery = delivery
@@ -217,7 +216,7 @@ class _Round:
                 if started or datetime.now(UTC) - self._begun > FIRST_PATIENCE:
                     return NO_TASK
             except (EngineError, RPCError, RPCTimeoutOrCancelledError, WorkflowQueryFailedError) as error:
-                log.info("webhook_waits", task_id=self.delivery.task_id, error=type(error).__name__)
+                log.debug("webhook_waits", task_id=self.delivery.task_id, error=type(error).__name__)
             wait_s = FIRST_WAIT_S if self.progress.cursor != came_to else min(wait_s * 2, LOOK_AGAIN_S)
             await asyncio.sleep(wait_s)
 
@@ -238,24 +237,24 @@ class _Round:
     async def _post(self, update: Update, begun_with: Webhook) -> str:
         """Post one update until it is taken, or will not be: then it says how the delivery ends."""
         id = f"{quote(self.delivery.task_id, safe='')}/{update.id}"
-        wait_s = FIRST_WAIT_S
+        wait_s, tried = FIRST_WAIT_S, begun_with
         while True:
             webhook = await self._current()
             if webhook is None:
                 return REMOVED
             if webhook.shape != begun_with.shape:
                 return _REWORDED
+            if webhook != tried:  # another receiver has a day of its own
+                wait_s, tried = FIRST_WAIT_S, webhook
+                self._came_to(Progress(cursor=self.progress.cursor))
             answer = await self._poster.post(webhook, id=id, body=update.body)
             if answer.kind == "taken":
                 return _TAKEN
             if answer.kind == "gone":
                 return GONE
             self._failed(answer.why)
-            pause_s = max(wait_s * random.uniform(0.9, 1.1), answer.wait_s or 0)
-            if await self._changed_within(pause_s, webhook):
-                wait_s = FIRST_WAIT_S
-            else:
-                wait_s = min(wait_s * GROWTH, LONGEST_WAIT_S)
+            await self._pause(max(wait_s * random.uniform(0.9, 1.1), answer.wait_s or 0), webhook)
+            wait_s = min(wait_s * GROWTH, LONGEST_WAIT_S)
 
     def _failed(self, why: str) -> None:
         now = datetime.now(UTC)
@@ -273,16 +272,14 @@ class _Round:
         self.progress = progress
         activity.heartbeat(progress)
 
-    async def _changed_within(self, seconds: float, webhook: Webhook) -> bool:
+    async def _pause(self, seconds: float, webhook: Webhook) -> None:
         """Wait; less long where the webhook is changed meanwhile."""
         while seconds > LOOK_AGAIN_S:
             await asyncio.sleep(LOOK_AGAIN_S)
             seconds -= LOOK_AGAIN_S
             if await self._current() != webhook:
-                return True
+                return
         await asyncio.sleep(seconds)
-        return False
 
     async def _current(self) -> Webhook | None:
-        found: Webhook | None = await self._workflow.query(WebhookDelivery.webhook, rpc_timeout=UPDATE_PATIENCE)
-        return found
+        return await self._workflow.query(WebhookDelivery.webhook, rpc_timeout=UPDATE_PATIENCE)
