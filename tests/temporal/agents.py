@@ -1,0 +1,54 @@
+"""Agents of the server tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from refold import GatePolicy, tool
+from refold.agent import Agent, Cache, Concurrent, RateLimit, around
+from refold.core.around import TextPiece
+from refold.temporal import workflow_for
+
+looked_up: list[str] = []
+"""What the tool was asked, in this process."""
+
+
+@tool(effect="read_only")
+async def look_up(word: str) -> str:
+    """Looks a word up."""
+    looked_up.append(word)
+    return f"{word}!"
+
+
+@tool(effect="at_most_once")
+async def write_down(word: str) -> str:
+    """Writes a word down."""
+    looked_up.append(f"written {word}")
+    return "written"
+
+
+heard: list[str] = []
+"""The pieces of text that passed through the middleware, in this process."""
+
+
+@around("model", scope="activity")
+async def polite(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+    """Runs where the model is asked, once for each try."""
+    reply = await proceed(turn)
+    return reply.model_copy(update={"text": f"Please: {reply.text}"}) if reply.text else reply
+
+
+Clerk = Agent(
+    "clerk",
+    instructions="Look words up.",
+    tools=[look_up, write_down],
+    gates={"write_down": GatePolicy(allow_unsigned=True)},
+    orchestrator=Concurrent(3),
+    middleware=[polite, Cache(tools=["look_up"], scope="activity"), RateLimit(1000, steps=("tool",), scope="activity")],
+    turns=2,
+)
+
+ClerkWorkflow = workflow_for(Clerk)
+TOOLS = [look_up, write_down]
+PIECE = TextPiece
