@@ -7,6 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
+from a2a.client import ClientCallContext, ClientConfig, create_client
+from a2a.client.auth import AuthInterceptor, CredentialService
+from a2a.types import GetTaskRequest, ListTasksRequest
 
 from refold import Content, Status
 from refold.a2a import Security, Settings, a2a_app
@@ -215,6 +218,32 @@ async def test_the_card_says_what_to_show(http: httpx.AsyncClient) -> None:
     assert card["securitySchemes"]["apiKey"]["apiKeySecurityScheme"]["name"] == "X-API-Key"
     assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"] == "bearer"
     assert [list(one["schemes"]) for one in card["securityRequirements"]] == [["apiKey"], ["bearer"]]
+
+
+class Credentials(CredentialService):
+    """What a client has, by the name of the scheme that the card declares."""
+
+    def __init__(self, **known: str) -> None:
+        self.known = known
+
+    async def get_credentials(self, security_scheme_name: str, context: ClientCallContext | None) -> str | None:
+        return self.known.get(security_scheme_name)
+
+
+@pytest.mark.parametrize(
+    "known", [{"apiKey": "key-of-ada-0123456789"}, {"bearer": token()}], ids=["by-key", "by-token"]
+)
+async def test_the_official_client_shows_what_the_card_asks_for(
+    known: dict[str, str], http: httpx.AsyncClient, task: str
+) -> None:
+    """
+    Told its credentials by the schemes' names, it needs to know nothing else of the gateway.
+    """
+    config = ClientConfig(httpx_client=http)
+    client = await create_client(BASE, config, interceptors=[AuthInterceptor(Credentials(**known))])
+
+    assert (await client.get_task(GetTaskRequest(id=task))).id == task
+    assert [one.id for one in (await client.list_tasks(ListTasksRequest())).tasks] == [task]
 
 
 async def test_an_unknown_version_is_refused(by: dict[str, Calls]) -> None:

@@ -102,6 +102,9 @@ class Guard:
         try:
             receive = await self._admit(path, scope, receive)
         except Refused as refused:
+            log.info(
+                "call_refused", status=refused.status, path=path, address=address_of(scope), reason=refused.message
+            )
             await refused.response()(scope, receive, send)
             return
         await self._serve(scope, receive, send)
