@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator
 import uvicorn
 from starlette.applications import Starlette
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-"""Hosts that nobody can call from another machine."""
-
 DRAIN_S = 10
 """How long calls that are being answered have to end, once the gateway is told to stop."""
 

@@ -12,11 +12,16 @@ import pytest
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from joserfc.registry import HeaderParameter
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
 
 from refold.a2a.security import Security
 from refold.a2a.security.api_keys import api_keys
-from refold.a2a.security.key_set import KeySet
+from refold.a2a.security.key_set import LARGEST, KeySet
 from refold.a2a.security.tokens import KeysUnavailable, StaticKeys, Tokens
+from tests.a2a.conftest import free_socket, serving
 from tests.a2a.guarding import (
     ADA_KEY,
     AUDIENCE,
@@ -309,6 +314,30 @@ async def test_a_secret_in_a_public_key_set_is_none() -> None:
         return {"keys": [secret.as_dict(private=True)]}
 
     assert await KeySet("https://issuer.example.org/jwks", fetch=fetch).find(None) == ()
+
+
+async def test_a_key_set_is_fetched_from_its_address() -> None:
+    """
+    Over HTTP, as an issuer serves it; what is too large, moved or no key set counts as not there.
+    """
+
+    async def served(request: Request) -> Response:
+        match request.url.path:
+            case "/keys":
+                return JSONResponse({"keys": [RSA.as_dict(private=False)]})
+            case "/moved":
+                return RedirectResponse("/keys")
+            case "/large":
+                return Response(b"[" * (LARGEST + 1))
+            case _:
+                return JSONResponse([])
+
+    async with serving(Starlette(routes=[Route("/{name}", served)]), free_socket()) as address:
+        found = await KeySet(f"{address}/keys").find("one")
+        assert [key.kid for key in found] == ["one"]
+        for name in ("moved", "large", "none"):
+            with pytest.raises(KeysUnavailable):
+                await KeySet(f"{address}/{name}").find("one")
 
 
 def test_key_sets_come_over_https() -> None:

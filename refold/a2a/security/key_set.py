@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, OctKey
 from pydantic_core import from_json
 
+from refold.a2a.security.places import is_loopback
 from refold.a2a.security.tokens import KeysUnavailable
 
 FRESH_S = 600.0
@@ -55,17 +55,22 @@ class KeySet:
 
     async def find(self, kid: str | None) -> Sequence[Key]:
         """The keys with this id; all where a token names none."""
-        if self._stale() or (kid is not None and not self._named(kid)):
+        if self._lacks(kid):
             async with self._lock:
-                # Somebody else may have fetched them while this one waited.
-                if self._stale() or (kid is not None and not self._named(kid)):
+                if self._lacks(kid):  # somebody else may have fetched it meanwhile
                     await self._renew()
+        elif self._stale() and not self._lock.locked():  # one asks, and the others need not wait for it
+            async with self._lock:
+                await self._renew()
         if self._kept_at is None:
             raise KeysUnavailable
         return self._keys if kid is None else self._named(kid)
 
+    def _lacks(self, kid: str | None) -> bool:
+        return self._kept_at is None or (kid is not None and not self._named(kid))
+
     def _stale(self) -> bool:
-        return self._kept_at is None or self._clock() - self._kept_at > FRESH_S
+        return self._kept_at is not None and self._clock() - self._kept_at > FRESH_S
 
     def _named(self, kid: str) -> Sequence[Key]:
         return [key for key in self._keys if key.get("kid") == kid]
@@ -120,15 +125,6 @@ def problem_with_url(url: str) -> str | None:
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         return None
-    if parts.scheme == "http" and _is_loopback(parts.hostname or ""):
+    if parts.scheme == "http" and is_loopback(parts.hostname or ""):
         return None
     return f"{url!r} is not an https address; http is taken on loopback alone"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

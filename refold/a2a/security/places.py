@@ -72,8 +72,15 @@ def on_loopback(scope: Scope, headers: Headers) -> bool:
     """Whether the caller is on this machine itself, and speaks for nobody else."""
     if any(name in headers for name in _FORWARDED):
         return False
+    return is_loopback(address_of(scope))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own, to itself."""
+    if host == "localhost":
+        return True
     try:
-        address = ipaddress.ip_address(address_of(scope))
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
     mapped = getattr(address, "ipv4_mapped", None)

@@ -14,6 +14,7 @@ from limits import parse_many
 
 from refold.a2a.security.api_keys import SHORTEST, ApiKeys, api_keys
 from refold.a2a.security.key_set import KeySet
+from refold.a2a.security.places import is_loopback
 from refold.a2a.security.rate import counting
 from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, Tokens
 from refold.core.errors import EngineError
@@ -77,7 +78,7 @@ class Security:
         Raises:
             SettingsError: Others could reach it there, and nobody could call it, or everybody.
         """
-        if self.keys or self.tokens or self.open_to_all or host in ("localhost", "127.0.0.1", "::1"):
+        if self.keys or self.tokens or self.open_to_all or is_loopback(host):
             return
         raise SettingsError(
             f"others could reach the gateway at {host}, and no way is set to tell them apart: set {PREFIX}API_KEYS or "
