@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 from a2a.utils.errors import TaskNotFoundError
 
@@ -59,8 +60,9 @@ class Reader:
             return record
         while True:
             try:
-                async for _ in self.engine.watch(record.task_id, after=record.seq):
-                    pass
+                async with aclosing(self.engine.watch(record.task_id, after=record.seq)) as news:
+                    async for _ in news:
+                        pass
                 return await self._found(record.task_id)
             except NoWorker:
                 # The task waits for one, and so does whoever called.

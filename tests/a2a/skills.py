@@ -87,6 +87,13 @@ class Files:
         return ctx.complete("Here.", [Artifact(name="all", parts=(inline, linked, Part(data={"n": 7})))])
 
 
+@flow_skill(id="copy", description="Hands back the files it is given.", input_modes=["*/*"], output_modes=["*/*"])
+class Copy:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete("Here.", [Artifact(name="copy", parts=content.parts)])
+
+
 @flow_skill(id="poet", description="Says what a model says.")
 class Poet:
     @step(start=True)
@@ -102,7 +109,7 @@ class Usher:
         return ctx.complete("What can I do for you?" if chosen is None else Content.from_data({"skill": chosen}))
 
 
-ALL = [Echo, Ask, Buy, Picky, Waits, Files, Poet]
+ALL = [Echo, Ask, Buy, Picky, Waits, Files, Poet, Copy]
 TOOLS = [held]
 ANSWERS: dict[str, object] = {}
 
@@ -113,4 +120,5 @@ PickyWorkflow = workflow_for(Picky)
 WaitsWorkflow = workflow_for(Waits)
 FilesWorkflow = workflow_for(Files)
 PoetWorkflow = workflow_for(Poet)
+CopyWorkflow = workflow_for(Copy)
 UsherWorkflow = workflow_for(Usher)

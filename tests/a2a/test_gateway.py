@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+from collections.abc import AsyncGenerator
+
 import httpx
 import pytest
 
-from tests.a2a.conftest import Calls
+from refold.a2a import Settings, a2a_app
+from refold.a2a.serve import bound, url_of
+from refold.core.journal import Entry
+from refold.engine import Tokens
+from refold.testing import FakeEngine
+from tests.a2a import skills
+from tests.a2a.conftest import Calls, serving
 
 
 async def test_a_message_starts_a_task_of_the_skill_it_names(gateway: Calls) -> None:
@@ -65,3 +75,54 @@ async def test_a_task_on_temporal_ends_before_its_sender_hears_of_it(served: str
         assert task["contextId"] == "c-1"
         assert task["artifacts"] == [{"artifactId": "echo", "name": "echo", "parts": [{"text": "Hello"}]}]
         assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+
+
+async def test_a_large_file_goes_in_and_out(served: str) -> None:
+    """
+    Larger than Temporal takes: it is kept in storage, and comes back as it was.
+    """
+    raw = base64.b64encode(bytes(range(256)) * 12_000).decode()  # 3 MB
+    part = {"raw": raw, "filename": "big.bin", "mediaType": "application/octet-stream"}
+    async with httpx.AsyncClient(timeout=60) as http:
+        calls = Calls(http, served)
+        task = await calls.send(parts=[part], metadata={"skill": "copy"})
+        again = await calls.result("GetTask", {"id": task["id"], "historyLength": 0})
+
+    assert again["artifacts"] == [{"artifactId": "copy", "name": "copy", "parts": [part]}]
+
+
+class Watched(FakeEngine):
+    """Tells when a task begins to be watched, and when it no longer is."""
+
+    def __init__(self) -> None:
+        super().__init__(skills.ALL)
+        self.began, self.left = asyncio.Event(), asyncio.Event()
+
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
+        """See `Engine.watch`."""
+        self.began.set()
+        try:
+            async for news in super().watch(task_id, after=after, follow=follow):
+                yield news
+        finally:
+            self.left.set()
+
+
+async def test_a_caller_that_goes_away_takes_nothing_along() -> None:
+    """
+    Nobody waits for it any more, and its task goes on.
+    """
+    engine = Watched()
+    sock = bound("127.0.0.1", 0)
+    url = url_of(sock, "127.0.0.1")
+    async with serving(a2a_app(engine, skills.ALL, Settings(url=url)), sock), httpx.AsyncClient() as http:
+        calls = Calls(http, url)
+        waiting = asyncio.create_task(calls.send("x", metadata={"skill": "wait"}))
+        await engine.began.wait()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await engine.left.wait()
+        (task,) = [task async for task in engine.list(skill="wait")]
+        await engine.reply(task.task_id, "held", "done")
+
+        assert (await calls.result("GetTask", {"id": task.task_id}))["status"]["state"] == "TASK_STATE_COMPLETED"
