@@ -29,7 +29,7 @@ from temporalio.client import (
     WorkflowQueryRejectedError,
     WorkflowUpdateFailedError,
 )
-from temporalio.common import QueryRejectCondition, WorkflowIDReusePolicy
+from temporalio.common import WorkflowIDReusePolicy
 from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -46,6 +46,7 @@ from refold.core.record import TaskRecord
 from refold.core.snapshot import Snapshot
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, WaitView
 from refold.temporal import lineage, search, show, signing
+from refold.temporal.asking import asked
 from refold.temporal.history import History
 from refold.temporal.pages import EPOCH, Pages
 from refold.temporal.payloads import data_converter
@@ -412,17 +413,11 @@ class TemporalEngine:
     async def _status(self, handle: WorkflowHandle[Any, Any], *, if_open: bool = False) -> TaskView | str:
         """The task as its worker sees it; or why it cannot be asked, as one sentence."""
         try:
-            view: TaskView = await handle.query(
-                "status",
-                result_type=TaskView,
-                reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
-                rpc_timeout=self.patience,
-            )
+            return await asked(handle, "status", kind=TaskView, patience=self.patience, if_open=if_open)
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
             return search.why_unanswered(error, self.task_queue)
         except WorkflowQueryRejectedError:
             return "it has ended"
-        return view
 
     async def _view_of_closed(self, description: WorkflowExecutionDescription, *, new: bool = False) -> TaskView:
         result = await self.result(description, new=new)

@@ -13,7 +13,6 @@ from temporalio.client import (
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
 )
-from temporalio.common import QueryRejectCondition
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import EngineError, InputRejected, NoWorker, StorageError, TaskNotFound
@@ -21,6 +20,7 @@ from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState, derive_status
 from refold.core.snapshot import Snapshot
 from refold.temporal import search
+from refold.temporal.asking import asked
 from refold.temporal.payloads import load
 from refold.temporal.stuck import NOT_FITTING, in_words
 from refold.temporal.wire import PAGE_ENTRIES, EarlierRun, Page, Segment
@@ -219,13 +219,8 @@ class History:
     ) -> T:
         from_run = self.engine.client.get_workflow_handle(self.task_id, run_id=run_id)
         try:
-            answer: T = await from_run.query(
-                query,
-                args=arguments,
-                result_type=kind,
-                reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
-                rpc_timeout=max(QUERY_PATIENCE, self.engine.patience),
-            )
+            patience = max(QUERY_PATIENCE, self.engine.patience)
+            return await asked(from_run, query, arguments, kind=kind, patience=patience, if_open=if_open)
         except WorkflowQueryFailedError as error:
             raise InputRejected(in_words(error.message) if NOT_FITTING in error.message else error.message) from None
         except (RPCTimeoutOrCancelledError, RPCError) as error:
@@ -238,4 +233,3 @@ class History:
             if isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE:
                 raise search.server_refused(error, f"reach task {self.task_id!r}") from None
             raise NoWorker(search.why_unanswered(error, self.engine.task_queue)) from None
-        return answer

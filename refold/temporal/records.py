@@ -13,7 +13,6 @@ from temporalio.client import (
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
 )
-from temporalio.common import QueryRejectCondition
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.content import Message
@@ -21,6 +20,7 @@ from refold.core.errors import EngineError, StorageError, TaskNotFound
 from refold.core.lifecycle import TaskState
 from refold.core.record import TaskRecord, record_of, told_all
 from refold.temporal import search
+from refold.temporal.asking import asked
 from refold.temporal.payloads import load
 from refold.temporal.wire import TaskStart
 
@@ -42,12 +42,7 @@ class Records:
         handle = self.engine.client.get_workflow_handle(self.task_id)
         try:
             # One question in the usual case: the server itself says where the task has ended.
-            found: TaskRecord = await handle.query(
-                "record",
-                result_type=TaskRecord,
-                reject_condition=QueryRejectCondition.NOT_OPEN,
-                rpc_timeout=self.engine.patience,
-            )
+            return await asked(handle, "record", kind=TaskRecord, patience=self.engine.patience, if_open=True)
         except WorkflowQueryRejectedError:
             return await self._ended(await self.engine._describe(self.task_id))
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
@@ -60,7 +55,6 @@ class Records:
             if description.status is not WorkflowExecutionStatus.RUNNING:
                 return await self._ended(description)
             return await self._as_started(description, why)
-        return found
 
     async def _ended(self, description: WorkflowExecutionDescription) -> TaskRecord:
         result = await self.engine.result(description)

@@ -13,7 +13,6 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import (
     Client,
-    RPCTimeoutOrCancelledError,
     WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowQueryFailedError,
@@ -25,6 +24,7 @@ from refold.core.errors import EngineError, NotConnected
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
 from refold.engine import Listed, TaskFilter
 from refold.temporal import show
+from refold.temporal.asking import timed_out
 from refold.temporal.stuck import in_words
 
 CLOSED = {
@@ -174,10 +174,7 @@ def as_listed(execution: WorkflowExecution) -> Listed:
 
 def why_unanswered(error: Exception, task_queue: str) -> str:
     """Why a task's worker could not be asked, and what to do."""
-    timed_out = isinstance(error, RPCTimeoutOrCancelledError) or (
-        isinstance(error, RPCError) and error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
-    )
-    if timed_out:
+    if timed_out(error):
         return (
             f"no worker answers on task queue {task_queue!r}, so this is what the server knows; "
             "start one with `refold worker`"
