@@ -119,6 +119,7 @@ class RefoldPlugin(SimplePlugin):
         workflows = list(config.get("workflows") or [])
         if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):
             config["workflows"] = [*workflows, UnknownSkillWorkflow]
+            UnknownSkillWorkflow.known[config["task_queue"]] = tuple(self.skill_ids)
         return config
 
     @asynccontextmanager
@@ -138,7 +139,6 @@ class RefoldPlugin(SimplePlugin):
     @asynccontextmanager
     async def _at_work(self) -> AsyncIterator[None]:
         profile.use(self.recovery)
-        UnknownSkillWorkflow.known = tuple(self.skill_ids)
         await self.storage.check()
         if self._effects is None:
             yield

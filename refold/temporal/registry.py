@@ -77,13 +77,15 @@ class UnknownSkillWorkflow:
     """Takes every type that nobody serves, and fails it at once: without it the task would hang.
 
     Attributes:
-        known: The skills that this process serves.
+        known: The skills that this process serves, by task queue.
     """
 
-    known: ClassVar[tuple[str, ...]] = ()
+    known: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     @workflow.run
     async def run(self, _: Sequence[RawValue]) -> None:
         """Fail, naming what is served."""
-        error = UnknownSkill(workflow.info().workflow_type, self.known)
-        raise ApplicationError(str(error), list(self.known), type=UnknownSkill.__name__, non_retryable=True)
+        info = workflow.info()
+        known = self.known.get(info.task_queue, ())
+        error = UnknownSkill(info.workflow_type, known)
+        raise ApplicationError(str(error), list(known), type=UnknownSkill.__name__, non_retryable=True)
