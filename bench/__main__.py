@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import ledger, overhead
+from bench import conversation, ledger, overhead
 
-BENCHMARKS = {"ledger": ledger, "overhead": overhead}
+BENCHMARKS = {"conversation": conversation, "ledger": ledger, "overhead": overhead}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -39,13 +39,13 @@ class Plan:
     @property
     def topic(self) -> str:
         """The first message."""
-        return _padded(f"cycles={self.cycles} pause={self.pause} size={self.draft_chars} ", self.topic_chars)
+        return padded(f"cycles={self.cycles} pause={self.pause} size={self.draft_chars} ", self.topic_chars)
 
 
 def draft(brief: str) -> str:
     """The draft that a brief leads to: its round is the number of the brief's lines."""
     cycles, pause, size, _ = _plan(brief)
-    return _padded(f"cycles={cycles} pause={pause} size={size} round={brief.count(chr(10)) + 1} ", size)
+    return padded(f"cycles={cycles} pause={pause} size={size} round={brief.count(chr(10)) + 1} ", size)
 
 
 def verdict(draft: str) -> dict[str, str]:
@@ -66,6 +66,7 @@ def _plan(text: str) -> tuple[int, int, int, int]:
     return int(cycles), int(pause), int(size), int(number)
 
 
-def _padded(text: str, size: int) -> str:
+def padded(text: str, size: int) -> str:
+    """`text`, with words behind it up to this length in characters."""
     words = "the tide turns twice a day and nobody has asked it to "
     return (text + words * (size // len(words) + 1))[: max(size, len(text))].strip()

@@ -7,7 +7,7 @@ the hashes that the call was sent with.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -56,6 +56,10 @@ class Remembered(Generic[T]):
         while self._size > self._limit:
             _, (_, gone) = self._kept.popitem(last=False)
             self._size -= gone
+
+    def size_of(self, hash: str) -> int:
+        """How large a value is; 0 where it is not known."""
+        return self._kept[hash][1] if hash in self._kept else 0
 
     def forget(self, hash: str) -> None:
         """Forget a value, if it is known."""
@@ -125,9 +129,9 @@ class Conversations:
         """Remember a conversation as it goes on with this reply, instead of as it was."""
         new = (*recalled.say, reply)
         turns = (*recalled.prior, *new)
+        before = self._turns.size_of(request.prior_hash) or _size(recalled.prior)
         self._turns.forget(request.prior_hash)
-        size = sum(len(one.model_dump_json()) for one in turns)
-        self._turns.keep(hash_after(request.prior_hash, new), turns, size)
+        self._turns.keep(hash_after(request.prior_hash, new), turns, before + _size(new))
 
     def _frame(self, request: ChatRequest) -> Frame | None:
         if request.frame is not None:
@@ -146,3 +150,7 @@ class Conversations:
                 return None
             found.append(ToolReturn(id=one.id, name=one.name, value=value, failed=one.failed))
         return tuple(found)
+
+
+def _size(turns: Iterable[Said]) -> int:
+    return sum(len(one.model_dump_json()) for one in turns)

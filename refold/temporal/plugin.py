@@ -115,7 +115,9 @@ class RefoldPlugin(SimplePlugin):
         config = super().configure_worker(config)
         if self._effects is not None and self._effects.ledger is not None:
             self._effects.ledger.refuse_remote(config["client"].service_client.config.target_host)
-        config.setdefault("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
+        # The SDK fills its own in before it asks, so that nobody can tell whether it was chosen.
+        throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
+        config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)
         workflows = list(config.get("workflows") or [])
         if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):
             config["workflows"] = [*workflows, UnknownSkillWorkflow]

@@ -47,6 +47,28 @@ async def test_overhead_tells_every_figure_with_its_limit() -> None:
     assert all(check["passed"] for check in found["checks"].values())
 
 
+@pytest.mark.server
+@pytest.mark.timeout(300)
+async def test_conversation_puts_three_histories_side_by_side() -> None:
+    """
+    `python -m bench conversation --json`: ours and the peer's against the one by hand, and what holds or does not.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench", "conversation", "--quick", "--json", cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    found = json.loads(out)
+
+    assert process.returncode == (0 if found["passed"] else 1)
+    assert set(found["figures"]) == {"history_bytes.refold", "history_bytes.peer"}
+    assert found["figures"]["history_bytes.refold"]["limit"] == 1.15
+    # Bytes are counted, not measured; what is said once in ten turns is a larger part than in a hundred.
+    assert found["figures"]["history_bytes.refold"]["ratio"] < 1.2
+    assert found["figures"]["history_bytes.peer"]["ratio"] > 5
+    assert set(found["checks"]) == {"growth.refold", "long", "first_token_ms", "streamed_events"}
+    assert all(found["checks"][one]["passed"] for one in ("growth.refold", "long", "streamed_events"))
+
+
 @pytest.mark.parametrize(
     ("rounds", "passed"),
     [

@@ -100,10 +100,14 @@ class OpenAIServer(Serving):
         """
         self._next.extend(replies)
 
+    def reply_to(self, body: dict[str, Any]) -> str | list[Wish] | dict[str, Any]:
+        """What is answered where nothing else is to be said: text, tool calls, or a whole message."""
+        return _scripted(body)
+
     async def _complete(self, request: Request) -> Response:
         body = await request.json()
         self.requests.append(Asked(path=request.url.path, headers=dict(request.headers), body=body))
-        reply: str | list[Wish] | Trouble = self._next.popleft() if self._next else _scripted(body)
+        reply = self._next.popleft() if self._next else self.reply_to(body)
         trouble = reply if isinstance(reply, Trouble) else Trouble()
         await asyncio.sleep(trouble.delay_s)
         if trouble.text is not None:
@@ -111,8 +115,7 @@ class OpenAIServer(Serving):
         if trouble.code >= 400:
             error = {"message": "body with sk-secret-0123456789", "type": "error", "code": trouble.error}
             return JSONResponse({"error": error}, trouble.code, trouble.headers)
-        said = _scripted(body) if isinstance(reply, Trouble) else reply
-        message = _message(body, said)
+        message = _message(body, self.reply_to(body) if isinstance(reply, Trouble) else reply)
         if body.get("stream"):
             return StreamingResponse(_stream(body, message, trouble.cut_after), media_type="text/event-stream")
         return JSONResponse(_whole(body, message))
@@ -159,8 +162,10 @@ def _schema(body: dict[str, Any]) -> dict[str, Any] | None:
     return wanted if isinstance(wanted, dict) else None
 
 
-def _message(body: dict[str, Any], said: str | list[Wish]) -> dict[str, Any]:
+def _message(body: dict[str, Any], said: str | list[Wish] | dict[str, Any]) -> dict[str, Any]:
     """What the assistant says: text, or calls of tools; the final answer as a call where it is asked for so."""
+    if isinstance(said, dict):
+        return said
     offered = {tool["name"] for tool in _tools(body)}
     wishes = said if isinstance(said, list) else [wish for wish in wishes_in(said) if wish.tool in offered]
     calls = [(wish.tool, json.dumps(wish.args)) for wish in wishes]

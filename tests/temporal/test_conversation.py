@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 from temporalio.client import Client, WorkflowHistory
@@ -110,6 +111,19 @@ async def test_a_conversation_goes_on_in_a_new_run(client: Client, values: Folde
 
     assert (view.status, view.messages[-1].text) == (Status.COMPLETED, "15 turns")
     assert (await replies(engine, view))[-1] == "weather: rain in Kiel, "
+
+
+async def test_streamed_text_is_not_held_back(client: Client, values: Folder) -> None:
+    """
+    The SDK would send a heartbeat every eight seconds, which is none while a model speaks; a program's own throttle
+    stays, where it is lower.
+    """
+    for given, used in [(60_000, 100), (20, 20)]:
+        throttle = timedelta(milliseconds=given)
+        queue = f"throttled-{given}"
+        worker = make_worker(client, chatting(values), task_queue=queue, max_heartbeat_throttle_interval=throttle)
+        config = worker.config(active_config=True)
+        assert config["max_heartbeat_throttle_interval"] == timedelta(milliseconds=used)
 
 
 async def test_tool_calls_can_be_watched_as_they_come(
