@@ -24,6 +24,12 @@ def mentions(function: Callable[..., Any], attribute: str) -> bool:
     return any(attribute in code.co_names for code in _codes(function))
 
 
+def attributes_of(function: Callable[..., Any], name: str) -> list[str]:
+    """The attributes that the code reads of a parameter by its name, each once; none where the name is given anew."""
+    code = getattr(function, "__code__", None)
+    return list(dict.fromkeys(_attributes(code, name))) if isinstance(code, CodeType) else []
+
+
 def called_globals(function: Callable[..., Any]) -> list[Any]:
     """The module-level functions that the code calls by their bare name, as far as they exist by now."""
     known = getattr(function, "__globals__", {})
@@ -47,6 +53,19 @@ def _called(code: CodeType) -> tuple[str, ...]:
         instruction.argval
         for instruction in dis.get_instructions(code)
         if instruction.opname == "LOAD_GLOBAL" and instruction.arg is not None and instruction.arg & 1
+    )
+
+
+@lru_cache(maxsize=4096)
+def _attributes(code: CodeType, name: str) -> tuple[str, ...]:
+    instructions = list(dis.get_instructions(code))
+    if any(one.opname.startswith("STORE_") and one.argval == name for one in instructions):
+        return ()
+    return tuple(
+        following.argval
+        for this, following in pairwise(instructions)
+        if this.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and this.argval == name
+        if following.opname in ("LOAD_ATTR", "LOAD_METHOD")
     )
 
 

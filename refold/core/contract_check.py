@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from refold.core.code import attributes_of
 from refold.core.codec import codec, unsavable
 from refold.core.contract import ALL, Contract, Lifecycle, Requirement, StepContract, Terms, plain, require
 from refold.core.params import Source
@@ -89,6 +90,9 @@ def _terms(contract: Contract, terms: Terms, spec: StepSpec) -> tuple[StepContra
     writes = _names(terms, "writes", fields, found)
     found.extend(f"writes {name!r}, which the orchestrator alone writes" for name in writes if name in contract.owned)
     sees = [param.name for param in spec.params.values() if param.source is Source.STATE]
+    for seen in sees:
+        astray = [one for one in attributes_of(spec.run, seen) if one in fields and one not in reads]
+        found.extend(f"its code reads {seen}.{one}, and does not declare it: reads=[..., {one!r}]" for one in astray)
     if sees and not reads:
         found.append(f"takes {sees[0]!r}, and reads nothing of it; declare `reads=[...]`, or `reads=ALL`")
     enters, on_error = plain(terms.get("enters", "")), terms.get("on_error", False)
@@ -169,6 +173,11 @@ def _wrong_together(contract: Contract, steps: Mapping[str, StepSpec]) -> Iterat
             yield f"two steps enter {state!r}; each state has one"
         if state not in entered and state not in lifecycle.ends:
             yield f"no step enters {state!r}: a task that comes there could not go on"
+    for name, step in steps.items():
+        source, targets = step.contract.enters, [steps[goto].contract.enters for goto in step.goes_to if goto in steps]
+        for target in targets:
+            if source and target and target not in step.contract.exits:
+                yield f"step {name!r} goes to {target}, where no move leads that it may make from {source}"
     handlers = [name for name, step in steps.items() if step.contract.on_error]
     if len(handlers) > 1:
         yield f"{' and '.join(map(repr, handlers))} say on_error; one does"

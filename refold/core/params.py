@@ -11,7 +11,7 @@ from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from refold.core.audit import ErrorRecord
 from refold.core.codec import Codec, NoData, codec, unsavable
@@ -168,7 +168,7 @@ def _source(annotation: Any, input: Any, state: Any) -> Source:
         annotation = options[0]
     if annotation is Ctx:
         return Source.CTX
-    if state is not None and annotation is state:
+    if state is not None and _is_state(annotation, state):
         return Source.STATE
     if state is not None and annotation is ErrorRecord:
         return Source.ERROR
@@ -181,6 +181,11 @@ def _source(annotation: Any, input: Any, state: Any) -> Source:
     if input is not None and annotation is input:
         return Source.INPUT
     return Source.PAYLOAD
+
+
+def _is_state(annotation: Any, state: Any) -> bool:
+    """The state's class, or one that it is made of: a step does not know what was added to the state since."""
+    return isinstance(annotation, type) and annotation not in BaseModel.__mro__ and issubclass(state, annotation)
 
 
 def start_default(param: Param) -> Any:

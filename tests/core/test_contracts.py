@@ -96,7 +96,8 @@ WORK = Contract(
 )
 
 
-MISSPELT = "wrte"
+START, ITSELF, MISSPELT = "start", "plan", "wrte"
+"""By name, so that the definition cannot see where the step leads."""
 
 
 def nothing() -> StatePatch:
@@ -298,8 +299,8 @@ def test_what_may_not_be_written_is_not_merged(patch: dict[str, Any], type: str,
 @pytest.mark.parametrize(
     ("outcome", "said"),
     [
-        pytest.param(lambda: Transition.goto("start"), "there is no move from planning to new", id="no-move"),
-        pytest.param(lambda: Transition.goto("plan"), "there is no move from planning to planning", id="to-itself"),
+        pytest.param(lambda: Transition.goto(START), "there is no move from planning to new", id="no-move"),
+        pytest.param(lambda: Transition.goto(ITSELF), "there is no move from planning to planning", id="to-itself"),
         pytest.param(completed, "ends where it declares", id="no-end-from-here"),
         pytest.param(
             lambda: Transition.goto("write").patch(plan=Plan(goal="x"), phase="done"),
@@ -688,6 +689,23 @@ def test_a_contract_is_checked_when_the_skill_is_defined(
         writer(contract=replace(WORK, **contract), **{"enters": "writing", **terms})
 
     assert said in str(caught.value)
+
+
+def test_what_the_code_says_literally_is_found_when_the_skill_is_defined() -> None:
+    """
+    A field that is read and not declared, and a goto that no legal move allows.
+    """
+
+    def plans(ctx: Ctx, state: Work) -> Transition:
+        return ctx.goto("start").patch(plan=Plan(goal=state.text))
+
+    with pytest.raises(DefinitionError) as caught:
+        writer(plans)
+
+    assert caught.value.problems == (
+        "step 'plan': its code reads state.text, and does not declare it: reads=[..., 'text']",
+        "step 'plan' goes to new, where no move leads that it may make from planning",
+    )
 
 
 def test_terms_need_a_contract() -> None:

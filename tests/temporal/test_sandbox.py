@@ -13,6 +13,7 @@ from temporalio import workflow
 
 import workflows.hello
 import workflows.order_desk
+import workflows.react
 import workflows.research
 import workflows.research_loop
 import workflows.research_loop_steps
@@ -25,6 +26,7 @@ from refold.temporal.workflow import SkillWorkflow
 
 SHIPPED = [
     workflows.hello,
+    workflows.react,
     workflows.order_desk,
     workflows.research,
     workflows.research_loop,

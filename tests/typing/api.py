@@ -5,19 +5,25 @@
 from collections.abc import Sequence
 from typing import Literal, assert_type
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from refold import (
+    ALL,
     Artifact,
     Cmd,
     CommandError,
     CommandFailed,
     Content,
+    Contract,
     Ctx,
+    ErrorRecord,
     Event,
+    Invariant,
     LlmResult,
+    Move,
     RetryPolicy,
     SkillOutcome,
+    StatePatch,
     Step,
     TimerFired,
     ToolResult,
@@ -176,3 +182,46 @@ async def mistakes(ctx: Ctx, orders: Sequence[Order]) -> Transition:
     Transition.complete().message(5)  # type: ignore[arg-type]
     await ctx.gather(price_of("x"))  # type: ignore[call-overload]
     return await ctx.tool(price_of, item=orders[0].item)  # type: ignore[arg-type]
+
+
+class Shared(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    phase: str = "new"
+    topic: str
+    note: str = ""
+    trouble: ErrorRecord | None = None
+
+
+def first_state(content: Content, ctx: Ctx) -> Shared:
+    return Shared(topic=content.text)
+
+
+CONTRACT = Contract(
+    state=Shared,
+    begins=first_state,
+    owned=("topic",),
+    lifecycle="phase",
+    moves=(Move("new", "done"), Move("new", "failed")),
+    invariants=(Invariant("topic", "there is a topic", lambda shared: bool(shared.topic), at="new"),),
+)
+
+
+@flow_skill(id="shares", contract=CONTRACT)
+class Shares:
+    @step(start=True, enters="new", reads=["topic"], writes=["note"], requires=["topic"], exits=["done"])
+    async def note(self, ctx: Ctx, state: Shared) -> StatePatch:
+        return StatePatch(note=await ctx.llm("note", "A note?", state.topic))
+
+    @step(on_error=True, reads=ALL, writes=["trouble"])
+    def handle(self, error: ErrorRecord) -> StatePatch:
+        return StatePatch(trouble=error)
+
+
+def noted(ctx: Ctx, state: Shared) -> Transition:
+    return ctx.complete(state.topic).patch(note="x")
+
+
+SHARES = table(
+    "shares_table", Step("note", noted, enters="new", reads=["topic"], writes=["note"]).start(), contract=CONTRACT
+)

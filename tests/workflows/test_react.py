@@ -23,6 +23,7 @@ from refold import (
     explain,
     flow_skill,
     skill_of,
+    step,
 )
 from refold.core.contract import StepContract
 from refold.core.fold import fold
@@ -45,6 +46,13 @@ PLAIN = {"intent": "greet the user"}
 MORE = {"summary": "not yet clear", "need_loop": True}
 ENOUGH = {"summary": "it is the tide going out"}
 FIELDS = ("lifecycle", "session_id", "user_input", "iteration", "thought", "action", "observation", "last_error")
+
+
+class Reviewed(AgentState):
+    """With one more field, and one more state."""
+
+    lifecycle: str = "initialized"  # type: ignore[assignment]  # one more than the enum has
+    reviewed: bool = False
 
 
 def audit(story: Played) -> list[StateTransitionEvent]:
@@ -153,6 +161,38 @@ def test_a_model_that_never_stops_may_fail_the_task() -> None:
     assert state(story).last_error == ErrorRecord(
         type="failed", message="no answer after 2 rounds", stage="observe", at=START, lifecycle="observing"
     )
+
+
+def test_a_stage_is_added_without_a_change_to_the_others() -> None:
+    """
+    What lies between acting and observing is in the moves; the stages themselves do not know.
+    """
+
+    @flow_skill(
+        id="react",
+        contract=replace(
+            REACT,
+            state=Reviewed,
+            begins=lambda content, ctx: Reviewed(session_id=SessionId(ctx.task_id), user_input=content.text),
+            moves=[
+                *(one for one in REACT.moves if (one.source, one.target) != ("acting", "observing")),
+                Move("acting", "reviewing"),
+                Move("reviewing", "observing"),
+            ],
+        ),
+    )
+    class Reviews(React):
+        @step(enters="reviewing", reads=["action"], writes=["reviewed"])
+        def review(self, state: Reviewed) -> StatePatch:
+            return StatePatch(reviewed=state.action is not None)
+
+    story = play(
+        Reviews,
+        "What is an ebb?",
+        answers={"think": EBB, "define_word": "out", "observe": ENOUGH, "answer": "It goes out."},
+    )
+
+    assert path(story) == ["initialized", "thinking", "acting", "reviewing", "observing", "finished"]
 
 
 # --- errors of tools and models
