@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from pydantic import JsonValue
+from pydantic_core import to_json
 from temporalio import activity
 from temporalio.bridge.proto import ActivityHeartbeat
 from temporalio.client import RPCTimeoutOrCancelledError, WorkflowQueryFailedError, WorkflowQueryRejectedError
@@ -45,7 +46,7 @@ from refold.core.around import Around, Performing
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm, CallTool, Notify, Undoes
 from refold.core.conversation import ChatRequest, Conversation
-from refold.core.errors import DefinitionError
+from refold.core.errors import DefinitionError, PayloadTooLarge, StorageError
 from refold.core.events import LlmOutcome
 from refold.core.retry import Failure, FailureKind
 from refold.core.snapshot import Given
@@ -83,6 +84,12 @@ TOOL_THREADS = 32
 TASK_PATIENCE_S = (5.0, 10.0, 30.0)
 """How long a task may take to say what was said, each time it is asked. A worker that does not have the task reads its
 whole history first; and where a worker comes or goes, the server may lose a question."""
+
+LARGE_BYTES = 32 * 1024
+"""From here on a result may go to storage."""
+
+STORAGE_PAUSES_S = (0.25, 15.0)
+"""How long a result waits before storage is asked again: at first, and at most."""
 
 LEASES = 3
 """A lease in heartbeat timeouts: after one, the server asks another worker; for two more, that one waits."""
@@ -272,6 +279,7 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
                 outcome: LlmOutcome = await effects.performed(
                     "model", command, tail, lambda command, show: opened.models.ask(command, key=key, show=show)
                 )
+                await _until_kept(outcome)
             return outcome
 
         try:
@@ -301,6 +309,7 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
                     tail,
                     lambda recalled, show: opened.models.converse(recalled, effects.tools, key=key, show=show),
                 )
+                await _until_kept(reply)
             opened.conversations.heard(request, recalled, reply)
             return reply
 
@@ -382,6 +391,7 @@ async def _tool_effect(
                 )
             if command.undoes is not None:
                 await _note_undone(effects, command.undoes, info)
+            await _until_kept(result)
         opened.conversations.returned(result)
         return result
 
@@ -475,6 +485,24 @@ async def _effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
         return result
     bound.info("effect_failed", seconds=_since(began), failure=failure.type, kind=failure.kind.value)
     raise _leaving(failure)
+
+
+async def _until_kept(result: object) -> None:
+    """Wait until storage has a large result: one that cannot be kept is lost, and its effect is made again."""
+    if len(to_json(result)) < LARGE_BYTES:
+        return
+    converter, pause = activity.client().data_converter, STORAGE_PAUSES_S[0]
+    while True:
+        try:
+            await converter.encode([result])  # kept by its hash, so that the second time costs next to nothing
+        except PayloadTooLarge:
+            return  # storage is off; whoever sends the result says so
+        except StorageError as error:
+            log.warning("storage_awaited", invocation_id=activity.info().activity_id, error=str(error))
+        else:
+            return
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, STORAGE_PAUSES_S[1])
 
 
 def _asked_to_stop() -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from refold import Content, PayloadTooLarge, Status, TaskState
@@ -97,9 +99,12 @@ async def test_without_its_folder_nothing_large_is_sent(engine: TemporalEngine, 
     assert (await settled(engine, view.task_id)).messages[-1].text == f"{SIZE} characters"
 
 
-async def test_a_task_waits_for_its_folder(engine: TemporalEngine, workers: Workers, queue: str) -> None:
+async def test_a_task_waits_for_its_folder(
+    engine: TemporalEngine, workers: Workers, queue: str, ledger: Ledger
+) -> None:
     """
-    The folder goes away while a tool is at work: the task answers meanwhile, and goes on once the folder is back.
+    The folder goes away while a tool is at work: the task answers meanwhile, and goes on once the folder is back. The
+    tool has run, and does not run again for want of a folder.
     """
     await workers.start(queue)
     view = await waiting(engine, "buys", Content.from_data({"size": SIZE}))
@@ -107,11 +112,15 @@ async def test_a_task_waits_for_its_folder(engine: TemporalEngine, workers: Work
 
     await engine.send(view.task_id, text("yes"))
 
-    async def troubled() -> str:
+    async def beats() -> tuple[int, datetime]:
         description = await engine.client.get_workflow_handle(view.task_id).describe()
-        return "".join(one.last_failure.message for one in description.raw_description.pending_activities)
+        (pending,) = description.raw_description.pending_activities
+        return pending.attempt, pending.last_heartbeat_time.ToDatetime(UTC)
 
-    assert "does not exist" in await until(troubled, bool)
+    await ledger.until("begun")
+    _, returned = await beats()
+    attempt, _ = await until(beats, lambda beat: beat[1] > returned + timedelta(seconds=2))
+    assert attempt == 1, "its worker keeps the result, and is alive"
     looked = await engine.look(view.task_id)
     assert (looked.lifecycle, looked.note) == (TaskState.RUNNING, "")
     assert [pending.command for pending in looked.pending] == ["tool produce"]
@@ -119,3 +128,4 @@ async def test_a_task_waits_for_its_folder(engine: TemporalEngine, workers: Work
     away.rename(workers.folder)
     ended = await settled(engine, view.task_id)
     assert ended.messages[-1].text == f"{SIZE} characters", ended.reason
+    assert len(ledger.noted("begun")) == 1
