@@ -11,6 +11,7 @@ from workflows import (
     forty_steps,
     hello,
     order_desk,
+    planner,
     react,
     refund,
     research_loop,
@@ -18,7 +19,17 @@ from workflows import (
     research_loop_table,
 )
 
-SKILLS = [hello, research_loop, research_loop_steps, research_loop_table, refund, forty_steps, react, order_desk]
+SKILLS = [
+    hello,
+    research_loop,
+    research_loop_steps,
+    research_loop_table,
+    refund,
+    forty_steps,
+    react,
+    order_desk,
+    planner,
+]
 
 
 async def main() -> None:

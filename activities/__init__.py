@@ -6,6 +6,7 @@ The models they use are a setting, not code: `REFOLD_MODEL=openai:gpt-5`, or the
 from collections.abc import Callable
 from typing import Any
 
+from activities.dates import weekday
 from activities.dictionary import define_word
 from activities.facts import FACTS
 from activities.notices import send_mail
@@ -23,6 +24,7 @@ TOOLS: list[Callable[..., Any]] = [
     open_turn,
     pay_refund,
     send_mail,
+    weekday,
     wikipedia_summary,
     *FACTS.values(),
 ]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, blocks
 
-SHOWN_IN_FULL = {"README.md": ["workflows/hello.py"]}
+SHOWN_IN_FULL = {"README.md": ["workflows/hello.py", "workflows/planner.py"]}
 """Pages whose first blocks are files of this repository, word for word."""
 
 NOT_RUN = "# not run: "

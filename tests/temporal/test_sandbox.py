@@ -13,6 +13,7 @@ from temporalio import workflow
 
 import workflows.hello
 import workflows.order_desk
+import workflows.planner
 import workflows.react
 import workflows.research
 import workflows.research_loop
@@ -28,6 +29,7 @@ SHIPPED = [
     workflows.hello,
     workflows.react,
     workflows.order_desk,
+    workflows.planner,
     workflows.research,
     workflows.research_loop,
     workflows.research_loop_steps,
