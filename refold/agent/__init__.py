@@ -5,6 +5,7 @@ flags, `steps` do the work, `middleware` stands around steps, `orchestrators` de
 """
 
 from refold.agent.agent import Agent, Answer
+from refold.agent.checkpoints import Checkpoint, checkpoint_of, next_checkpoint, resumed
 from refold.agent.errors import BudgetExceeded, GuardrailError, NoAnswer
 from refold.agent.guards import Block, Guardrail
 from refold.agent.limits import Budget, RateLimit
@@ -45,6 +46,7 @@ __all__ = [
     "BudgetExceeded",
     "ByTool",
     "Cache",
+    "Checkpoint",
     "Concurrent",
     "Guardrail",
     "GuardrailError",
@@ -62,5 +64,8 @@ __all__ = [
     "Traced",
     "Window",
     "around",
+    "checkpoint_of",
+    "next_checkpoint",
+    "resumed",
     "skill_tool",
 ]

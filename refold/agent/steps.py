@@ -197,6 +197,7 @@ class ModelStep(Step[ModelTurn, Reply]):
         state.unsaid, state.last_reply = [], reply
         spent.input_tokens += reply.usage.input_tokens
         spent.output_tokens += reply.usage.output_tokens
+        spent.usd += reply.usage.usd or 0.0
         return reply, None
 
 

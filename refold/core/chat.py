@@ -24,11 +24,19 @@ _HASH_CHARS = 32
 
 
 class Usage(Value):
-    """What a model call cost, as the provider counts it, in tokens."""
+    """What a model call cost.
+
+    Attributes:
+        input_tokens: As the provider counts them.
+        output_tokens: As the provider counts them.
+        requests: How many requests it took.
+        usd: In US dollars, by the prices that the worker knows; None where it knows none.
+    """
 
     input_tokens: int = lean(0)
     output_tokens: int = lean(0)
     requests: int = lean(1)
+    usd: float | None = lean()
 
 
 class ToolCall(Value):

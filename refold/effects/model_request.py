@@ -103,7 +103,15 @@ class Asked:
             input_tokens=sum(response.usage.input_tokens for response in self.responses),
             output_tokens=sum(response.usage.output_tokens for response in self.responses),
             requests=len(self.responses),
+            usd=_usd(self.responses),
         )
+
+
+def _usd(responses: Sequence[ModelResponse]) -> float | None:
+    try:
+        return sum(float(response.cost().total_price) for response in responses)
+    except (AssertionError, LookupError, ValueError):  # a model without a name, price or count of tokens
+        return None
 
 
 _TEXT = ModelRequestParameters()

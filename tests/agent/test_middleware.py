@@ -324,6 +324,7 @@ def test_a_guardrail_on_what_is_said_and_on_results() -> None:
         pytest.param(Budget(model_calls=2), "the budget of 2 model_calls is used up: 2 spent", id="model calls"),
         pytest.param(Budget(tool_calls=1), "the budget of 1 tool_calls is used up: 1 spent", id="tool calls"),
         pytest.param(Budget(tokens=100), "the budget of 100 tokens is used up: 120 spent", id="tokens"),
+        pytest.param(Budget(usd=0.5), "the budget of 0.5 usd is used up: 0.6 spent", id="money"),
     ],
 )
 def test_a_budget_ends(budget: Budget, reason: str) -> None:
@@ -337,7 +338,7 @@ def test_a_budget_ends(budget: Budget, reason: str) -> None:
 
 
 def _usage(tokens: int) -> Any:
-    return Reply.model_validate({"usage": {"input_tokens": tokens}}).usage
+    return Reply.model_validate({"usage": {"input_tokens": tokens, "usd": 0.3}}).usage
 
 
 def test_a_budget_may_be_raised_by_a_person() -> None:

@@ -1,0 +1,122 @@
+"""Checkpoints: a task between two steps of its agent, as a value that another process goes on from.
+
+On Temporal there is no need of them: every event is one. They are for programs that keep tasks themselves, and for
+hosts that live for one step only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from refold.core.base import Value
+from refold.core.content import Content, as_content
+from refold.core.errors import InputRejected
+from refold.core.events import Event, UserMessage
+from refold.core.fold import advance, planned
+from refold.core.skill import Skill, skill_id
+from refold.core.snapshot import Snapshot
+from refold.core.wanted import Alarm, Perform, finished, wanted
+
+SCHEMA_VERSION = 1
+"""Of what a checkpoint holds."""
+
+Position = Literal["after_model", "after_tools"]
+Performs = Callable[[Perform], Awaitable[Event]]
+
+
+class Checkpoint(Value):
+    """A task right behind one of its agent's steps. As JSON it is as large as the conversation, and little more.
+
+    Attributes:
+        schema_version: Of what it holds.
+        agent: The agent's id.
+        position: Behind which step: what the model asked for is called next, or the model is asked next.
+        cycle_index: In which cycle; 1 is the first of a message.
+        task: The task.
+    """
+
+    type: Literal["checkpoint"] = "checkpoint"
+    schema_version: int = SCHEMA_VERSION
+    agent: str
+    position: Position
+    cycle_index: int
+    task: Snapshot
+
+
+def checkpoint_of(agent: Skill, task: Snapshot) -> Checkpoint | None:
+    """The checkpoint that a task stands at; None where it is within a step, waits, or has ended."""
+    record: Any = task.state
+    awaits: list[Any] = record.get("awaits", []) if isinstance(record, dict) else []
+    entered = len(awaits) == 1 and not any(id not in task.pending for id in awaits[0]["ids"])
+    if task.ended or task.waits or not entered:
+        return None
+    state = record["args"].get("state", {})
+    positions: dict[str, Position] = {"tools": "after_model", "model": "after_tools"}
+    position = positions.get(record["step"])
+    if position is None or state.get("position", "start") != position:
+        return None
+    return Checkpoint(agent=skill_id(agent), position=position, cycle_index=state.get("cycle", 0), task=task)
+
+
+def resumed(agent: Skill, checkpoint: Checkpoint) -> Snapshot:
+    """The task to go on with.
+
+    Raises:
+        InputRejected: The checkpoint is another agent's, or of another version of it or of checkpoints.
+    """
+    if checkpoint.schema_version != SCHEMA_VERSION:
+        raise InputRejected(
+            f"the checkpoint has schema version {checkpoint.schema_version}, and this code reads {SCHEMA_VERSION}"
+        )
+    if checkpoint.agent != skill_id(agent):
+        raise InputRejected(f"the checkpoint is of agent {checkpoint.agent!r}, not of {skill_id(agent)!r}")
+    if checkpoint.task.skill_version != agent.options.version:
+        raise InputRejected(
+            f"the checkpoint was made by version {checkpoint.task.skill_version} of agent {checkpoint.agent!r}; this "
+            f"is version {agent.options.version}"
+        )
+    return checkpoint.task
+
+
+async def next_checkpoint(
+    agent: Skill,
+    at: Checkpoint | Snapshot | str | Content,
+    perform: Performs,
+    *,
+    task_id: str = "task",
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Checkpoint | Snapshot:
+    """Go on to the next checkpoint; or to where the task waits for somebody, or has ended.
+
+    What had come back is in the checkpoint, and is not performed again. A gate or question comes before a checkpoint:
+    feed the answer to `advance`, and go on from what that gives.
+
+    Args:
+        agent: The agent.
+        at: Where to go on; a first message begins a task.
+        perform: Performs one command, and gives its result or failure as an event.
+        task_id: The new task's id.
+        now: The time. A sleep or a retry is taken to be over as soon as nothing else goes on.
+
+    Raises:
+        InputRejected: See `resumed`.
+    """
+    if isinstance(at, str | Content):
+        message = UserMessage(content=as_content(at))
+        task, _ = advance(agent, planned(agent, task_id, now()), message, now())
+    else:
+        task = resumed(agent, at) if isinstance(at, Checkpoint) else at
+    while not (task.ended or task.waits or finished(task)):
+        going = list(wanted(task).values())
+        effect = next((one for one in going if isinstance(one, Perform)), None)
+        if effect is not None:
+            event, when = await perform(effect), now()
+        else:
+            alarm = min((one for one in going if isinstance(one, Alarm)), key=lambda one: one.due_at)
+            event, when = alarm.event, max(alarm.due_at, now())
+        task, _ = advance(agent, task, event, when)
+        if (reached := checkpoint_of(agent, task)) is not None:
+            return reached
+    return task
