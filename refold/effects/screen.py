@@ -148,7 +148,7 @@ class ScreenedTransport(httpx2.AsyncHTTPTransport):
         limits = limits or httpx2.Limits()
         super().__init__(trust_env=False)
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=httpx2.create_ssl_context(trust_env=False),
+            ssl_context=httpx2.create_ssl_context(),  # SSL_CERT_FILE may name an authority of the operator's own
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,

@@ -5,10 +5,17 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import Response
@@ -274,6 +281,32 @@ async def test_a_request_keeps_its_name_on_the_way(monkeypatch: pytest.MonkeyPat
     assert asked == ["hooks.example"]
 
 
+async def test_a_certificate_is_checked_for_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """
+    The connection goes to the address, and the name is who answers there: another name's certificate will not do.
+    """
+    monkeypatch.setenv("SSL_CERT_FILE", str(_certificate(tmp_path, "hooks.example")))
+    asked = _resolves(monkeypatch, [["127.0.0.1"], ["127.0.0.1"]])
+    server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_side.load_cert_chain(tmp_path / "certificate.pem")
+    named: list[str] = []
+    server_side.sni_callback = lambda _socket, name, _context: named.append(str(name))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=server_side)
+    port = server.sockets[0].getsockname()[1]
+    async with server, httpx2.AsyncClient(transport=ScreenedTransport(OPEN_AT_HOME)) as client:
+        assert (await client.get(f"https://hooks.example:{port}/")).status_code == 204
+        with pytest.raises(httpx2.ConnectError):
+            await client.get(f"https://other.example:{port}/")
+    assert named == asked == ["hooks.example", "other.example"]
+
+
 async def test_proxies_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A proxy would resolve the name again.
@@ -295,3 +328,22 @@ def _resolves(monkeypatch: pytest.MonkeyPatch, answers: list[list[str]]) -> list
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
     return asked
+
+
+def _certificate(folder: Path, name: str) -> Path:
+    """A certificate for one name, signed by itself, with its key before it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(who, who, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    raw = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "certificate.pem").write_bytes(raw + made.public_bytes(pem))
+    (folder / "authority.pem").write_bytes(made.public_bytes(pem))
+    return folder / "authority.pem"
