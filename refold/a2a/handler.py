@@ -116,7 +116,7 @@ class Gateway(RequestHandler):
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
-        return await self.parts.listing.page(params, caller_of(context))
+        return await self.parts.listing.page(params, caller_of(context), tenant=context.tenant)
 
     @method
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task | None:

@@ -24,7 +24,7 @@ from refold.core.errors import EngineError, NotConnected, TaskNotFound
 from refold.core.record import TaskRecord
 from refold.engine import Engine, Listed, Place, TaskFilter
 
-AT_ONCE = 10
+AT_ONCE = 50
 """How many tasks of a page are read at the same time."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,8 +41,10 @@ class Listing:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    async def page(self, request: ListTasksRequest, caller: str | None) -> ListTasksResponse:
+    async def page(self, request: ListTasksRequest, caller: str | None, *, tenant: str = "") -> ListTasksResponse:
         """One page of the caller's tasks. The request's history length and page size are checked already.
+
+        The interface of one skill, which is what a tenant names, lists that skill's tasks.
 
         Which tasks are on it is what the server's index knows, which may be behind by moments; how they stand is read
         from each of them, and one that has meanwhile become another than was asked for is left out.
@@ -50,7 +52,7 @@ class Listing:
         Raises:
             InvalidParamsError: No such status, time or page token can be.
         """
-        wanted = _filter(request, caller)
+        wanted = _filter(request, caller, request.tenant or tenant)
         size = request.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
         # One more than is shown tells whether there is another page.
         found, total = await asyncio.gather(
@@ -84,11 +86,12 @@ class Listing:
         return [record for record in await asyncio.gather(*map(one, found)) if record is not None]
 
 
-def _filter(request: ListTasksRequest, caller: str | None) -> TaskFilter:
+def _filter(request: ListTasksRequest, caller: str | None, tenant: str) -> TaskFilter:
     status = STATUS.get(request.status)
     if status is None and request.status != A2AState.TASK_STATE_UNSPECIFIED:
         raise InvalidParamsError(f"there is no task state {request.status}")
     return TaskFilter(
+        skill=tenant or None,
         owner=caller or "",
         context=request.context_id or None,
         status=status,

@@ -163,6 +163,20 @@ async def test_listing_over_both_bindings(fake: FakeEngine, gateway: Calls) -> N
     assert [task.get("history", []) for task in short["tasks"]] == [[], [], []]
 
 
+async def test_the_interface_of_one_skill_lists_its_tasks(fake: FakeEngine, gateway: Calls) -> None:
+    """
+    Named as the tenant, in the path or in the request.
+    """
+    for skill in ("echo", "ask"):
+        await fake.start(skill, Content.from_text("hi"))
+
+    by_path = (await gateway.rest("GET", "/ask/tasks")).json()
+    by_request = await gateway.result("ListTasks", {"tenant": "ask"})
+
+    assert [[task["id"] for task in page["tasks"]] for page in (by_path, by_request)] == [["ask-2"], ["ask-2"]]
+    assert (await gateway.result("ListTasks"))["totalSize"] == 2
+
+
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999999999Z", "9999-12-31T23:59:59Z"])
 async def test_any_time_can_be_asked_for(fake: FakeEngine, gateway: Calls, time: str) -> None:
     """
