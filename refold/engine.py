@@ -302,6 +302,7 @@ class Engine(Protocol):
         delivery_id: str | None = None,
         message_id: str | None = None,
         sender: str | None = None,
+        early: bool = False,
     ) -> TaskView:
         """Answer a task that waits.
 
@@ -310,6 +311,7 @@ class Engine(Protocol):
             delivery_id: The same id twice is taken once.
             message_id: The sender's own id of the message.
             sender: Who says it.
+            early: Where nothing waits for it yet, the task keeps it for the next question that it answers.
 
         Raises:
             InputRejected: The task waits for nothing, for something else, or has ended; it is unchanged.

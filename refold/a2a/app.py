@@ -67,7 +67,15 @@ def a2a_app(
     routing = Routing(compiled, router, private=settings.private)
     parts = Parts(
         reader=reader,
-        sender=Sender(engine, reader, routing, push, may_vouch=security.may_vouch, most_parts=security.parts),
+        sender=Sender(
+            engine,
+            reader,
+            routing,
+            push,
+            may_vouch=security.may_vouch,
+            most_parts=security.parts,
+            queues=settings.on_busy == "queue",
+        ),
         streams=Streams(engine),
         push=push,
         listing=Listing(engine),

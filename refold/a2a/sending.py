@@ -57,6 +57,7 @@ class Sender:
         *,
         may_vouch: Collection[str] = (),
         most_parts: int = MOST_PARTS,
+        queues: bool = False,
     ) -> None:
         self.engine = engine
         self.reader = reader
@@ -64,6 +65,7 @@ class Sender:
         self.push = push
         self.may_vouch = may_vouch
         self.most_parts = most_parts
+        self.queues = queues
 
     async def send(self, request: SendMessageRequest, context: ServerCallContext, *, stream: bool) -> Sent | A2AMessage:
         """Give a message to its task, which may be a new one; or a reply, where no task is made.
@@ -154,7 +156,7 @@ class Sender:
         decision = decision_in(content)
         if decision is None and not owns(caller, record):
             raise UnsupportedOperationError(f"{caller} may decide at a gate of this task, and do nothing else there")
-        if not record.paused:
+        if not record.paused and (decision is not None or not self.queues):
             raise UnsupportedOperationError(
                 f"task {record.task_id!r} is at work ({record.status}); it takes a message when it asks for one"
             )
@@ -183,6 +185,7 @@ class Sender:
             delivery_id=delivery,
             message_id=message.message_id or None,
             sender=caller,
+            early=self.queues,
         )
 
     async def _keep_push_config(

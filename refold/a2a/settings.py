@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict
@@ -50,6 +50,7 @@ class Settings(BaseModel):
         documentation_url: Where it is explained.
         extensions: The extensions that it speaks.
         private: Skills, by id, that only callers who are known may see and use.
+        on_busy: What becomes of a message to a task at work: it is refused, or kept for the task's next question.
         signing_key: What the card is signed with; None leaves it unsigned.
         heartbeat_s: How long a stream may be silent, in seconds, before a comment shows that it is alive; 0 sends none.
     """
@@ -65,5 +66,6 @@ class Settings(BaseModel):
     documentation_url: str | None = None
     extensions: tuple[Extension, ...] = ()
     private: tuple[str, ...] = ()
+    on_busy: Literal["refuse", "queue"] = "refuse"
     signing_key: SigningKey | None = None
     heartbeat_s: Annotated[float, Ge(0)] = 15.0

@@ -28,6 +28,7 @@ class UserMessage(Value):
         delivery_id: The sender's id of this delivery; a second message with the same one is not taken again.
         sender: Who said it, as far as the gateway knows.
         message_id: The sender's own id of the message; two messages may have the same one.
+        early: Where nothing waits for it yet, it is kept for the next question that it answers, and not refused.
     """
 
     kind: Literal["user_message"] = "user_message"
@@ -37,6 +38,7 @@ class UserMessage(Value):
     delivery_id: str | None = lean()
     sender: str | None = lean()
     message_id: str | None = lean()
+    early: bool = lean(False)
 
 
 class _Result(Value):

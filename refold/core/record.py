@@ -174,7 +174,7 @@ def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
     own += [
         Wait.trusted(gate=one.invocation_id, ask=one.command, since=entry.at)
         for one in entry.commands
-        if isinstance(one.command, AskUser | AskApproval)
+        if isinstance(one.command, AskUser | AskApproval) and one.invocation_id not in entry.closed
     ]
     return (*own, *parts)
 

@@ -46,7 +46,7 @@ from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
 from refold.core.schema import Schema, fields_of, misfit, misfit_of
 from refold.core.skill import Skill, unfit_start
-from refold.core.snapshot import Snapshot
+from refold.core.snapshot import EARLY_LIMIT, Snapshot
 from refold.core.waits import Wait
 
 _RESULT_OF: dict[type[Command], type[Event]] = {
@@ -165,10 +165,11 @@ def _unfit_outcome(command: Command, outcome: JsonValue) -> str:
 def open_wait(snapshot: Snapshot, message: UserMessage) -> Wait:
     """The wait that a message answers, once `refusal` has found nothing against it."""
     asked = (wait for wait in snapshot.open_waits if isinstance(wait.ask, AskUser))
-    return next(wait for wait in asked if _answers(message, wait))
+    return next(wait for wait in asked if answers(message, wait))
 
 
-def _answers(message: UserMessage, wait: Wait) -> bool:
+def answers(message: UserMessage, wait: Wait) -> bool:
+    """Whether a message may be meant for a question: it names it, or names none."""
     return message.gate in (None, wait.gate) and message.slot in (None, wait.slot, wait.gate)
 
 
@@ -182,10 +183,13 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
     if not waits and snapshot.open_waits:
         slots = ", ".join(repr(wait.slot) for wait in snapshot.open_waits)
         return f"a gate is passed by a decision, not by a message; open: {slots}"
+    if not waits and message.early:
+        full = len(snapshot.early) >= EARLY_LIMIT
+        return f"{EARLY_LIMIT} messages wait already until the task asks for them" if full else ""
     if not waits:
         return f"the task waits for no message now; it is {snapshot.lifecycle}"
     slots = ", ".join(repr(wait.slot) for wait in waits)
-    met = [wait for wait in waits if _answers(message, wait)]
+    met = [wait for wait in waits if answers(message, wait)]
     if not met:
         return f"nothing waits for an answer to {message.slot or message.gate!r}; open: {slots}"
     if len(met) > 1 and message.slot is None:
@@ -194,10 +198,11 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
         gates = ", ".join(wait.gate for wait in met)
         return f"several questions are named {message.slot!r}; say which one this answers by its gate: {gates}"
     ask = met[0].ask
-    return _unfit_reply(ask, message.content) if isinstance(ask, AskUser) else ""
+    return unfit_reply(ask, message.content) if isinstance(ask, AskUser) else ""
 
 
-def _unfit_reply(ask: AskUser, content: Content) -> str:
+def unfit_reply(ask: AskUser, content: Content) -> str:
+    """Why a reply does not fit its question; empty if it does."""
     if ask.expect is None:
         return ""
     found = misfit(ask.expect, reply_value(content))

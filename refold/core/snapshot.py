@@ -26,6 +26,10 @@ SEEN_LIMIT = 100
 """How many delivery ids a task remembers, newest last."""
 
 
+EARLY_LIMIT = 100
+"""How many messages a task keeps that nobody has asked for yet."""
+
+
 class ReceiptStatus(StrEnum):
     """How a command came back."""
 
@@ -150,6 +154,7 @@ class Snapshot(Value):
         pending: Commands that have not come back, oldest first, by invocation id.
         waits: Open questions, oldest first.
         held: Events that wait for the task to run again, in the order they came.
+        early: Messages that nobody has asked for yet, in the order they came.
         receipts: Outcomes that the skill may still look back at, by invocation id.
         threads: Conversations with models, by name.
         previous: The task whose conversations those were before; None where they began here.
@@ -185,6 +190,7 @@ class Snapshot(Value):
     pending: Mapping[str, Pending] = Field(default_factory=dict)
     waits: tuple[Wait, ...] = ()
     held: tuple[Event, ...] = lean(())
+    early: tuple[UserMessage, ...] = lean(())
     receipts: Mapping[str, Receipt] = lean(factory=dict)
     threads: Mapping[str, Thread] = lean(factory=dict)
     previous: str | None = lean()

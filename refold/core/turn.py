@@ -16,7 +16,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from refold.core import after_end, at_gates, when_blocked
+from refold.core import after_end, at_gates, early, when_blocked
 from refold.core.audit import StateTransitionEvent
 from refold.core.chat import EMPTY, UserSaid
 from refold.core.commands import (
@@ -107,6 +107,7 @@ class Turn:
         self.pending = dict(base.pending)
         self.waits = base.waits
         self.held = base.held
+        self.early = base.early
         self.receipts = dict(base.receipts)
         self.threads = base.threads
         self.messages = base.messages
@@ -171,6 +172,7 @@ class Turn:
                 raise AssertionError("refused while the task is open")
             case result:
                 self._came_back(result)
+        early.meet(self)
         self.send_out()
 
     def _came_back(self, result: Result) -> None:
@@ -215,15 +217,23 @@ class Turn:
             self.move(TaskEvent.START)
             self.run([message])
             return
-        answered = open_wait(self.base, message)
-        if answered not in self.waits:
-            self._pass_on(message, answered)
+        asked = any(isinstance(wait.ask, AskUser) for wait in self.base.open_waits)
+        if message.early and not asked:
+            early.keep(self, message)
             return
-        self.waits = tuple(wait for wait in self.waits if wait.gate != answered.gate)
-        self.receipts[answered.gate] = Receipt.trusted(
-            invocation_id=answered.gate, status=ReceiptStatus.OK, outcome=message.content.model_dump(mode="json")
+        answered = open_wait(self.base, message)
+        if answered in self.waits:
+            self.answer(answered, message)
+        else:
+            self._pass_on(message, answered)
+
+    def answer(self, asked: Wait, message: UserMessage) -> None:
+        """Close one of the task's own questions, and go on with its answer."""
+        self.waits = tuple(wait for wait in self.waits if wait.gate != asked.gate)
+        self.receipts[asked.gate] = Receipt.trusted(
+            invocation_id=asked.gate, status=ReceiptStatus.OK, outcome=message.content.model_dump(mode="json")
         )
-        reply = message.model_copy(update={"slot": answered.slot, "gate": answered.gate})
+        reply = message.model_copy(update={"slot": asked.slot, "gate": asked.gate})
         if self.waits:  # the task leaves `paused` with the last answer; this one is met then
             self.hold(reply)
             return
@@ -554,7 +564,9 @@ class Turn:
             self.changes["reason"] = reason
             self.notes.append(reason)
         after_end.let_go(self, ending)
-        self.waits, self.held, self.receipts = (), (), {}
+        if self.early:
+            self.notes.append(f"nobody asked for {len(self.early)} of the messages that came")
+        self.waits, self.held, self.early, self.receipts = (), (), (), {}
         after_end.undo_next(self)
 
     def send_out(self) -> None:
@@ -596,6 +608,7 @@ class Turn:
                 "pending": self.pending,
                 "waits": self.waits,
                 "held": self.held,
+                "early": self.early,
                 "receipts": self.receipts,
                 "threads": self.threads,
                 "done": self.done,
@@ -637,11 +650,12 @@ class Turn:
         return tuple(wait for pending in self.pending.values() for wait in pending.asks)
 
     def _closed(self) -> tuple[str, ...]:
-        before = self.base.open_waits
+        before = [wait.gate for wait in self.base.open_waits]
+        before += [one.invocation_id for one in self.issued if isinstance(one.command, AskUser | AskApproval)]
         if not before:
             return ()
         gates = {wait.gate for wait in (*self.waits, *self._asked_by_parts())}
-        return tuple(wait.gate for wait in before if wait.gate not in gates)
+        return tuple(gate for gate in before if gate not in gates)
 
 
 def to_undo(id: str, command: CallTool, undo: Undo, result: JsonValue) -> Done:

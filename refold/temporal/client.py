@@ -240,9 +240,12 @@ class TemporalEngine:
         delivery_id: str | None = None,
         message_id: str | None = None,
         sender: str | None = None,
+        early: bool = False,
     ) -> TaskView:
         """See `Engine.send`."""
-        said = UserMessage(content=content, slot=slot, delivery_id=delivery_id, message_id=message_id, sender=sender)
+        said = UserMessage(
+            content=content, slot=slot, delivery_id=delivery_id, message_id=message_id, sender=sender, early=early
+        )
         wire = said.model_dump(mode="json", exclude={"kind"})
         await self._update(task_id, "message", wire, update_id=delivery_id)
         return await self.look(task_id)

@@ -192,7 +192,7 @@ class Taken(Value):
     seq: int
 
 
-_NAMED = ("slot", "gate", "delivery_id", "sender", "message_id")
+_NAMED = ("slot", "gate", "delivery_id", "sender", "message_id", "early")
 _SPOKEN = {"text", "data", "content", *_NAMED}
 
 

@@ -198,13 +198,14 @@ class FakeEngine:
         delivery_id: str | None = None,
         message_id: str | None = None,
         sender: str | None = None,
+        early: bool = False,
     ) -> TaskView:
         """See `Engine.send`."""
         task = self._task(task_id)
         self._need_worker()
         if delivery_id is None or delivery_id not in task.now.seen:
             said = UserMessage(
-                content=content, slot=slot, delivery_id=delivery_id, message_id=message_id, sender=sender
+                content=content, slot=slot, delivery_id=delivery_id, message_id=message_id, sender=sender, early=early
             )
             self._take(task, said)
             await self._do()

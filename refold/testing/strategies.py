@@ -407,6 +407,7 @@ def _garbage(snapshot: Snapshot) -> list[Recipe]:
     return [
         lambda draw: UserMessage(content=draw(contents), delivery_id=draw(_DELIVERIES)),
         lambda draw: UserMessage(content=draw(contents), slot="nobody"),
+        lambda draw: UserMessage(content=draw(contents), early=True),
         lambda draw: LlmResult(id="x", invocation_id=id, value=draw(any_json)),
         lambda _: TimerFired(id="x", invocation_id="X/1.1"),
         _failure("x", id),

@@ -78,6 +78,14 @@ class Waits:
         return ctx.complete(await ctx.tool(held, name=content.text))
 
 
+@flow_skill(id="later", description="Waits for the test, then asks.")
+class Later:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool(held, name=content.text)
+        return ctx.complete(await ctx.ask("name", "Who?"))
+
+
 @flow_skill(id="files", description="Hands over a file by value, one by address, and data.")
 class Files:
     @step(start=True)
@@ -109,7 +117,7 @@ class Usher:
         return ctx.complete("What can I do for you?" if chosen is None else Content.from_data({"skill": chosen}))
 
 
-ALL = [Echo, Ask, Buy, Picky, Waits, Files, Poet, Copy]
+ALL = [Echo, Ask, Buy, Picky, Waits, Later, Files, Poet, Copy]
 TOOLS = [held]
 ANSWERS: dict[str, object] = {}
 
@@ -118,6 +126,7 @@ AskWorkflow = workflow_for(Ask)
 BuyWorkflow = workflow_for(Buy)
 PickyWorkflow = workflow_for(Picky)
 WaitsWorkflow = workflow_for(Waits)
+LaterWorkflow = workflow_for(Later)
 FilesWorkflow = workflow_for(Files)
 PoetWorkflow = workflow_for(Poet)
 CopyWorkflow = workflow_for(Copy)

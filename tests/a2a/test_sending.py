@@ -351,3 +351,23 @@ async def test_cancel_stops_a_task(gateway: Calls) -> None:
 
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
     assert again["code"] == -32002
+
+
+# --- messages to a task at work
+
+
+async def test_a_message_to_a_task_at_work_may_be_kept(fake: FakeEngine) -> None:
+    """
+    Until the task asks: then it is answered at once.
+    """
+    app = a2a_app(fake, skills.ALL, Settings(url=BASE, on_busy="queue"))
+    async with calling(app) as calls:
+        later = {"returnImmediately": True}
+        task = await calls.send("x", metadata={"skill": "later"}, configuration=later)
+        kept = await calls.send("Ada", taskId=task["id"], configuration=later)
+        await fake.reply(task["id"], "held", "x")
+        done = await calls.result("GetTask", {"id": task["id"]})
+
+    assert kept["status"]["state"] == "TASK_STATE_WORKING"
+    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert [message["parts"][0]["text"] for message in done["history"]] == ["x", "Ada", "Who?", "Ada"]

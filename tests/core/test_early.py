@@ -1,0 +1,102 @@
+"""Messages that come before anybody asks: kept where their sender wants that, and met by the next question."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from refold import Content, Ctx, Transition, UserMessage, flow_skill, step
+from refold.core.define import skill_of
+from refold.core.events import Event, ToolResult
+from refold.core.fold import advance, planned
+from refold.core.journal import Entry
+from refold.core.lifecycle import Status
+from refold.core.record import record_of, told_all
+from refold.core.snapshot import EARLY_LIMIT, Snapshot
+from refold.testing.play import START
+
+
+class Age(BaseModel):
+    years: int
+
+
+@flow_skill(id="interview")
+class Interview:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool("think")
+        name = await ctx.ask("name", "Who are you?")
+        age = await ctx.ask("age", "How old?", expect=Age)
+        return ctx.complete(f"{name.text}, {age.years}")
+
+
+SKILL = skill_of(Interview)
+
+
+def heard(*said: UserMessage) -> tuple[Snapshot, list[Entry]]:
+    """A task that is told these while it thinks, and then has thought."""
+    snapshot, entries = planned(SKILL, "T", START), []
+    first = UserMessage(content=Content.from_text("Hello"))
+    thought = ToolResult(id="think", invocation_id="T/1.1", value=None)
+    events: list[Event] = [first, *said, thought]
+    for event in events:
+        snapshot, entry = advance(SKILL, snapshot, event, START)
+        entries.append(entry)
+    return snapshot, entries
+
+
+def text(text: str, **more: object) -> UserMessage:
+    return UserMessage.model_validate({"content": Content.from_text(text), "early": True, **more})
+
+
+def test_questions_are_answered_with_what_came_before() -> None:
+    """
+    In order, in the entry that asks; what was said stands where it was said.
+    """
+    age = UserMessage(content=Content.from_data({"years": 36}), early=True)
+    task, entries = heard(text("Ada"), age)
+
+    assert (task.status, task.messages[-1].text) == (Status.COMPLETED, "Ada, 36")
+    assert [message.seq for message in task.messages if message.role == "user"] == [1, 2, 3]
+    assert entries[3].closed == ("T/4.1", "T/4.2")
+    assert told_all(record_of(planned(SKILL, "T", START)), entries) == record_of(task)
+
+
+def test_what_does_not_fit_is_left_out_and_said_to_be() -> None:
+    """
+    The question stays open.
+    """
+    task, entries = heard(text("Ada"), text("old enough"))
+
+    assert [wait.slot for wait in task.open_waits] == ["age"]
+    assert task.early == ()
+    assert "a message that had come before is left out" in entries[3].note
+
+
+def test_a_message_for_another_question_waits_for_that_one() -> None:
+    """
+    Whoever names a question is not taken for the answer to another.
+    """
+    task, _ = heard(UserMessage(content=Content.from_data({"years": 36}), slot="age", early=True))
+
+    assert [wait.slot for wait in task.open_waits] == ["name"]
+    assert len(task.early) == 1
+
+
+def test_without_that_wish_it_is_refused() -> None:
+    """
+    As ever: a message nobody asked for changes nothing.
+    """
+    task, entries = heard(UserMessage(content=Content.from_text("Ada")))
+
+    assert entries[1].refused == "the task waits for no message now; it is running"
+    assert [wait.slot for wait in task.open_waits] == ["name"]
+
+
+def test_a_task_keeps_so_many_and_no_more() -> None:
+    """
+    Nobody fills it without end.
+    """
+    task, entries = heard(*[text("Ada", slot="never") for _ in range(EARLY_LIMIT + 1)])
+
+    assert len(task.early) == EARLY_LIMIT
+    assert entries[-2].refused.startswith(f"{EARLY_LIMIT} messages wait already")
