@@ -93,7 +93,7 @@ async def explain(
     moved = f", {found.from_state} → {found.to_state}" if found.from_state else ""
     call.out.say(f"{clean(found.field)} = {_short(found.value)}")
     call.out.say(f"written by  {found.step}{moved}")
-    call.out.say(f"when        {found.at.astimezone():%Y-%m-%d %H:%M:%S}  entry {found.seq}, after {took:g} s")
+    call.out.say(f"when        {found.at.astimezone():%Y-%m-%d %H:%M:%S}  entry {found.seq}, after {took:.3g} s")
     if found.awaited:
         call.out.say(f"waited for  {clean(', '.join(found.awaited))}")
     for number, source in enumerate(found.sources):

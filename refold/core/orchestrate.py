@@ -150,7 +150,9 @@ class _ContractedDrive(Drive):
             state = contract.begins(event.content, Ctx(self.moment))
         except ValidationError as error:
             raise _Rejected(problems(error)) from error
-        except (DecodeError, ValueError) as error:
+        except DecodeError as error:
+            raise _Rejected(error.failure.message) from error
+        except ValueError as error:
             raise _Rejected(str(error)) from error
         if not isinstance(state, contract.state):
             raise SkillError(f"begins returned {repr(state)[:200]}; it returns a {contract.state.__name__}")

@@ -112,7 +112,7 @@ class StateValidator:
                 return name
             if name in self._changeable and self._codecs[name].data(known[name]) != data[name]:
                 return name
-        return next((name for name in seen if name not in known), "")
+        return ""
 
     def writable(self, step: str, terms: StepContract, lifecycle: str, patch: StatePatch) -> None:
         """Who may write what.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, cast
 
 import pytest
@@ -67,6 +68,10 @@ class Work(BaseModel):
     @property
     def headline(self) -> str:
         return f"{self.topic}: {self.text}"
+
+    @cached_property
+    def initial(self) -> str:
+        return self.topic[:1]
 
 
 def begun(content: Content, ctx: Ctx) -> Work:
@@ -203,6 +208,17 @@ def test_there_is_no_way_around_a_view(reads: Callable[[Work], Any]) -> None:
     assert caught
     assert "field 'text': reads only what it declares" in story.reason
     assert "expected one of: topic, rounds; got text" in story.reason
+
+
+def test_what_a_model_works_out_once_is_no_change() -> None:
+    """
+    Its own methods and properties work on a view, those that remember their value too.
+    """
+
+    def plans(state: Work) -> StatePatch:
+        return StatePatch(plan=Plan(goal=state.initial + state.initial))
+
+    assert state(play(writer(plans), "Tides")).text == "TT"
 
 
 def test_a_view_dumps_what_may_be_read() -> None:

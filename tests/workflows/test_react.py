@@ -260,6 +260,16 @@ def test_a_question_without_words_is_rejected() -> None:
     assert "a task begins with a question" in story.reason
 
 
+def test_settings_that_do_not_fit_are_rejected() -> None:
+    """
+    What was sent is told, and no task goes on with it.
+    """
+    story = play(React, user({"text": "Why?", "settings": {"max_iterations": 0}}))
+
+    assert story.status == "rejected"
+    assert story.reason.startswith("the value does not fit Question: settings.max_iterations:")
+
+
 # --- sessions
 
 
