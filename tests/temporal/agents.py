@@ -7,7 +7,6 @@ from typing import Any
 
 from refold import GatePolicy, tool
 from refold.agent import Agent, Cache, Concurrent, RateLimit, around
-from refold.core.around import TextPiece
 from refold.temporal import workflow_for
 
 looked_up: list[str] = []
@@ -28,10 +27,6 @@ async def write_down(word: str) -> str:
     return "written"
 
 
-heard: list[str] = []
-"""The pieces of text that passed through the middleware, in this process."""
-
-
 @around("model", scope="activity")
 async def polite(turn: Any, proceed: Callable[[Any], Any]) -> Any:
     """Runs where the model is asked, once for each try."""
@@ -50,5 +45,13 @@ Clerk = Agent(
 )
 
 ClerkWorkflow = workflow_for(Clerk)
+
+Buyer = Agent(
+    "buyer",
+    instructions="Buy.",
+    tools=["shop.search", "shop.buy"],
+    gates={"shop.buy": GatePolicy(allow_unsigned=True)},
+)
+BuyerWorkflow = workflow_for(Buyer)
+
 TOOLS = [look_up, write_down]
-PIECE = TextPiece

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -11,6 +13,7 @@ from temporalio.client import Client
 import activities
 from refold import Status
 from refold.core.chat import ToolReturn
+from refold.effects import McpServer
 from refold.engine import Tokens
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.storage import Folder
@@ -22,6 +25,7 @@ from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import settled, text
 from workflows import order_desk
 
+ROOT = Path(__file__).parents[2]
 REFUND = """Order A1 was five too much.
 -> find_order(order_id="A1"), look_up_route(order_id="A1")
 -> pay_refund(order_id="A1", amount_cents=500)
@@ -125,6 +129,31 @@ async def test_a_grant_that_changes_the_arguments(desks: dict[str, TemporalEngin
     seen = [one async for one in agents.Clerk.stream(engine, "Bye.", task_id=view.task_id)]
     assert any(isinstance(one, Tokens) for one in seen) or len(seen) == 2
     assert (await engine.look(view.task_id)).messages[-1].text == "Please: You said: Bye."
+
+
+async def test_tools_of_an_mcp_server(
+    client: Client, values: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Their definitions come from the server when the task begins; a person decides, and each is called as it was shown.
+    """
+    monkeypatch.setenv("REFOLD_LEDGER", f"sqlite:///{tmp_path / 'ledger.db'}")
+    notes = tmp_path / "notes"
+    args = ("-m", "tests.services.mcp_server")
+    server = McpServer(name="shop", command=sys.executable, args=args, cwd=ROOT, env={"MCP_LEDGER": str(notes)})
+    plugin = RefoldPlugin([agents], agents.TOOLS, model="scripted:demo", storage=values, mcp=[server])
+    engine = TemporalEngine(client, "buying", patience=PATIENT)
+    script = 'Shoes.\n-> shop__search(words="shoes")\n-> shop__buy(sku="shoes-1")\n-> {shop__buy}.'
+    async with make_worker(client, plugin, task_queue="buying"):
+        view = await settled(engine, (await engine.start("buyer", text(script))).task_id)
+        assert [(wait.slot, wait.show) for wait in view.waiting_for] == [
+            ("shop.buy", {"tool": "shop.buy", "arguments": {"sku": "shoes-1"}})
+        ]
+        await engine.decide(view.task_id, approved=True, approver="Ann")
+        view = await settled(engine, view.task_id)
+
+    assert (view.status, view.messages[-1].text) == (Status.COMPLETED, "bought shoes-1.")
+    assert len(notes.read_text().splitlines()) == 1
 
 
 async def test_a_task_goes_on_where_another_one_ended(desks: dict[str, TemporalEngine]) -> None:
