@@ -153,6 +153,7 @@ class Agent(StepMachine):
             output=output,
             tools=known,
             remote=remote,
+            gated=tuple(policies.named),
             hooks=hooks,
             model_step=wrapped(ModelStep(model_client or Chat(), hooks), around),
             tools_step=(orchestrator or Sequential()).over(tool_step, lambda step: wrapped(step, around)),
