@@ -95,6 +95,7 @@ async def serve(
         raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
     if router is not None and router not in found.skills:
         raise CallError(f"--router names no skill {router!r}; skills: {', '.join(found.skills)}")
+    told = _settings(settings, url=url, name=name)
     if with_parent:
         end_with_parent()
     engine = await call.engine()
@@ -102,8 +103,8 @@ async def serve(
         sock = serving.bound(host, port)
     except OSError as error:
         raise CallError(f"the gateway cannot listen on {host}:{port}: {error.strerror or error}") from None
-    own = serving.url_of(sock, host)
-    told = _settings(settings, url=url or own, name=name)
+    if "url" not in told.model_fields_set:
+        told = told.model_copy(update={"url": serving.url_of(sock, host)})
     hooks: AbstractAsyncContextManager[Webhooks | None] = nullcontext()
     if webhooks and isinstance(engine, temporal.TemporalEngine):
         profile = profile_named(recovery)
@@ -123,16 +124,13 @@ async def serve(
     call.out.note("gateway stopped")
 
 
-def _settings(file: Path | None, *, url: str, name: str | None) -> Settings:
+def _settings(file: Path | None, **said: str | None) -> Settings:
+    """The settings: what the command line says goes before the file."""
     from refold.a2a.settings import Settings
 
-    given = {"url": url} | ({} if name is None else {"name": name})
     try:
-        if file is None:
-            return Settings.model_validate(given)
-        read = Settings.model_validate_json(file.read_bytes())
-        kept = read.model_dump(exclude_unset=True)
-        return Settings.model_validate({**given, **kept, **({"name": name} if name is not None else {})})
+        read = {} if file is None else Settings.model_validate_json(file.read_bytes()).model_dump(exclude_unset=True)
+        return Settings.model_validate({**read, **{key: value for key, value in said.items() if value is not None}})
     except OSError as error:
         raise CallError(f"--settings {file} cannot be read: {error.strerror or error}") from None
     except ValidationError as error:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from refold.cli.serve import _settings
 from tests.cli.conftest import Shell
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
@@ -32,3 +37,60 @@ def test_a_setting_that_cannot_be_is_named(
 
     assert done.exit == 2
     assert name in done.error["message"]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        pytest.param(None, "cannot be read", id="no file"),
+        pytest.param('{"url": 7}', "url", id="a number"),
+        pytest.param('{"colour": "red"}', "colour", id="an unknown one"),
+        pytest.param("{", "do not fit", id="no JSON"),
+    ],
+)
+def test_a_file_of_settings_that_does_not_fit_is_told_of(
+    written: str | None, said: str, refold: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Before anything listens, with what is wrong in it.
+    """
+    monkeypatch.chdir(ROOT)
+    file = tmp_path / "a2a.json"
+    if written is not None:
+        file.write_text(written)
+    done = refold("serve", "--settings", str(file), "--json")
+
+    assert done.exit == 2
+    assert said in done.error["message"]
+
+
+def test_what_the_command_says_goes_before_the_file(tmp_path: Path) -> None:
+    """
+    And the file before what is usual.
+    """
+    file = tmp_path / "a2a.json"
+    file.write_text('{"url": "https://a.example", "name": "A", "version": "2"}')
+    told = _settings(file, url="https://b.example", name=None)
+
+    assert (told.url, told.name, told.version) == ("https://b.example", "A", "2")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param(["--router", "nobody"], "--router names no skill", id="no such router"),
+        pytest.param(["--settings", "{private}"], "private names skills", id="no such private skill"),
+    ],
+)
+def test_skills_that_are_named_are_served(
+    words: list[str], said: str, refold: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A name that nobody has is a mistake.
+    """
+    monkeypatch.chdir(ROOT)
+    (private := tmp_path / "private.json").write_text('{"private": ["nobody"]}')
+    done = refold("serve", "--port", "0", "--json", *[word.format(private=private) for word in words])
+
+    assert done.exit == 2
+    assert said in done.error["message"]
