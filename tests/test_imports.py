@@ -92,6 +92,7 @@ COMES_WITH = {
     "openai": "pydantic-ai-slim",
     "opentelemetry": "temporalio",
     "pydantic_core": "pydantic",
+    "sse_starlette": "a2a-sdk",
 }
 
 PROVIDERS = importlib.metadata.packages_distributions()

@@ -16,7 +16,7 @@ from refold.a2a.card import cards_for
 from refold.a2a.card_route import card_route
 from refold.a2a.handler import Gateway, Parts
 from refold.a2a.listing import Listing
-from refold.a2a.media import JsonOnly, told_as_json
+from refold.a2a.media import JsonOnly
 from refold.a2a.push import NoPush, Push
 from refold.a2a.reading import Reader
 from refold.a2a.routing import Router, Routing, SkillRouter
@@ -24,7 +24,7 @@ from refold.a2a.security import Security, guards, known_caller
 from refold.a2a.security.declared import declare
 from refold.a2a.sending import Sender
 from refold.a2a.settings import Settings
-from refold.a2a.sse import EventStreams, OpenStreams
+from refold.a2a.sse import EventStreams, OpenStreams, with_heartbeats
 from refold.a2a.streams import Streams
 from refold.core.define import skill_of
 from refold.core.skill import skill_id
@@ -89,23 +89,26 @@ def a2a_app(
     handler = Gateway(engine, parts)
     open_streams = OpenStreams()
     app = Starlette(
-        exception_handlers={404: told_as_json, 405: told_as_json},
         middleware=[
             *guards(security, engine, url=settings.url),
             Middleware(JsonOnly),
-            Middleware(EventStreams, open_streams=open_streams, heartbeat_s=settings.heartbeat_s),
+            Middleware(EventStreams, open_streams=open_streams),
         ],
         routes=[
             card_route(parts.cards.public),
             *approval_app(
                 engine, known_caller, may_vouch=security.may_vouch, may_see=partial(_may_see, reader, security)
             ).routes,
-            *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=True),
-            # Last: it ends with a mount that takes every first segment for a tenant.
-            *create_rest_routes(handler, Calls(), enable_v0_3_compat=True),
+            # REST last: it ends with a mount that takes every first segment for a tenant.
+            *with_heartbeats(
+                [
+                    *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=True),
+                    *create_rest_routes(handler, Calls(), enable_v0_3_compat=True),
+                ],
+                settings.heartbeat_s,
+            ),
         ],
     )
-    app.router.redirect_slashes = False  # every first segment might be a tenant
     app.state.open_streams = open_streams
     return app
 

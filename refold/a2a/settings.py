@@ -52,7 +52,7 @@ class Settings(BaseModel):
         private: Skills, by id, that only callers who are known may see and use.
         on_busy: What becomes of a message to a task at work: it is refused, or kept for the task's next question.
         signing_key: What the card is signed with; None leaves it unsigned.
-        heartbeat_s: How long a stream may be silent, in seconds, before a comment shows that it is alive; 0 sends none.
+        heartbeat_s: How often a comment shows that a stream is alive, in seconds; 0 sends none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,4 +68,4 @@ class Settings(BaseModel):
     private: tuple[str, ...] = ()
     on_busy: Literal["refuse", "queue"] = "refuse"
     signing_key: SigningKey | None = None
-    heartbeat_s: Annotated[float, Ge(0)] = 15.0
+    heartbeat_s: Annotated[float, Ge(0)] = 30.0

@@ -7,22 +7,20 @@ what `updates` put there.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from pydantic_core import from_json
+from sse_starlette.event import ServerSentEvent
+from sse_starlette.sse import EventSourceResponse
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from refold.a2a.convert import METADATA
 from refold.a2a.updates import EventId
 
-HEARTBEAT_S = 15.0
-"""How long a stream may be silent before a comment shows that it is alive."""
-
-BEAT = b": alive\r\n\r\n"
-
-_PING = b": ping"
 _DATA = b"data:"
 _UPDATES = ("statusUpdate", "artifactUpdate", "task")
 
@@ -51,27 +49,61 @@ class OpenStreams:
         self._streams.discard(stream)
 
 
-class EventStreams:
-    """Middleware that numbers event streams and keeps them alive."""
+def with_heartbeats(routes: Iterable[BaseRoute], every_s: float) -> list[BaseRoute]:
+    """The same routes, whose event streams show that they are alive.
 
-    def __init__(self, app: ASGIApp, *, open_streams: OpenStreams, heartbeat_s: float = HEARTBEAT_S) -> None:
+    Args:
+        routes: The SDK's.
+        every_s: How often, in seconds; 0 never.
+    """
+    paced: list[BaseRoute] = []
+    for route in routes:
+        match route:
+            case Route():
+                paced.append(Route(route.path, _paced(route.endpoint, every_s), methods=list(route.methods or ())))
+            case Mount():
+                paced.append(Mount(route.path, routes=with_heartbeats(route.routes or (), every_s)))
+            case _:
+                paced.append(route)
+    return paced
+
+
+def _paced(
+    serve: Callable[[Request], Awaitable[Response]], every_s: float
+) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def served(request: Request) -> Response:
+        response = await serve(request)
+        if isinstance(response, EventSourceResponse):
+            response.ping_interval = every_s
+            response.ping_message_factory = _alive
+        return response
+
+    return served
+
+
+def _alive() -> ServerSentEvent:
+    return ServerSentEvent(comment="alive")
+
+
+class EventStreams:
+    """Middleware that numbers event streams, and ends each of them cleanly."""
+
+    def __init__(self, app: ASGIApp, *, open_streams: OpenStreams) -> None:
         """Wrap an application.
 
         Args:
             app: The application.
             open_streams: Where its streams are kept while they are open.
-            heartbeat_s: How long a stream may be silent, in seconds; 0 lets it be silent for ever.
         """
         self.app = app
         self.open = open_streams
-        self.heartbeat_s = heartbeat_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        stream = _Stream(send, self.open, self.heartbeat_s)
+        stream = _Stream(send, self.open)
         try:
             async with asyncio.timeout(None) as stream.until:
                 await self.app(scope, receive, stream.send)
@@ -86,17 +118,12 @@ class EventStreams:
 class _Stream:
     """One response; what is not an event stream passes as it is."""
 
-    def __init__(self, send: Send, open_streams: OpenStreams, heartbeat_s: float) -> None:
+    def __init__(self, send: Send, open_streams: OpenStreams) -> None:
         self.until: asyncio.Timeout
         self._send = send
         self._open = open_streams
-        self._heartbeat_s = heartbeat_s
         self._streams = False
         self._complete = False
-        self._sent_at = 0.0
-        self._sending = asyncio.Lock()
-        self._timer: asyncio.TimerHandle | None = None
-        self._beating: asyncio.Task[None] | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -106,15 +133,12 @@ class _Stream:
             )
             if self._streams:
                 self._open.add(self)
-                self._sent_at = asyncio.get_running_loop().time()
-                self._wait(self._heartbeat_s)
-        elif self._streams and message["type"] == "http.response.body":
+        elif message["type"] == "http.response.body":
+            self._complete = not message.get("more_body", False)
             frame = message.get("body", b"")
-            if frame.startswith(_PING):
-                return  # the SDK's own heartbeat, whose pace cannot be set
-            if frame.startswith(_DATA) and (id := _id_in(frame)) is not None:
+            if self._streams and frame.startswith(_DATA) and (id := _id_in(frame)) is not None:
                 message = {**message, "body": b"id: %s\r\n%s" % (id.encode(), frame)}
-        await self._pass_on(message)
+        await self._send(message)
 
     def end(self) -> None:
         """Stop the application; `complete` then ends the response as one that is whole."""
@@ -123,41 +147,11 @@ class _Stream:
     def close(self) -> None:
         """The application has nothing more to say."""
         self._open.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._beating is not None:
-            self._beating.cancel()
 
     async def complete(self) -> None:
         """End a stream that its application left open."""
         if self._streams and not self._complete:
-            await self._pass_on({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _pass_on(self, message: Message) -> None:
-        async with self._sending:
-            self._complete = message["type"] == "http.response.body" and not message.get("more_body", False)
-            await self._send(message)
-            self._sent_at = asyncio.get_running_loop().time()
-
-    # --- heartbeats
-
-    def _wait(self, seconds: float) -> None:
-        if self._heartbeat_s > 0:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
-
-    def _look(self) -> None:
-        quiet_s = asyncio.get_running_loop().time() - self._sent_at
-        if quiet_s < self._heartbeat_s:
-            self._wait(self._heartbeat_s - quiet_s)
-            return
-        if not self._sending.locked():  # whoever does not read what was sent needs no heartbeat
-            self._beating = asyncio.create_task(self._beat())
-        self._wait(self._heartbeat_s)
-
-    async def _beat(self) -> None:
-        with contextlib.suppress(OSError):  # whoever went away is noticed where the events are sent
-            if not self._complete:
-                await self._pass_on({"type": "http.response.body", "body": BEAT, "more_body": True})
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def _id_in(frame: bytes) -> str | None:

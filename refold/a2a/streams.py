@@ -29,6 +29,9 @@ HEADER = "last-event-id"
 AGAIN_S = 0.5
 """The pause before a task is followed again whose worker or server went away."""
 
+WORKER_S = 10.0
+"""So long a caller that comes again waits for a task's worker; then it is told to try again."""
+
 OUTAGE_S = 60.0
 """So long a stream stays open although the server does not answer; then it ends with an error, and may be resumed."""
 
@@ -65,7 +68,12 @@ class Streams:
 
         Raises:
             InvalidParamsError: The task's stream has no such event.
+            NoWorker: None came in time to say what the task's journal holds.
         """
+        record = await self._answered(record)
+        if record.note:  # ended by Temporal: of its journal nothing can be said
+            yield whole(record)
+            return
         then, left = await self._as_of(record, seen)
         if left is None:
             yield whole(then)
@@ -116,6 +124,17 @@ class Streams:
                 if clock() - away_since > OUTAGE_S:
                     raise
             await asyncio.sleep(AGAIN_S)
+
+    async def _answered(self, record: TaskRecord) -> TaskRecord:
+        """The task as its worker knows it: what is known without one may be less than what was seen already."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + WORKER_S
+        while record.note and not record.ended:
+            if clock() > until:
+                raise NoWorker(record.note)
+            await asyncio.sleep(AGAIN_S)
+            record = await self.engine.record(record.task_id)
+        return record
 
     async def _as_of(
         self, record: TaskRecord, seen: EventId

@@ -27,7 +27,6 @@ from refold.agent.plugins import (
 from refold.agent.state import AgentState
 from refold.agent.steps import ModelTurn, Step, ToolTurn
 from refold.agent.tools import AgentTool, skill_tool
-from refold.agent.tracing import Spans
 
 __all__ = [
     "AfterInvocation",
@@ -60,7 +59,6 @@ __all__ = [
     "RateLimit",
     "Retryable",
     "Sequential",
-    "Spans",
     "Step",
     "ToolTurn",
     "Traced",

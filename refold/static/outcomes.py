@@ -14,7 +14,6 @@ CHAINED = {"artifact", "cmd", "message", "status"}
 ENDINGS = {"complete": "completed", "fail": "failed", "reject": "rejected"}
 TRIGGERS = {
     "ActivityResult": "activity",
-    "ChatResult": "chat",
     "CommandFailed": "failed",
     "LlmResult": "llm",
     "SkillResult": "skill",

@@ -47,6 +47,7 @@ from refold.core.snapshot import Snapshot
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, WaitView
 from refold.temporal import lineage, search, show, signing
 from refold.temporal.asking import asked
+from refold.temporal.ended import EndedTasks
 from refold.temporal.history import History
 from refold.temporal.pages import EPOCH, Pages
 from refold.temporal.payloads import data_converter
@@ -162,6 +163,7 @@ class TemporalEngine:
         self.events_per_run = events_per_run
         self.patience = patience
         self.tails = Tails(self)
+        self.ended = EndedTasks()
 
     # --- start, answer, cancel
 

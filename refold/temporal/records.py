@@ -39,6 +39,10 @@ class Records:
 
     async def read(self) -> TaskRecord:
         """See `Engine.record`."""
+        if self.task_id in self.engine.ended:
+            description = await self.engine._describe(self.task_id)
+            if description.status is not WorkflowExecutionStatus.RUNNING:
+                return await self._ended(description)
         handle = self.engine.client.get_workflow_handle(self.task_id)
         try:
             # One question in the usual case: the server itself says where the task has ended.
@@ -57,6 +61,9 @@ class Records:
             return await self._as_started(description, why)
 
     async def _ended(self, description: WorkflowExecutionDescription) -> TaskRecord:
+        known = self.engine.ended.of(self.task_id, description.run_id)
+        if known is not None:
+            return known
         result = await self.engine.result(description)
         if result is None:
             return await self._as_started(description, ENDED_OUTSIDE)
@@ -64,7 +71,9 @@ class Records:
             last = await load(result.journal, self.engine.client.data_converter)
         except StorageError as error:
             raise EngineError(f"what was said in task {self.task_id!r} cannot be read: {error}") from error
-        return told_all(record_of(last.base), last.entries)
+        record = told_all(record_of(last.base), last.entries)
+        self.engine.ended.keep(description.run_id, record)
+        return record
 
     async def _as_started(self, description: WorkflowExecutionDescription, why: str) -> TaskRecord:
         """The task as its last run began: nobody can say how it went on."""

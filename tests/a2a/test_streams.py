@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from refold import NoWorker
 from refold.a2a import Settings, a2a_app
 from refold.core.journal import Entry
+from refold.core.record import TaskRecord
 from refold.engine import Tokens
 from refold.testing import FakeEngine
 from tests.a2a import skills
@@ -287,3 +288,31 @@ async def test_a_stream_waits_for_a_worker(monkeypatch: pytest.MonkeyPatch) -> N
             await stream.take(1)
             await calls.result("SendMessage", {**answer(task["id"], text="Ada")})
             assert ids(await stream.take(1)) == ["2.1"]
+
+
+class Forgetful(FakeEngine):
+    """An engine that knows little of a task while its worker is away; it comes when it was asked for a second time."""
+
+    async def record(self, task_id: str) -> TaskRecord:
+        """See `Engine.record`."""
+        record = await super().record(task_id)
+        if self.worker:
+            return record
+        self.worker = True
+        return record.model_copy(update={"seq": 0, "note": "no worker answers"})
+
+
+async def test_a_client_that_comes_again_waits_for_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without one the gateway knows less than the client has seen already, and that is no error.
+    """
+    monkeypatch.setattr("refold.a2a.streams.AGAIN_S", 0.01)
+    fake = Forgetful(skills.ALL)
+    async with running(fake) as (calls, _):
+        task = await calls.send("Hi", metadata={"skill": "ask"})
+        await calls.result("SendMessage", answer(task["id"], text="Ada"))
+        fake.worker = False
+        async with subscribed(calls.http, calls.base, task["id"], "2.1") as stream:
+            [again] = await stream.take(1)
+
+    assert (again.id, again.state) == ("2.0", "TASK_STATE_INPUT_REQUIRED")
