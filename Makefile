@@ -4,7 +4,7 @@
 # and for the day's work:
 #   make quick   linters and the tests that need no server
 #   make sweep   the long fault sweeps
-#   make bench   what refold costs against a hand-written workflow
+#   make bench   what refold costs against a hand-written workflow; `python -m bench a2a`: its gateway
 #   make format  ruff's fixes and formatting
 #   make lock    requirements.lock again from pyproject.toml
 #   make clean   remove the environment and every cache

@@ -36,6 +36,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 
 from bench import sides
+from bench.processes import Process, running
 from bench.report import Check, Figure, Report, figure
 from bench.script import NOTE, Plan
 from bench.sides import BY_HAND, STYLES, SUBJECTS, Subject
@@ -47,7 +48,6 @@ REPLAY_LIMIT = 1.20
 MEMORY_LIMIT = 1.20
 BYTES_LIMIT = 1.15
 
-ROOT = Path(__file__).parents[1]
 # As the demo: the shipped loop, and drafts as long as the scripted model's.
 SHORT = Plan(name="short", cycles=3, pause=2, topic_chars=40, draft_chars=96)
 TINY = Plan(name="tiny", cycles=10, pause=5, topic_chars=40, draft_chars=60)
@@ -117,27 +117,6 @@ async def _measured(bench: Bench, parts: list[str]) -> Report:
     return report
 
 
-class _Process:
-    """A worker, and what it says of itself."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-
-    async def ask(self, question: str) -> float:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{question}\n".encode())
-        return float(await self.answer())
-
-    async def answer(self) -> Any:
-        assert self.process.stdout is not None
-        line = await self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(
-                f"a benchmark's process ended with code {await self.process.wait()}; see its errors above"
-            )
-        return json.loads(line)
-
-
 class Bench:
     """One run of the benchmark."""
 
@@ -201,7 +180,7 @@ class Bench:
             recorded = [(history.workflow_id, json.loads(history.to_json())) for history in histories[subject.name]]
             (self.folder / f"{subject.workflow}.json").write_text(json.dumps(recorded))
         number = self.size.rounds + (self.size is not QUICK)
-        async with self._process("bench.replaying", str(self.folder), str(number)) as process:
+        async with running("bench.replaying", str(self.folder), str(number)) as process:
             answers: list[dict[str, list[float]]] = [await process.answer() for _ in range(number)]
         rounds = answers[-self.size.rounds :]  # the first one warms up
         figures = []
@@ -288,28 +267,10 @@ class Bench:
             queues = {}
             for side in of or [sides.REFOLD, sides.TWIN]:
                 name = f"queue-{next(self._ids):07}"
-                worker = await stack.enter_async_context(self._process("bench.worker", side, self.address, name))
+                worker = await stack.enter_async_context(running("bench.worker", side, self.address, name))
                 await worker.answer()
                 queues[side] = _Queue(name=name, worker=worker)
             yield queues
-
-    @contextlib.asynccontextmanager
-    async def _process(self, *arguments: str) -> AsyncIterator[_Process]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            *arguments,
-            cwd=ROOT,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=2**24,
-        )
-        try:
-            yield _Process(process)
-        finally:
-            if process.stdin is not None:
-                process.stdin.close()
-            await process.wait()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +278,7 @@ class _Queue:
     """A task queue and the only worker on it."""
 
     name: str
-    worker: _Process
+    worker: Process
 
 
 def _bytes(history: WorkflowHistory) -> float:

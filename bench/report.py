@@ -18,7 +18,7 @@ class Figure:
         key: The same for programs, unique in the report.
         unit: Of `ours` and `twin`.
         ours: refold's value, the median of the rounds.
-        twin: The hand-written workflow's.
+        twin: The other side's: the hand-written workflow, in most.
         ratio: `ours / twin`, the median of the rounds' own ratios: what slows a whole round down cancels out.
         limit: The highest ratio that passes; None where the figure only informs.
         ratios: Each round's ratio, in the order of the rounds.
@@ -79,12 +79,14 @@ class Report:
     Attributes:
         benchmark: Its name.
         settings: What it was run with.
+        beside: What refold is measured beside.
     """
 
     benchmark: str
     settings: dict[str, Any]
     figures: list[Figure] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    beside: str = "by hand"
 
     @property
     def passed(self) -> bool:
@@ -101,7 +103,7 @@ class Report:
     def as_text(self) -> str:
         """A table, the limits in it, the checks below it."""
         width = max((len(one.name) for one in self.figures), default=0)
-        lines = [f"{'':{width}}  {'refold':>9}  {'by hand':>9}  {'':6}  {'ratio':>6}  {'limit':>6}  rounds"]
+        lines = [f"{'':{width}}  {'refold':>9}  {self.beside:>9}  {'':6}  {'ratio':>6}  {'limit':>6}  rounds"]
         for one in self.figures:
             verdict = "" if one.limit is None else "  ok" if one.passed else "  TOO HIGH"
             limit = "" if one.limit is None else f"{one.limit:.2f}"

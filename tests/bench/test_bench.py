@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,20 +18,26 @@ STYLES = {"reducer", "steps", "table"}
 LIMITS = {"cpu": 1.10, "replay.sandboxed.cpu": 1.20, "memory": 1.20, "history_bytes": 1.15}
 
 
+async def quick(name: str) -> dict[str, Any]:
+    """What a benchmark prints that only shows that it runs."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench", name, "--quick", "--json", cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    found: dict[str, Any] = json.loads(out)
+    # So little says nothing, so both verdicts are right; anything else is a crash.
+    assert process.returncode == (0 if found["passed"] else 1)
+    return found
+
+
 @pytest.mark.server
 @pytest.mark.timeout(300)
 async def test_overhead_tells_every_figure_with_its_limit() -> None:
     """
     `python -m bench overhead --json` prints one object: each figure on both sides, its limit, and whether it holds.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench", "overhead", "--quick", "--json", cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    found = json.loads(out)
+    found = await quick("overhead")
 
-    # One round with one task says nothing, so both verdicts are right; anything else is a crash.
-    assert process.returncode == (0 if found["passed"] else 1)
     limits = {key: one["limit"] for key, one in found["figures"].items()}
     for part, limit in LIMITS.items():
         keys = [key for key in limits if key.startswith(f"{part}.")]
@@ -53,13 +60,8 @@ async def test_conversation_puts_three_histories_side_by_side() -> None:
     """
     `python -m bench conversation --json`: ours and the peer's against the one by hand, and what holds or does not.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench", "conversation", "--quick", "--json", cwd=ROOT, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    found = json.loads(out)
+    found = await quick("conversation")
 
-    assert process.returncode == (0 if found["passed"] else 1)
     assert set(found["figures"]) == {"history_bytes.refold", "history_bytes.peer"}
     assert found["figures"]["history_bytes.refold"]["limit"] == 1.15
     # Bytes are counted, not measured; what is said once in ten turns is a larger part than in a hundred.
@@ -67,6 +69,24 @@ async def test_conversation_puts_three_histories_side_by_side() -> None:
     assert found["figures"]["history_bytes.peer"]["ratio"] > 5
     assert set(found["checks"]) == {"growth.refold", "long", "first_token_ms", "streamed_events"}
     assert all(found["checks"][one]["passed"] for one in ("growth.refold", "long", "streamed_events"))
+
+
+@pytest.mark.server
+async def test_the_gateways_benchmark_tells_every_figure_with_its_limit() -> None:
+    """
+    `python -m bench a2a --json`: each request beside the SDK's server, and what open streams cost.
+    """
+    found = await quick("a2a")
+
+    kinds = {"get_task", "get_ended_task", "send", "stream"}
+    assert set(found["figures"]) == {
+        "first_event",
+        *(f"{kind}.{what}" for kind in kinds for what in ("cpu", "cpu_of_all", "per_s")),
+    }
+    limits = {key: one["limit"] for key, one in found["figures"].items() if one["limit"] is not None}
+    assert limits == {"get_task.cpu": 4.0, "get_ended_task.cpu": 4.0}
+    assert all(one["ours"] > 0 and one["twin"] > 0 for one in found["figures"].values())
+    assert set(found["checks"]) == {"first_event_ms", "waiting_cpu", "waiting_memory"}
 
 
 @pytest.mark.parametrize(

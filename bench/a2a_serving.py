@@ -1,0 +1,94 @@
+"""A server of A2A in a process of its own, which says what it has used.
+
+`python -m bench.a2a_serving refold ADDRESS QUEUE` is refold's gateway; `… sdk` the SDK's own server, with its tasks in
+memory and an agent that does what `bench.a2a_skills` do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+
+import uvicorn
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part, Task, TaskState, TaskStatus
+from starlette.applications import Starlette
+
+from bench.a2a_skills import SKILLS
+from bench.logs import quiet_logs
+from bench.processes import answering
+from refold.a2a import a2a_app
+from refold.temporal import connect
+
+
+class Agent(AgentExecutor):
+    """Echoes, or waits."""
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Do what is asked."""
+        assert context.message is not None
+        task_id, context_id = str(context.task_id), str(context.context_id)
+        submitted = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
+        task = Task(id=task_id, context_id=context_id, status=submitted, history=[context.message])
+        await event_queue.enqueue_event(task)
+        updater = TaskUpdater(event_queue, task_id, context_id)
+        parts = [Part(text=part.text) for part in context.message.parts]
+        if context.metadata.get("skill") == "waits":
+            await updater.requires_input(updater.new_agent_message([Part(text="Say something.")]))
+            return
+        await updater.add_artifact(parts, artifact_id="echo", name="echo")
+        await updater.complete(updater.new_agent_message(parts))
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Nothing is canceled here."""
+        raise NotImplementedError
+
+
+def sdk_app() -> Starlette:
+    """The SDK's own server."""
+    card = AgentCard(
+        name="agent",
+        description="Echoes, or waits.",
+        version="1",
+        supported_interfaces=[
+            AgentInterface(url="http://127.0.0.1/", protocol_binding="JSONRPC", protocol_version="1.0")
+        ],
+        capabilities=AgentCapabilities(streaming=True),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[AgentSkill(id="echo", name="echo", description="Says back what it hears.", tags=["test"])],
+    )
+    handler = DefaultRequestHandler(agent_executor=Agent(), task_store=InMemoryTaskStore(), agent_card=card)
+    return Starlette(
+        routes=[*create_agent_card_routes(card), *create_jsonrpc_routes(handler, "/"), *create_rest_routes(handler)]
+    )
+
+
+async def serve(side: str, *where: str) -> None:
+    """Serve until stdin ends."""
+    if side == "refold":
+        address, queue = where
+        app = a2a_app(await connect(address=address, task_queue=queue), SKILLS)
+    else:
+        app = sdk_app()
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    sock.listen(1024)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, lifespan="off"))
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    await answering(f"http://127.0.0.1:{sock.getsockname()[1]}")
+    serving.cancel()
+
+
+if __name__ == "__main__":
+    quiet_logs()
+    logging.getLogger("a2a").setLevel(logging.CRITICAL)
+    asyncio.run(serve(*sys.argv[1:]))
+    os._exit(0)  # without Python's own end, as the benchmarks' worker

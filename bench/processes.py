@@ -1,0 +1,104 @@
+"""Processes that a benchmark measures, and what they say of themselves.
+
+Each line on stdin is a question, each line on stdout its answer as JSON; the end of stdin ends the process. `cpu`
+answers the seconds of CPU that it has used, `memory` the bytes that are resident.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import resource
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Process:
+    """A process, and what it says of itself."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def ask(self, question: str) -> float:
+        """A figure of it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{question}\n".encode())
+        return float(await self.answer())
+
+    async def answer(self) -> Any:
+        """What it says next.
+
+        Raises:
+            RuntimeError: It has ended.
+        """
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(
+                f"a benchmark's process ended with code {await self.process.wait()}; see its errors above"
+            )
+        return json.loads(line)
+
+
+@contextlib.asynccontextmanager
+async def running(*arguments: str) -> AsyncIterator[Process]:
+    """A module of ours as a process, for the length of the block."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        *arguments,
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**24,
+    )
+    try:
+        yield Process(process)
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        await process.wait()
+
+
+def cpu_of(pid: int) -> float:
+    """The CPU time of somebody else's process, in seconds; by the tick, so only for many of them."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+# --- in the process that is asked
+
+
+def cpu() -> float:
+    """User and system time since this process began, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def memory() -> float:
+    """The resident set, in bytes, without what is free already: neither side is charged for its leftovers."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    return float(int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES)
+
+
+async def answering(ready: Any = "ready") -> None:
+    """Say that the process is ready, and answer until stdin ends."""
+    questions = {"cpu": cpu, "memory": memory}
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    print(json.dumps(ready), flush=True)
+    while question := (await lines.readline()).decode().strip():
+        print(json.dumps(questions[question]()), flush=True)
