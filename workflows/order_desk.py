@@ -25,6 +25,7 @@ def no_card_numbers(text: str) -> Block | None:
 
 OrderDesk = Agent(
     "order_desk",
+    description="Answers customers who write about their orders, and refunds what was paid too much.",
     instructions=INSTRUCTIONS,
     tools=[find_order, facts.FACTS["look_up_route"], pay_refund, send_mail],
     gates={"pay_refund": GatePolicy(kind=GateKind.RISK)},

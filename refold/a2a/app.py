@@ -16,7 +16,7 @@ from refold.a2a.card import cards_for
 from refold.a2a.card_route import card_route
 from refold.a2a.handler import Gateway, Parts
 from refold.a2a.listing import Listing
-from refold.a2a.media import JsonOnly
+from refold.a2a.media import JsonOnly, told_as_json
 from refold.a2a.push import NoPush, Push
 from refold.a2a.reading import Reader
 from refold.a2a.routing import Router, Routing, SkillRouter
@@ -89,6 +89,7 @@ def a2a_app(
     handler = Gateway(engine, parts)
     open_streams = OpenStreams()
     app = Starlette(
+        exception_handlers={404: told_as_json, 405: told_as_json},
         middleware=[
             *guards(security, engine, url=settings.url),
             Middleware(JsonOnly),
@@ -109,6 +110,7 @@ def a2a_app(
             ),
         ],
     )
+    app.router.redirect_slashes = False  # every first segment might be a tenant
     app.state.open_streams = open_streams
     return app
 

@@ -1,10 +1,12 @@
-"""Bodies are JSON: what says that it is something else is not read."""
+"""Bodies are JSON, both ways: what says that it is something else is not read, and every error is an object."""
 
 from __future__ import annotations
 
 from a2a.utils.error_handlers import build_rest_error_payload
-from a2a.utils.errors import ContentTypeNotSupportedError
+from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, MethodNotFoundError
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -21,9 +23,20 @@ class JsonOnly:
         if scope["type"] != "http" or scope["method"] != "POST" or kind is None or _is_json(kind):
             await self.app(scope, receive, send)
             return
-        told = build_rest_error_payload(ContentTypeNotSupportedError(f"a request's body is JSON, not {kind}"))
-        told["error"]["code"] = 415
-        await JSONResponse(told, status_code=415)(scope, receive, send)
+        wrong = ContentTypeNotSupportedError(f"a request's body is JSON, not {kind}")
+        await _told(wrong, 415)(scope, receive, send)
+
+
+async def told_as_json(request: Request, error: Exception) -> JSONResponse:
+    """What a caller is told of an address, or a verb, that there is not."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    return _told(MethodNotFoundError(f"there is no {request.method} {request.url.path}"), status)
+
+
+def _told(error: A2AError, status: int) -> JSONResponse:
+    told = build_rest_error_payload(error)
+    told["error"]["code"] = status
+    return JSONResponse(told, status_code=status)
 
 
 def _is_json(kind: str) -> bool:

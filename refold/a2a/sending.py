@@ -149,17 +149,8 @@ class Sender:
         if delivery is not None and (before := repeats.taken(record, delivery)) is not None:
             repeats.check_same(before, content, message.message_id or None)
             return Sent(record=record, after=before.seq - 1)
-        if record.ended:
-            raise UnsupportedOperationError(
-                f"task {record.task_id!r} has ended ({record.status}); send the message without a task id"
-            )
         decision = decision_in(content)
-        if decision is None and not owns(caller, record):
-            raise UnsupportedOperationError(f"{caller} may decide at a gate of this task, and do nothing else there")
-        if not record.paused and (decision is not None or not self.queues):
-            raise UnsupportedOperationError(
-                f"task {record.task_id!r} is at work ({record.status}); it takes a message when it asks for one"
-            )
+        self._check_taker(record, caller, decides=decision is not None)
         if decision is None:
             self._check_modes(record.skill, content, request)
         await self._keep_push_config(request, record.task_id, context)
@@ -167,7 +158,24 @@ class Sender:
             await decide(self.engine, record, decision, caller, vouches=caller in self.may_vouch)
         else:
             await self._say(record, content, message, delivery, caller)
-        return Sent(record=await self.engine.record(record.task_id), after=record.seq)
+        after = await self.engine.record(record.task_id)
+        if delivery is not None and (mine := repeats.taken(after, delivery)) is not None:
+            # Somebody else may have used the key at the same moment, and have been faster.
+            repeats.check_same(mine, content, message.message_id or None)
+        return Sent(record=after, after=record.seq)
+
+    def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool) -> None:
+        """Whether the task takes this of this caller now."""
+        if record.ended:
+            raise UnsupportedOperationError(
+                f"task {record.task_id!r} has ended ({record.status}); send the message without a task id"
+            )
+        if not decides and not owns(caller, record):
+            raise UnsupportedOperationError(f"{caller} may decide at a gate of this task, and do nothing else there")
+        if not record.paused and (decides or not self.queues):
+            raise UnsupportedOperationError(
+                f"task {record.task_id!r} is at work ({record.status}); it takes a message when it asks for one"
+            )
 
     def _check_modes(self, skill: str, content: Content, request: SendMessageRequest) -> None:
         served = self.routing.skills.get(skill)

@@ -107,6 +107,8 @@ def transient_of(record: TaskRecord, tokens: Tokens) -> TaskStatusUpdateEvent:
         "attempt": tokens.attempt,
         "offset": tokens.offset,
     }
+    if tokens.call is not None:  # what is written is no answer, but the arguments of a tool call
+        told_of |= {"tool": tokens.tool, "tool_call": tokens.call}
     for metadata in (update.metadata, update.status.message.metadata):
         metadata.get_or_create_struct(METADATA).update(told_of)
     return update

@@ -27,6 +27,7 @@ from refold.agent.plugins import (
 from refold.agent.state import AgentState
 from refold.agent.steps import ModelTurn, Step, ToolTurn
 from refold.agent.tools import AgentTool, skill_tool
+from refold.agent.tracing import Spans
 
 __all__ = [
     "AfterInvocation",
@@ -59,6 +60,7 @@ __all__ = [
     "RateLimit",
     "Retryable",
     "Sequential",
+    "Spans",
     "Step",
     "ToolTurn",
     "Traced",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,7 +80,7 @@ class Agent(StepMachine):
         settings: Mapping[str, JsonValue] | None = None,
         retry: RetryPolicy | None = None,
         name: str | None = None,
-        description: str | None = None,
+        description: str = "",
         tags: Sequence[str] = (),
         examples: Sequence[str] = (),
         version: int = VERSION,
@@ -111,7 +112,7 @@ class Agent(StepMachine):
             settings: Passed on to the provider.
             retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
             name: For people.
-            description: For people, and for models that choose a skill.
+            description: For people, and for models that choose a skill. The instructions are told to nobody else.
             tags: For search.
             examples: Messages that it understands.
             version: Of the saved state; raise it with what your plugins keep there.
@@ -122,17 +123,17 @@ class Agent(StepMachine):
         Raises:
             DefinitionError: All that is wrong, at once.
         """
-        hooks = Hooks(plugins)
+        hooks, keys = Hooks(plugins), keys or {}
         known, remote, found = tools_of([*tools, *hooks.tools])
-        found += _unfit_keys(keys or {}, known)
-        known = {name: replace(tool, key=(keys or {}).get(name, tool.key)) for name, tool in known.items()}
+        found += _unfit_keys(keys, known)
+        known = {name: replace(tool, key=keys.get(name, tool.key)) for name, tool in known.items()}
         policies, unknown = gates_of(gates, known, gate_policy)
         found += [*hooks.problems, *unknown, *_problems(output, max_cycles, turns, middleware, fatal, known)]
         options = options_for(
             None,
             id=id,
             name=name or id,
-            description=_first_paragraph(instructions) if description is None else description,
+            description=description,
             tags=tags,
             examples=examples,
             retry=retry,
@@ -141,8 +142,7 @@ class Agent(StepMachine):
             converses=True,
             around=tuple(one for one in middleware if getattr(one, "scope", "") == "activity"),
         )
-        found = [*options.problems, *found]
-        if found:
+        if found := [*options.problems, *found]:
             raise DefinitionError(id, found, what="agent")
         around = [*(one for one in middleware if one.scope == "workflow"), Traced(), Retryable()]
         tool_step = wrapped(ToolStep(tool_client or Commands(), hooks, known, policies.before, fatal), around)
@@ -153,6 +153,7 @@ class Agent(StepMachine):
             output=output,
             tools=known,
             remote=remote,
+            gated=tuple(policies.named),
             hooks=hooks,
             model_step=wrapped(ModelStep(model_client or Chat(), hooks), around),
             tools_step=(orchestrator or Sequential()).over(tool_step, lambda step: wrapped(step, around)),
@@ -190,8 +191,9 @@ class Agent(StepMachine):
             EngineError: What `Engine` raises.
         """
         task_id, after = await self._say(engine, message, task_id, start)
-        async for one in engine.watch(task_id, after=after):
-            yield one
+        async with aclosing(engine.watch(task_id, after=after)) as going_on:
+            async for one in going_on:
+                yield one
 
     async def invoke(
         self, engine: Engine, message: str | Content, *, task_id: str | None = None, **start: Any
@@ -201,8 +203,9 @@ class Agent(StepMachine):
         The arguments and errors are those of `stream`.
         """
         task_id, after = await self._say(engine, message, task_id, start)
-        async for _ in engine.watch(task_id, after=after):
-            pass
+        async with aclosing(engine.watch(task_id, after=after)) as going_on:
+            async for _ in going_on:
+                pass
         task = await engine.look(task_id)
         said = [one.text for one in task.messages if one.role == "agent"]
         value = next((one.data for one in task.artifacts if one.name == ANSWER), None)
@@ -268,7 +271,3 @@ def _unfit_keys(keys: Mapping[str, str], tools: Mapping[str, AgentTool]) -> list
             takes = ", ".join(spec.takes) if spec is not None else "its arguments"
             found.append(f"keys: {name}={key!r} names arguments of the tool in braces; it takes: {takes}")
     return found
-
-
-def _first_paragraph(text: str) -> str:
-    return " ".join(text.strip().partition("\n\n")[0].split())[:300]

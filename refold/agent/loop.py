@@ -37,6 +37,7 @@ class Parts:
     output: Any
     tools: Mapping[str, AgentTool]
     remote: Sequence[str]
+    gated: Sequence[str]
     hooks: Hooks
     model_step: Step[ModelTurn, Reply]
     tools_step: ToolsStep
@@ -52,7 +53,7 @@ class AgentLoop:
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:
         """The first message."""
-        state = AgentState(found=await found_at(ctx, self.parts.remote))
+        state = AgentState(found=await found_at(ctx, self.parts.remote, self.parts.gated))
         say = [UserSaid(content=content)]
         if await self._is_called_off(ctx, state, say):
             return ctx.goto("answer", state=state)

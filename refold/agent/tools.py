@@ -148,12 +148,13 @@ def tools_of(given: Iterable[Any]) -> tuple[dict[str, AgentTool], list[str], lis
     return tools, remote, problems
 
 
-async def found_at(ctx: Ctx, remote: Sequence[str]) -> list[RemoteTool]:
+async def found_at(ctx: Ctx, remote: Sequence[str], gated: Iterable[str] = ()) -> list[RemoteTool]:
     """The definitions of servers' tools, as the servers have them now.
 
     Args:
         ctx: The task's context.
         remote: Their names; `server.*` is all of a server's.
+        gated: Tools that gates are named for: a name that nobody has would leave its tool without a gate.
 
     Raises:
         CommandError: A server cannot be asked.
@@ -163,7 +164,8 @@ async def found_at(ctx: Ctx, remote: Sequence[str]) -> list[RemoteTool]:
     listed = await ctx.gather(*(ctx.tool(f"{server}.tools/list") for server in servers))
     every = [RemoteTool.model_validate(_fields(one)) for tools in listed for one in tools]
     names = [one.name for one in every]
-    if missing := [name for name in remote if not name.endswith(".*") and name not in names]:
+    wanted = [*(name for name in remote if not name.endswith(".*")), *(name for name in gated if "." in name)]
+    if missing := [name for name in wanted if name not in names]:
         raise SkillError(f"no server has a tool {missing[0]!r}; there are: {', '.join(names) or 'none'}")
     return [one for one in every if one.name in remote or f"{one.name.partition('.')[0]}.*" in remote]
 

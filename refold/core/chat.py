@@ -46,7 +46,7 @@ class ToolCall(Value):
         id: The provider's id of it; what came of it is told under the same one.
         name: The tool's name, as the model says it.
         args: Its arguments by name.
-        problem: Why its arguments cannot be read; they are empty then.
+        problem: Why it cannot be called, with `args` empty then: no such tool was offered, or they cannot be read.
     """
 
     id: str

@@ -244,8 +244,9 @@ class _ContractedDrive(Drive):
         opened.record = record
         self.data, self.state = opened.data, opened.state
         transition = super()._send(step, record, going, results)
-        if not opened.merged:
-            opened.guard.check()  # what it tried before it asked for something
+        if not opened.merged and opened.guard.breach is not None:
+            going.run.close()  # it tried something before it asked; what it asks for is not started
+            raise opened.guard.breach
         return transition
 
     def _uncaught(self, error: CommandError, ctx: Ctx) -> Transition:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
-from refold.core.chat import Reply, ToolOffer
+from refold.core.chat import Reply, ToolCall, ToolOffer
 from refold.core.retry import Failure, FailureKind
 from refold.effects.conversations import Recalled
 from refold.effects.model_messages import complaint_of, messages_of, reply_parts
@@ -44,30 +44,39 @@ async def converse(
     name, model = await models.get(frame.model)
     asked = Asked(name, model, frame.settings, key=key, show=show)
     messages = messages_of(recalled.shown, frame.instructions)
+    known = {FINAL_RESULT, *(tool.name for tool in offered)}
     if frame.expect is None:
-        return _reply(await asked.ask(messages, ModelRequestParameters(function_tools=offered)), asked)
+        return _reply(await asked.ask(messages, ModelRequestParameters(function_tools=offered)), asked, known)
     want = expected(frame.expect)
     parameters = want.parameters(offered)
     response = await asked.ask(messages, parameters)
     if not want.answered_by(response):
-        return _reply(response, asked)
+        return _reply(response, asked, known)
     try:
-        return _answer(want, response, asked)
+        return _answer(want, response, asked, known)
     except Misfit as misfit:
         response = await asked.ask(_complaining(messages, misfit), parameters)
         if not want.answered_by(response):
-            return _reply(response, asked)
+            return _reply(response, asked, known)
         try:
-            return _answer(want, response, asked)
+            return _answer(want, response, asked, known)
         except Misfit as again:
             raise asked.misfit(again) from None
 
 
-def _reply(response: ModelResponse, asked: Asked) -> Reply:
+def _offered(call: ToolCall, offered: Collection[str]) -> ToolCall:
+    """The call; without its arguments, where the model asks for what is not its to ask for."""
+    if call.name in offered:
+        return call
+    listed = ", ".join(sorted(set(offered) - {FINAL_RESULT})) or "none"
+    return ToolCall(id=call.id, name=call.name, problem=f"no tool {call.name!r} is offered; there are: {listed}")
+
+
+def _reply(response: ModelResponse, asked: Asked, offered: Collection[str]) -> Reply:
     text, calls, aside = reply_parts(response)
     return Reply(
         text=text,
-        tool_calls=calls,
+        tool_calls=tuple(_offered(call, offered) for call in calls),
         stop="tools" if calls else "length" if response.finish_reason == "length" else "end",
         model=asked.called,
         usage=asked.usage,
@@ -75,10 +84,10 @@ def _reply(response: ModelResponse, asked: Asked) -> Reply:
     )
 
 
-def _answer(want: Expected, response: ModelResponse, asked: Asked) -> Reply:
+def _answer(want: Expected, response: ModelResponse, asked: Asked, offered: Collection[str]) -> Reply:
     """A final answer: its value, instead of the text or the call that it came as."""
     value: JsonValue = want.read(response)
-    reply = _reply(response, asked)
+    reply = _reply(response, asked, offered)
     as_call = any(call.name == FINAL_RESULT for call in reply.tool_calls)
     return reply.model_copy(
         update={

@@ -12,7 +12,7 @@ from refold.static.module import FunctionNode, Reach, dotted
 from refold.static.purity import finding
 from refold.static.units import Role, Unit, code_of, find
 
-CALLS = {"activity", "ask", "llm", "skill", "sleep", "tool", "workflow"}
+CALLS = {"activity", "ask", "chat", "llm", "skill", "sleep", "tool", "workflow"}
 AWAITABLE = CALLS | {"gather", "parallel"}
 ENDS = {"await_input", "complete", "fail", "goto", "reject"}
 ENDS_OF = {

@@ -14,6 +14,7 @@ CHAINED = {"artifact", "cmd", "message", "status"}
 ENDINGS = {"complete": "completed", "fail": "failed", "reject": "rejected"}
 TRIGGERS = {
     "ActivityResult": "activity",
+    "ChatResult": "chat",
     "CommandFailed": "failed",
     "LlmResult": "llm",
     "SkillResult": "skill",

@@ -39,7 +39,7 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
-from refold.core.commands import AskApproval, AskUser, CallLlm, CallTool, Sleep
+from refold.core.commands import AskApproval, AskUser, CallChat, CallLlm, CallTool, Sleep
 from refold.core.content import Content
 from refold.core.errors import NoWorker
 from refold.core.journal import Entry
@@ -280,7 +280,7 @@ def _points(entries: Sequence[Entry]) -> Iterator[Point]:
                     continue
                 case CallTool():
                     yield from (Point(kind, entry.seq, number) for kind in (Kind.BEFORE, Kind.PERFORMED, Kind.AFTER))
-                case CallLlm():
+                case CallLlm() | CallChat():
                     yield from (Point(kind, entry.seq, number) for kind in (Kind.BEFORE, Kind.AFTER))
                 case _:
                     continue

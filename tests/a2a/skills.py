@@ -53,7 +53,7 @@ class Order(BaseModel):
 class Buy:
     @step(start=True)
     async def begin(self, ctx: Ctx, order: Order) -> Transition:
-        policy = GatePolicy(approvers=("boss",)) if order.item == "yacht" else GatePolicy()
+        policy = GatePolicy(approvers=("boss",) if order.item == "yacht" else (), sign_in=order.item == "club card")
         return ctx.await_approval("buy", f"Buy {order.item}?", show=order.model_dump(), policy=policy, order=order)
 
     @step(resume_from="begin")

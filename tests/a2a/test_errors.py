@@ -268,6 +268,20 @@ async def test_rest_tells_of_a_body_that_is_no_json(gateway: Calls, path: str) -
     assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
 
 
+@pytest.mark.parametrize(
+    ("verb", "path", "status"),
+    [("GET", "/nothing", 404), ("GET", "/echo/nothing", 404), ("DELETE", "/tasks/x", 404), ("GET", "/", 405)],
+)
+async def test_what_is_not_there_is_told_as_json(gateway: Calls, verb: str, path: str, status: int) -> None:
+    """
+    An unknown address, and a verb that an address does not know.
+    """
+    answer = await gateway.rest(verb, path)
+
+    assert answer.status_code == status
+    assert answer.json()["error"]["details"][0]["reason"] == "METHOD_NOT_FOUND"
+
+
 async def test_a_version_that_is_not_spoken_is_refused(gateway: Calls) -> None:
     """
     1.0 methods under 1.0 only, and 0.3's under 0.3 only.

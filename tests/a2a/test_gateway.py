@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 
 import httpx
 import pytest
+from temporalio.client import Client
 
+from refold import Content, Status
 from refold.a2a import Settings, a2a_app
 from refold.a2a.serve import bound, url_of
 from refold.core.journal import Entry
 from refold.engine import Tokens
+from refold.temporal import TemporalEngine
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, serving
@@ -75,6 +79,22 @@ async def test_a_task_on_temporal_ends_before_its_sender_hears_of_it(served: str
         assert task["contextId"] == "c-1"
         assert task["artifacts"] == [{"artifactId": "echo", "name": "echo", "parts": [{"text": "Hello"}]}]
         assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+
+
+async def test_a_task_without_a_worker_is_known_all_the_same(client: Client) -> None:
+    """
+    Whose it is, what it was told and where it belongs are read from how it began; nobody waits for long.
+    """
+    engine = TemporalEngine(client, "nobody-serves-this-queue", patience=timedelta(seconds=1))
+    hello = Content.from_text("Hello")
+    view = await engine.start("echo", hello, owner="ada", context="c-1", message_id="m-1")
+    record = await engine.record(view.task_id)
+    await client.get_workflow_handle(view.task_id).terminate()
+    ended = await engine.record(view.task_id)
+
+    assert (record.owner, record.context, record.messages[0].id) == ("ada", "c-1", "m-1")
+    assert record.note.startswith("no worker answers")
+    assert (ended.owner, ended.status, ended.messages[0].content) == ("ada", Status.CANCELED, hello)
 
 
 async def test_a_large_file_goes_in_and_out(served: str) -> None:

@@ -262,6 +262,17 @@ async def test_a_gate_shows_what_is_decided_on_as_data(gateway: Calls) -> None:
     assert (data["data"]["kind"], data["data"]["arguments"]) == ("approval", {"item": "tea"})
 
 
+async def test_a_gate_may_ask_for_a_sign_in(gateway: Calls) -> None:
+    """
+    Then what is missing comes by another way, and the status says so.
+    """
+    task = await bought(gateway, "club card")
+    done = await gateway.result("SendMessage", deciding(task))
+
+    assert task["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+    assert done["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
 async def test_plain_text_passes_no_gate(gateway: Calls) -> None:
     """
     Whatever it says, it decides nothing.

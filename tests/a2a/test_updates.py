@@ -96,3 +96,14 @@ async def test_model_text_is_marked_and_has_no_number() -> None:
     said = {"transient": True, "call": "t/1.1", "attempt": 2, "offset": 5}
     assert update["metadata"] == update["status"]["message"]["metadata"] == {"refold": said}
     assert update["status"]["message"]["parts"] == [{"text": "Once"}]
+
+
+async def test_arguments_of_a_tool_call_are_told_from_an_answer() -> None:
+    """
+    They name the tool, and which of the answer's calls it is.
+    """
+    record, _ = await story("wait", "x")
+    tokens = Tokens(invocation_id="t/1.1", attempt=1, offset=0, text='{"city":', call=0, tool="weather")
+    told = MessageToDict(transient_of(record, tokens))["metadata"]["refold"]
+
+    assert (told["tool"], told["tool_call"]) == ("weather", 0)

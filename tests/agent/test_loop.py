@@ -237,11 +237,13 @@ def test_one_tool_of_a_server() -> None:
     story = play(Agent("host", tools=["files.search"]), "go", answers=answers)
     chat = story.asked[-1]
     missing = play(Agent("host", tools=["files.read"]), "go", reply("files.tools/list", [SEARCH]))
+    ungated = play(Agent("host", tools=["files.*"], gates=["files.erase"]), "go", reply("files.tools/list", [SEARCH]))
 
     assert isinstance(chat, CallChat)
     assert chat.frame is not None
     assert [(one.name, one.description) for one in chat.frame.tools] == [("files__search", "Finds files.")]
     assert missing.reason == "no server has a tool 'files.read'; there are: files.search"
+    assert ungated.reason == "no server has a tool 'files.erase'; there are: files.search"
 
 
 # --- definition

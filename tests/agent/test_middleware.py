@@ -1,6 +1,7 @@
 """Middleware stands around steps, in a fixed order, and may change, skip or repeat what they do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from refold.agent import (
     Middleware,
     RateLimit,
     Retryable,
+    Spans,
     Step,
     Window,
     around,
@@ -23,8 +25,9 @@ from refold.agent import (
 from refold.agent.middleware import Wrapped
 from refold.agent.steps import ModelReplied
 from refold.core import CommandError, RetryPolicy, Status, TaskState
+from refold.core.around import Performing
 from refold.core.chat import Reply, ToolCall, UserSaid
-from refold.core.commands import AskApproval, CallChat
+from refold.core.commands import AskApproval, CallChat, CallTool
 from refold.testing import approve, calls, deny, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, replies, results, shop
 
@@ -382,3 +385,35 @@ def test_a_failure_passes_through() -> None:
         return found
 
     assert play(shop(middleware=[sorry]), "go", answers={"model": permanent("no key")}).said == ("Sorry: no key",)
+
+
+async def test_a_tracer_is_told_of_each_call() -> None:
+    """
+    A span for each try, with the ids of the journal; what the call raises leaves through it.
+    """
+    spans: list[tuple[str, dict[str, Any]]] = []
+
+    class Fake:
+        @contextmanager
+        def start_as_current_span(self, name: str, *, attributes: Any) -> Iterator[None]:
+            spans.append((name, attributes))
+            yield
+
+    async def perform(turn: Performing) -> str:
+        return str(turn.command)
+
+    middleware = Spans(Fake())
+    command = CallTool(id="price", name="price")
+    turn = Performing(command=command, task_id="T", invocation_id="T/1.1", attempt=2)
+    await middleware.around(turn, perform)
+
+    ids = {"refold.task_id": "T", "refold.invocation_id": "T/1.1", "refold.attempt": 2}
+    assert spans == [("tool price", ids)]
+    assert shop(middleware=[middleware]).options.around == (middleware,)
+
+
+def test_instructions_are_nobody_elses() -> None:
+    """
+    What the outside is told of an agent is what its author says of it.
+    """
+    assert "Sell" not in shop().options.card.model_dump_json()

@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 
-from refold.agent import AfterTools, Agent
+from refold.agent import AfterTools, Agent, Budget
 from refold.core import InputRejected, Status
 from refold.core.chat import ToolReturn
 from refold.core.events import ChatResult
+from refold.core.fold import advance
 from refold.core.journal import Entry
-from refold.testing import FakeEngine, calls
+from refold.core.recover import recover
+from refold.testing import FakeEngine, calls, play
+from refold.testing.play import START
 from tests.agent.shop import TOOLS, shop
 
 
@@ -124,3 +127,18 @@ async def test_an_agent_calls_an_agent() -> None:
     answer = await host.invoke(engine, "go")
 
     assert answer.text == "told: because why"
+
+
+def test_a_task_that_ran_out_recovers() -> None:
+    """
+    With another budget it goes on from where it failed; what had come back is not asked again.
+    """
+    wish = calls("price", item="tea")
+    failed = play(shop(middleware=[Budget(model_calls=1)]), "tea?", answers={"model": wish}, tools=TOOLS)
+    richer = shop(middleware=[Budget(model_calls=5)])
+    base, again = recover(richer, failed.snapshots[0], failed.entries, "T2", START)
+    task, entry = advance(richer, base, again, START)
+
+    assert failed.reason.startswith("the budget of 1 model_calls is used up")
+    assert [issued.command.id for issued in entry.commands] == ["model"]
+    assert [one.kind for one in task.threads["main"].said] == ["user", "reply"]

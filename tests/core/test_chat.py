@@ -430,6 +430,28 @@ def test_a_recovered_task_goes_on_with_its_conversations(cut: bool) -> None:
     assert again.said == ["Wet. (2 turns before)"]
 
 
+@BOTH
+def test_a_branch_goes_on_with_the_conversations_of_its_entry(cut: bool) -> None:
+    """
+    It has what was said by then, and says from there what it likes; the other task's thread is as it was.
+    """
+    task = ByHand(Talks, cut=cut)
+    task.say("Oslo?")
+    task.give("model", Reply(tool_calls=(ToolCall(id="c1", name="weather"),), stop="tools"))
+    task.give("weather", "Rain.")
+    before = asked(task)
+    task.give("model", "Wet.")
+
+    branch = task.forked(3, live=True)
+    assert asked(branch) == before
+    branch.give("model", "Dry.")
+    assert [thread.task.threads["main"].said[-1] for thread in (task, branch)] == [
+        Reply(text="Wet."),
+        Reply(text="Dry."),
+    ]
+    assert branch.task.threads["main"].hash != task.task.threads["main"].hash
+
+
 # --- mistakes
 
 

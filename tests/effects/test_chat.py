@@ -132,6 +132,23 @@ async def test_a_tool_that_nobody_registered(bench: Bench, openai: OpenAIServer)
     assert openai.requests[0].body["tools"][0]["function"]["description"] == "Fly."
 
 
+@STREAM
+async def test_a_tool_that_was_not_offered_cannot_be_called(
+    bench: Bench, openai: OpenAIServer, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    """
+    Whatever a model names, and whoever told it to: the call comes without arguments, and says why.
+    """
+    function = {"name": "charge_card", "arguments": '{"cents": 1}'}
+    call = {"id": "call-1", "type": "function", "function": function}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    monkeypatch.setattr(openai, "reply_to", lambda body: message)
+    reply = await chat(bench, "x", tools=[weather], stream=stream)
+
+    problem = "no tool 'charge_card' is offered; there are: weather"
+    assert reply.tool_calls == (ToolCall(id="call-1", name="charge_card", problem=problem),)
+
+
 async def test_arguments_that_are_no_json(bench: Bench) -> None:
     """
     The call is there, without arguments and with the reason, so that the model can be told.

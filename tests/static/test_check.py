@@ -173,6 +173,7 @@ def test_table_functions_are_steps() -> None:
     [
         ("ctx.llm('a')", ["not-awaited"]),
         ("answer = ctx.llm('a')", ["not-awaited"]),
+        ("reply = ctx.chat('a', 'Hello.')", ["not-awaited"]),
         ("ctx.gather(ctx.llm('a'))", ["not-awaited"]),
         ("answer = await ctx.llm('a')", []),
         ("one = ctx.llm('a'); both = await ctx.gather(one, ctx.llm('b'))", []),

@@ -11,6 +11,8 @@ from refold import (
     InputRejected,
     NotConnected,
     NoWorker,
+    Status,
+    Step,
     TaskExists,
     TaskNotFound,
     TaskState,
@@ -18,6 +20,7 @@ from refold import (
     UnknownSkill,
     flow_skill,
     step,
+    table,
 )
 from refold.core.events import UserMessage
 from refold.core.fold import fold, planned
@@ -390,3 +393,29 @@ async def test_stand_ins_may_be_async() -> None:
     go.set()
 
     assert (meanwhile.status, (await starting).status) == ("working", "canceled")
+
+
+async def test_a_called_skill_goes_on_when_its_caller_recovers() -> None:
+    """
+    Under an id of its own; what had come back to it is not asked for again.
+    """
+
+    async def child(ctx: Ctx, content: Content) -> Transition:
+        first = await ctx.tool("first")
+        return ctx.complete(f"{first} {await ctx.tool('second')}")
+
+    async def caller(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("part", "part", "go")).text)
+
+    engine = FakeEngine([table("part", Step("begin", child).start()), table("caller", Step("begin", caller).start())])
+    view = await engine.start("caller", Content.from_text("go"))
+    part = f"{view.task_id}/1.1"
+    await engine.reply(part, "first", 1)
+    await engine.fail(part, "second", "gone")
+    assert (await engine.look(view.task_id)).status is Status.FAILED
+
+    new = await engine.recover(view.task_id)
+    await engine.reply(f"{part}~2", "second", 2)
+
+    assert (await engine.look(new.task_id)).messages[-1].text == "1 2"
+    assert [one.task_id for one in await engine.offspring(view.task_id)] == [new.task_id]
