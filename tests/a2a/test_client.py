@@ -24,6 +24,8 @@ from a2a.types import (
     TaskState,
 )
 from google.protobuf.struct_pb2 import Struct
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from refold.a2a import Settings, a2a_app
 from refold.a2a.convert import value_of
@@ -144,3 +146,17 @@ async def test_a_client_does_it_all_on_temporal(served: str) -> None:
     The same, with a worker behind it. What is listed lags a little there.
     """
     await does_it_all(served, JSONRPC, lists=False)
+
+
+async def test_a_client_calls_a_gateway_that_is_mounted(fake: FakeEngine) -> None:
+    """
+    In somebody's application, under a path of their choice.
+    """
+    sock = bound("127.0.0.1", 0)
+    where = f"{url_of(sock, '127.0.0.1')}/agents/first"
+    gateway = a2a_app(fake, skills.ALL, Settings(url=where))
+    app = Starlette(routes=[Mount("/agents/first", gateway)])
+    app.state.open_streams = gateway.state.open_streams
+    async with serving(app, sock):
+        await does_it_all(where, JSONRPC)
+        await does_it_all(where, REST)
