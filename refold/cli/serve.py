@@ -113,14 +113,15 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with hooks as delivering:
-        push = None if delivering is None else a2a.WebhookPush(delivering)
-        try:
-            offered = [skill for id, skill in found.skills.items() if id != router]
-            app = a2a.a2a_app(engine, offered, told, push=push, router=router, security=security)
-        except ValueError as error:
-            raise CallError(str(error)) from None
-        await serving.serve(app, sock, stop, ready=lambda: _say_ready(call, told, sorted(found.skills)))
+    with sock:
+        async with hooks as delivering:
+            push = None if delivering is None else a2a.WebhookPush(delivering)
+            try:
+                offered = [skill for id, skill in found.skills.items() if id != router]
+                app = a2a.a2a_app(engine, offered, told, push=push, router=router, security=security)
+            except ValueError as error:
+                raise CallError(str(error)) from None
+            await serving.serve(app, sock, stop, ready=lambda: _say_ready(call, told, sorted(found.skills)))
     call.out.note("gateway stopped")
 
 
