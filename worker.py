@@ -20,16 +20,8 @@ from workflows import (
 )
 
 SKILLS = [
-    hello,
-    research_loop,
-    research_loop_steps,
-    research_loop_table,
-    refund,
-    forty_steps,
-    react,
-    order_desk,
-    planner,
-]
+    hello, research_loop, research_loop_steps, research_loop_table, refund, forty_steps, react, order_desk, planner,
+]  # fmt: skip
 
 
 async def main() -> None:

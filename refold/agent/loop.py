@@ -15,7 +15,7 @@ from refold.agent.errors import NoAnswer
 from refold.agent.orchestrators import ToolsStep, ToolsTurn
 from refold.agent.plugins import AfterInvocation, AfterTools, BeforeInvocation, BeforeTools, Hooks, canceled
 from refold.agent.state import AgentState
-from refold.agent.steps import ModelTurn, Step, forget, refusals
+from refold.agent.steps import HOOK_RETRIES, ModelTurn, Step, forget, refusals
 from refold.agent.tools import AgentTool, found_at, remote_tool
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
 from refold.core.content import Artifact, Content
@@ -90,8 +90,8 @@ class AgentLoop:
         reply = _reply_in(state)
         ended = AfterInvocation(ctx, state, reply=reply, resume=None)
         await self.parts.hooks.fire(ended)
-        if ended.resume is not None:
-            state.cycle = 0
+        if ended.resume is not None and state.resumed < HOOK_RETRIES:
+            state.cycle, state.resumed = 0, state.resumed + 1
             say = [UserSaid(content=Content.from_text(ended.resume))]
             await self.parts.hooks.said(ctx, state, say)
             return ctx.goto("model", state=state, say=say)
@@ -117,7 +117,7 @@ class AgentLoop:
     async def _is_called_off(self, ctx: Ctx, state: AgentState, say: Sequence[UserSaid]) -> bool:
         """Take a message; whether a hook has called it off, and so has answered it."""
         state.turns += 1
-        state.cycle, state.position = 0, "start"
+        state.cycle, state.resumed, state.position = 0, 0, "start"
         begun = BeforeInvocation(ctx, state, say=tuple(say), cancel=False)
         await self.parts.hooks.fire(begun)
         await self.parts.hooks.said(ctx, state, say)

@@ -101,6 +101,10 @@ class Concurrent(Orchestrator):
 
     limit: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"limit={self.limit!r} would let nothing go on; give a positive number, or None")
+
     async def run(self, turn: ToolsTurn, tool: ToolStepLike, emit: Emit) -> Results:
         """See `Orchestrator.run`."""
         runs = [tool.stream(turn.of(call), emit) for call in turn.calls]

@@ -111,7 +111,9 @@ class AgentState(BaseModel):
         found: Tools of servers, as they were defined when the task began.
         thread: The conversation's name.
         unsaid: What belongs to the conversation, and that its thread has not been told yet.
+        told: How many turns the newest model call has said.
         turns: How many messages of the user were taken.
+        resumed: How often hooks have had the newest of them gone on with.
         cycle: How many model steps were taken since the newest of them; 1 is the first.
         position: Behind which step the task stands.
         spent: What was used.
@@ -129,7 +131,9 @@ class AgentState(BaseModel):
     found: list[RemoteTool] = lean(factory=list)
     thread: str = lean("main")
     unsaid: list[Said] = lean(factory=list)
+    told: int = lean(0)
     turns: int = lean(0)
+    resumed: int = lean(0)
     cycle: int = lean(0)
     position: Literal["start", "after_model", "after_tools"] = lean("start")
     spent: Spent = lean(factory=Spent)

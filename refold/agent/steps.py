@@ -24,7 +24,7 @@ from refold.core.gates import GatePolicy
 from refold.core.retry import RetryPolicy
 
 HOOK_RETRIES = 5
-"""How often in one step hooks may have a model or a tool called again."""
+"""How often hooks may have a model or a tool called again in one step, or an answer gone on with."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -194,7 +194,7 @@ class ModelStep(Step[ModelTurn, Reply]):
             reply = await self._client.ask(turn.ctx, question)
         except CommandError as error:
             return None, error
-        state.unsaid, state.last_reply = [], reply
+        state.unsaid, state.last_reply, state.told = [], reply, len(turn.say)
         spent.input_tokens += reply.usage.input_tokens
         spent.output_tokens += reply.usage.output_tokens
         spent.usd += reply.usage.usd or 0.0
@@ -205,7 +205,7 @@ def forget(turn: ModelTurn) -> None:
     """Go on in a copy of the conversation, as it was before this step."""
     state = turn.state
     said = turn.ctx.thread(state.thread)
-    state.unsaid, state.last_reply = list(said[: len(said) - len(turn.say) - 1]), None
+    state.unsaid, state.last_reply = list(said[: len(said) - state.told - 1]), None
     name, _, number = state.thread.partition("~")
     state.thread = f"{name}~{int(number or 1) + 1}"
 

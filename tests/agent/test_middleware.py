@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from refold.agent import (
 )
 from refold.agent.middleware import Wrapped
 from refold.agent.steps import ModelReplied
-from refold.core import CommandError, RetryPolicy, Status, TaskState
+from refold.core import CommandError, Content, RetryPolicy, Status, TaskState
 from refold.core.around import Performing
 from refold.core.chat import Reply, ToolCall, UserSaid
 from refold.core.commands import AskApproval, CallChat, CallTool
@@ -163,6 +164,23 @@ def test_it_can_take_a_step_again() -> None:
     story = play(shop(middleware=[twice]), "go", answers={"model": ["first", "second"]})
 
     assert (story.said, replies(story, "main~2")) == (("second",), ["second"])
+
+
+def test_what_it_adds_to_what_is_said_is_forgotten_too() -> None:
+    """
+    A step that is taken again after middleware has said more to the model says nothing twice.
+    """
+
+    @around("model")
+    async def adds(turn: Any, proceed: Callable[[Any], Any]) -> Reply:
+        await proceed(replace(turn, say=(*turn.say, UserSaid(content=Content.from_text("In French.")))))
+        found: Reply = await proceed(turn)
+        return found
+
+    story = play(shop(middleware=[adds]), "go", answers={"model": ["oui", "yes"]})
+    said = story.snapshot.threads["main~2"].said
+
+    assert [getattr(one, "text", "") or one.content.text for one in said] == ["go", "yes"]  # type: ignore[union-attr]
 
 
 def test_it_sees_what_a_step_emits() -> None:

@@ -93,6 +93,14 @@ def test_another_orchestrator_gives_the_same_answer(orchestrator: Orchestrator, 
     assert most_in_flight(story) == most
 
 
+def test_a_limit_lets_something_go_on() -> None:
+    """
+    Nothing abreast is a mistake.
+    """
+    with pytest.raises(ValueError, match="limit=0 would let nothing go on"):
+        Concurrent(0)
+
+
 def test_what_comes_first_is_told_in_the_order_of_the_calls() -> None:
     """
     A slow first call holds no other up, and stays the first.

@@ -133,6 +133,19 @@ def test_an_answer_can_be_followed_up() -> None:
     assert (story.said, told) == (("yes",), ["is it?", "Be sure."])
 
 
+def test_an_answer_is_not_followed_up_for_ever() -> None:
+    """
+    After five times it is the answer.
+    """
+
+    def again(event: AfterInvocation) -> None:
+        event.resume = "More."
+
+    story = play(shop(plugins=[again]), "go", answers={"model": "no"})
+
+    assert (story.said, len(story.asked)) == (("no",), 6)
+
+
 def test_a_model_call_can_be_canceled() -> None:
     """
     The text is taken for the model's answer.
