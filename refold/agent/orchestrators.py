@@ -91,7 +91,7 @@ class Sequential(Orchestrator):
 
 @dataclass(frozen=True)
 class Concurrent(Orchestrator):
-    """Side by side: one that fails, is tried again or waits for a person holds no other up.
+    """Side by side: one that fails or is tried again leaves the others alone.
 
     People are asked when nothing else goes on, all at once.
 

@@ -7,7 +7,7 @@ import pytest
 from refold.agent import Agent, ByTool, Concurrent, Orchestrator, Sequential
 from refold.core import Status
 from refold.core.chat import ToolReturn
-from refold.testing import Played, approve, calls, check_laws, deny, permanent, play, reply, transient
+from refold.testing import Played, approve, calls, cancel, check_laws, deny, permanent, play, reply, transient
 from tests.agent.shop import results
 from workflows.order_desk import OrderDesk
 
@@ -150,6 +150,18 @@ def test_a_gate_waits_for_the_others() -> None:
 
     assert order == ["model", "find_order", "look_up_route", "pay_refund", "pay_refund", "model"]
     assert [one.value for one in story.snapshot.threads["main"].said if isinstance(one, ToolReturn)] == [PAID, ORDER, 7]
+
+
+@pytest.mark.parametrize(("orchestrator", "called"), [(Sequential(), 1), (Concurrent(2), 2)])
+def test_a_cancel_comes_between_tools(orchestrator: Orchestrator, called: int) -> None:
+    """
+    Calls that are out are told to stop, and no other is begun.
+    """
+    wish = [calls("look_up_route", order_id=f"A{n}") for n in range(4)]
+    story = play(desk(orchestrator), "go", reply("model", wish), cancel("enough"))
+
+    assert (story.status, story.reason) == (Status.CANCELED, "enough")
+    assert len(story.asked) == 1 + called
 
 
 def test_the_laws_hold() -> None:
