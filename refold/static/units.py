@@ -12,6 +12,8 @@ from refold.static.module import FunctionNode, Module, Names, Reach, dotted, loc
 STEP_DECORATORS = ("refold.step", "refold.core.step", "refold.core.steps.step")
 STEP_ROWS = ("refold.Step", "refold.core.Step", "refold.core.steps.Step")
 TOOL_DECORATORS = ("refold.tool", "refold.core.tool", "refold.core.tool.tool")
+AROUND_DECORATORS = ("refold.agent.around", "refold.agent.middleware.around")
+PLUGINS = ("refold.agent.Plugin", "refold.agent.plugins.Plugin")
 # Methods of a value that run without being called by name.
 SILENT_METHODS = {"__init__", "__post_init__", "__eq__", "__lt__", "__str__", "__repr__", "model_post_init"}
 SILENT_DECORATORS = ("validator", "serializer", "computed_field", "property")
@@ -74,7 +76,7 @@ class Definition:
 
 
 def skills_in(module: Module) -> list[Unit]:
-    """The reducers and steps that a module defines, in the order they stand in."""
+    """The reducers and steps that a module defines, in the order they stand in; then what its agents are made with."""
     found: list[Unit] = []
     for cls in module.classes.values():
         own = all_methods(cls, module)
@@ -86,7 +88,33 @@ def skills_in(module: Module) -> list[Unit]:
         for name, method in own.items():
             if _decorated(method, STEP_DECORATORS, module.names):
                 found.append(Unit(module, method, f"{cls.name}.{name}", Role.STEP, cls))
-    return found + list(_table_steps(module))
+    return [*found, *_table_steps(module), *_agent_code(module)]
+
+
+def _agent_code(module: Module) -> Iterator[Unit]:
+    """Hooks, and middleware of workflow scope: code that runs as part of an agent's steps."""
+    for name, function in module.functions.items():
+        marks = [mark for mark in function.decorator_list if isinstance(mark, ast.Call)]
+        arounds = [mark for mark in marks if dotted(mark.func, module.names) in AROUND_DECORATORS]
+        if any(not _in_worker(mark) for mark in arounds) or _is_hook(function, module):
+            yield Unit(module, function, name, Role.HELPER)
+    for cls in module.classes.values():
+        if any(dotted(base, module.names) in PLUGINS for base in cls.bases):
+            for name, method in methods(cls).items():
+                if name.startswith(("before_", "after_")) or name == "message_added":
+                    yield Unit(module, method, f"{cls.name}.{name}", Role.HELPER, cls)
+
+
+def _in_worker(mark: ast.Call) -> bool:
+    said = [one.value for one in mark.keywords if one.arg == "scope"]
+    return any(isinstance(one, ast.Constant) and one.value == "activity" for one in said)
+
+
+def _is_hook(function: FunctionNode, module: Module) -> bool:
+    args = function.args.args
+    kind = dotted(args[0].annotation, module.names) if len(args) == 1 and args[0].annotation is not None else None
+    home, _, event = (kind or "").rpartition(".")
+    return home in ("refold.agent", "refold.agent.plugins") and event.startswith(("Before", "After", "MessageAdded"))
 
 
 def units(module: Module, reach: Reach) -> list[Unit]:
