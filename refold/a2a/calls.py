@@ -25,6 +25,20 @@ class Calls(DefaultServerCallContextBuilder):
         return context
 
 
+async def status_asked_for(context: ServerCallContext) -> object:
+    """The status by which a list is to be filtered, as the caller wrote it: reading a request leaves out unknown ones.
+
+    None where it wrote none, or did not call over HTTP.
+    """
+    request = context.state.get(_REQUEST)
+    if not isinstance(request, Request):
+        return None
+    if request.method == "GET":
+        return request.query_params.get("status")
+    params = (await request.json()).get("params")
+    return params.get("status") if isinstance(params, dict) else None
+
+
 async def while_connected(work: Coroutine[Any, Any, T], context: ServerCallContext) -> T | None:
     """What comes of waiting for something, or None once the caller has gone away: nobody waits any more.
 

@@ -30,11 +30,11 @@ from a2a.utils.errors import PushNotificationNotSupportedError, TaskNotCancelabl
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 
 from refold.a2a.caller import caller_of
-from refold.a2a.calls import while_connected
+from refold.a2a.calls import status_asked_for, while_connected
 from refold.a2a.card import Cards
 from refold.a2a.convert import task_of
 from refold.a2a.errors import method, method_that_yields
-from refold.a2a.listing import Listing
+from refold.a2a.listing import Listing, check_status
 from refold.a2a.push import Push, shape_of
 from refold.a2a.reading import Reader
 from refold.a2a.sending import Sender
@@ -116,6 +116,7 @@ class Gateway(RequestHandler):
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
+        check_status(params, await status_asked_for(context))
         return await self.parts.listing.page(params, caller_of(context), tenant=context.tenant)
 
     @method

@@ -86,6 +86,22 @@ class Listing:
         return [record for record in await asyncio.gather(*map(one, found)) if record is not None]
 
 
+def check_status(request: ListTasksRequest, written: object) -> None:
+    """Whether the status that a caller wrote is one: an unknown one would list everything.
+
+    Args:
+        request: What was read.
+        written: What the caller wrote; None is nothing.
+
+    Raises:
+        InvalidParamsError: It is none.
+    """
+    none = ("", 0, A2AState.Name(A2AState.TASK_STATE_UNSPECIFIED))
+    if written is not None and request.status == A2AState.TASK_STATE_UNSPECIFIED and written not in none:
+        states = ", ".join(A2AState.Name(state) for state in STATUS)
+        raise InvalidParamsError(f"there is no status {written!r}; there are {states}")
+
+
 def _filter(request: ListTasksRequest, caller: str | None, tenant: str) -> TaskFilter:
     status = STATUS.get(request.status)
     if status is None and request.status != A2AState.TASK_STATE_UNSPECIFIED:

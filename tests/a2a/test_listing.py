@@ -194,3 +194,20 @@ async def test_sizes_have_bounds(gateway: Calls, params: dict[str, Any]) -> None
     1 to 100 tasks on a page, and no negative history.
     """
     assert (await gateway.error("ListTasks", params))["code"] == -32602
+
+
+@pytest.mark.parametrize("status", ["TASK_STATE_LOST", "completed"])
+async def test_an_unknown_status_lists_nothing(fake: FakeEngine, gateway: Calls, status: str) -> None:
+    """
+    It is an error that names those that there are, over both bindings; not a list of everything.
+    """
+    await fake.start("echo", Content.from_text("hi"))
+
+    rpc = await gateway.error("ListTasks", {"status": status})
+    by_rest = await gateway.rest("GET", f"/tasks?status={status}")
+
+    assert rpc["code"] == -32602
+    assert status in rpc["message"]
+    assert "TASK_STATE_COMPLETED" in rpc["message"]
+    assert by_rest.status_code == 400
+    assert (await gateway.result("ListTasks", {"status": "TASK_STATE_UNSPECIFIED"}))["totalSize"] == 1
