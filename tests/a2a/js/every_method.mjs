@@ -79,6 +79,8 @@ seen.skills = card.skills.map((skill) => skill.id);
 const echoed = await client.sendMessage(request("Hello", "echo"));
 seen.blocking = [state(echoed), texts(echoed.artifacts[0])];
 
+seen.unnamed = await refused(() => client.sendMessage(request("Hello", "")));
+
 const asking = await client.sendMessage(request("Hi", "ask", { immediately: true }));
 seen.contexts = asking.contextId !== "";
 
