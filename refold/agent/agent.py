@@ -168,6 +168,9 @@ class Agent(StepMachine):
         # Who looks for its workflow looks in the module that it was made in.
         self.__module__ = str(sys._getframe(1).f_globals.get("__name__", ""))
 
+    def __repr__(self) -> str:
+        return f"Agent({self.options.card.id!r})"
+
     @property
     def held(self) -> Sequence[Any]:
         """The user's own parts of it, which may hold what changes."""

@@ -253,13 +253,14 @@ class Hooks:
 
     def _add(self, function: Any) -> None:
         kind = _event_of(function)
-        if kind is None:
-            self.problems.append(
-                f"plugins: {function!r} is neither a Plugin nor a function of one parameter that is annotated with its "
-                f"event, one of {', '.join(METHODS[kind] and kind.__name__ for kind in EVENTS)}"
-            )
-        else:
+        if kind is not None:
             self._hooks[kind].append(function)
+            return
+        events = ", ".join(event.__name__ for event in EVENTS)
+        self.problems.append(
+            f"plugins: {function!r} is neither a Plugin nor a function of one parameter that is annotated with its "
+            f"event, one of {events}"
+        )
 
     async def fire(self, event: E) -> E:
         """Call the hooks of an event, and give it back with the flags they raised."""
