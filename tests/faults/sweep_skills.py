@@ -8,8 +8,11 @@ import signal
 
 from pydantic import BaseModel
 
-from activities.payments import Payment, moved
+from activities.notices import send_mail
+from activities.orders import find_order
+from activities.payments import Payment, charge_card, moved
 from refold import Content, Ctx, Transition, flow_skill, step, tool
+from refold.agent import Agent
 from refold.effects import current
 from refold.temporal import workflow_for
 from tests.faults.skills import note
@@ -85,5 +88,8 @@ class DeadlyStep:
         return ctx.complete()
 
 
+Till = Agent("till", instructions="Charge.", tools=[find_order, charge_card, send_mail], gates="none")
+
 ChargesWorkflow = workflow_for(Charges)
+TillWorkflow = workflow_for(Till)
 DeadlyStepWorkflow = workflow_for(DeadlyStep)

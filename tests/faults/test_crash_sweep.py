@@ -136,6 +136,28 @@ async def test_forty_steps_however_the_machine_dies(
     assert report.points
 
 
+TILL = """Charge order A1.
+-> find_order(order_id="A1")
+-> charge_card(order_id="A1", amount_cents=4200)
+-> send_mail(to="ada@example.org", subject="Order A1", text="Charged.")
+-> Charged.
+"""
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1_200)
+async def test_an_agent_however_the_machine_dies(sweep: CrashSweep, shop: Shop) -> None:
+    """
+    One charge, one mail, each model call once, whichever of its steps loses its worker.
+    """
+    shop.order("A1", paid_cents=5_000)
+
+    report = await sweep.run("till", Content.from_text(TILL))
+
+    assert report.outcome.told == {"charges": [4_200], "refunds": [], "mails": ["Order A1"], "model calls": 4}
+    assert report.points
+
+
 def kill_between(points: list[Point]) -> Sequence[Point]:
     """Where the money is moved and nobody knows."""
     return [point for point in points if point.kind is Kind.PERFORMED]
