@@ -37,7 +37,8 @@ class Guardrail(Simple):
         evaluate: `evaluate(text)` or `evaluate(text, turn)`, which may await calls of `turn.ctx`: `"pass"` or None,
             `"block"`, or `Block(reason)`.
         on: What it looks at: what a model replies, what a model is told (by users and tools), or what a tool returns.
-        instead: What is said in the place of a reply or a tool's result that is blocked; None raises `GuardrailError`.
+        instead: What is said in the place of a reply or a tool's result that is blocked, or to the user where the model
+            is not told something, now or later; None raises `GuardrailError`.
         name: For people.
     """
 
@@ -58,9 +59,10 @@ class Guardrail(Simple):
             GuardrailError: It blocks, and nothing is said instead.
         """
         if self.on == "said" and isinstance(turn, ModelTurn):
-            for one in turn.say:
-                if (blocked := await self._judge(_text(one), turn)) is not None:
-                    return Reply(text=self._instead(blocked))
+            verdicts = [await self._judge(_text(one), turn) for one in turn.say]
+            if blocks := {place: found for place, found in enumerate(verdicts) if found is not None}:
+                turn.state.withheld = [*turn.state.withheld, *blocks]
+                return Reply(text=self._instead(next(iter(blocks.values()))))
         result = await proceed(turn)
         if self.on == "said" or (blocked := await self._judge(_text(result), turn)) is None:
             return result

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from refold.agent.errors import BudgetExceeded
 from refold.agent.middleware import Proceed, Scope, Simple
@@ -68,6 +68,8 @@ class RateLimit(Simple):
 class Budget(Simple):
     """So much for a task, and no more. It is looked at before each step: the step that goes over it is the last.
 
+    Of tool calls it lets in no more than it has, however many are wanted at once.
+
     Attributes:
         tokens: In and out together, as the providers count them.
         usd: In US dollars, for models whose prices are known.
@@ -94,18 +96,27 @@ class Budget(Simple):
         """
         while (over := self._over(turn)) is not None:
             what, limit, spent = over
+            allowed = limit * (1 + _grants(turn).get(_name(what, limit), 0))
             if self.when_spent == "fail":
-                raise BudgetExceeded(what, limit, spent)
+                raise BudgetExceeded(what, allowed, spent)
             await turn.ctx.approve(
                 "budget",
-                f"The budget of {limit:g} {what} is used up. May the task have as much again?",
-                show={"budget": what, "limit": limit, "spent": spent},
+                f"The budget of {allowed:g} {what} is used up. May the task have as much again?",
+                show={"budget": what, "limit": allowed, "spent": spent},
                 policy=self.policy.model_copy(update={"on_denied": "fail"}),
             )
-            turn.state.kept["budgets granted"] = self._granted(turn) + 1
-        return await proceed(turn)
+            grants = _grants(turn)
+            turn.state.kept[_GRANTS] = {**grants, _name(what, limit): grants.get(_name(what, limit), 0) + 1}
+        if isinstance(turn, ModelTurn):
+            return await proceed(turn)
+        turn.state.let_in(turn.call.id)
+        try:
+            return await proceed(turn)
+        finally:
+            turn.state.let_out(turn.call.id)
 
     def _over(self, turn: ModelTurn | ToolTurn) -> tuple[str, float, float] | None:
+        """Which limit is used up, that limit, and what is used of it."""
         spent = turn.state.spent
         limits: dict[str, tuple[float | None, float]] = {
             "tokens": (self.tokens, spent.tokens),
@@ -114,13 +125,23 @@ class Budget(Simple):
         if isinstance(turn, ModelTurn):
             limits["model_calls"] = (self.model_calls, spent.model_calls)
         else:
-            limits["tool_calls"] = (self.tool_calls, spent.tool_calls)
+            under_way = sum(id != turn.call.id for id in turn.state.under_way)
+            limits["tool_calls"] = (self.tool_calls, spent.tool_calls + under_way)
+        grants = _grants(turn)
         for what, (limit, used) in limits.items():
-            if limit is not None and used >= limit * (1 + self._granted(turn)):
-                return what, limit * (1 + self._granted(turn)), used
+            if limit is not None and used >= limit * (1 + grants.get(_name(what, limit), 0)):
+                return what, limit, used
         return None
 
-    @staticmethod
-    def _granted(turn: ModelTurn | ToolTurn) -> int:
-        granted = turn.state.kept.get("budgets granted")
-        return granted if isinstance(granted, int) else 0
+
+_GRANTS = "budgets granted"
+
+
+def _grants(turn: ModelTurn | ToolTurn) -> dict[str, int]:
+    """How often people have granted as much again, by limit: a grant is for what it was asked for, and nothing else."""
+    granted = turn.state.kept.get(_GRANTS)
+    return cast("dict[str, int]", granted) if isinstance(granted, dict) else {}
+
+
+def _name(what: str, limit: float) -> str:
+    return f"{what} {limit:g}"

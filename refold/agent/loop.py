@@ -26,6 +26,9 @@ from refold.core.transition import Transition
 ANSWER = "answer"
 """The artifact that an answer with a type is handed over as."""
 
+WITHHELD = "(withheld)"
+"""What a model reads where it is not told something, and asked about something else later."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
@@ -146,7 +149,7 @@ class AgentLoop:
             final=final,
         )
         ctx.status("thinking" if state.cycle == 1 else f"thinking, cycle {state.cycle}")
-        state.last_reply = None
+        state.last_reply, state.withheld = None, []
         reply = await parts.model_step.invoke(turn)
         _agree(turn, reply)
         await parts.hooks.said(ctx, state, [reply])
@@ -174,7 +177,8 @@ def _agree(turn: ModelTurn, reply: Reply) -> None:
     state, raw = turn.state, turn.state.last_reply
     state.last_reply = reply
     if raw is None:  # the model was not asked
-        state.unsaid = [*state.unsaid, *turn.say, reply]
+        told = [withheld(one) if place in state.withheld else one for place, one in enumerate(turn.say)]
+        state.unsaid = [*state.unsaid, *told, reply]
         return
     kept = {call.id for call in reply.tool_calls}
     if kept - {call.id for call in raw.tool_calls}:
@@ -184,6 +188,13 @@ def _agree(turn: ModelTurn, reply: Reply) -> None:
     else:
         dropped = [call for call in raw.tool_calls if call.id not in kept]
         state.unsaid = [*state.unsaid, *refusals(dropped, "not called")]
+
+
+def withheld(said: Said) -> Said:
+    """What stands in a conversation in the place of what the model is not to be told."""
+    if isinstance(said, ToolReturn):
+        return said.model_copy(update={"value": WITHHELD, "failed": True})
+    return UserSaid(content=Content.from_text(WITHHELD))
 
 
 def _reply_in(state: AgentState) -> Reply:

@@ -117,6 +117,8 @@ class AgentState(BaseModel):
         cycle: How many model steps were taken since the newest of them; 1 is the first.
         position: Behind which step the task stands.
         spent: What was used.
+        under_way: The ids of tool calls that a budget has let in, and that `spent` does not count yet.
+        withheld: Which of the messages that are new the model is not to be told, by their places.
         trace: The newest steps, oldest first.
         app: For plugins and middleware of the user's own.
         kept: What middleware keeps between steps, by its name.
@@ -137,6 +139,8 @@ class AgentState(BaseModel):
     cycle: int = lean(0)
     position: Literal["start", "after_model", "after_tools"] = lean("start")
     spent: Spent = lean(factory=Spent)
+    under_way: list[str] = lean(factory=list)
+    withheld: list[int] = lean(factory=list)
     trace: list[Span] = lean(factory=list)
     app: App = lean(factory=App)
     kept: dict[str, JsonValue] = lean(factory=dict)
@@ -145,3 +149,12 @@ class AgentState(BaseModel):
     def note(self, span: Span) -> None:
         """Remember a step that was taken."""
         self.trace = [*self.trace, span][-SPANS_KEPT:]
+
+    def let_in(self, call: str) -> None:
+        """A tool is going to be called, and counts as spent from here on."""
+        if call not in self.under_way:
+            self.under_way = [*self.under_way, call]
+
+    def let_out(self, call: str) -> None:
+        """It is counted in `spent`, or was not called."""
+        self.under_way = [one for one in self.under_way if one != call]

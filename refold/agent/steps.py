@@ -275,6 +275,10 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
         if call.problem:
             return refusal(call, f"the arguments cannot be read: {call.problem}"), None
         args = call.args
+        try:
+            tool.command(args, turn.retry)  # nobody is asked about a call that cannot be made
+        except SkillError as error:
+            return refusal(call, str(error)), None
         if (policy := self._gate(tool)) is not None:
             decided = await _ask_person(turn, call, tool, policy)
             if isinstance(decided, ToolReturn):
@@ -288,6 +292,7 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
             return refusal(call, str(error)), None
         finally:
             turn.state.spent.tool_calls += 1
+            turn.state.let_out(call.id)
         if args != call.args:  # or the model would tell of what it asked for
             value = {"called_with": args, "result": value}
         return ToolReturn(id=call.id, name=call.name, value=value), None

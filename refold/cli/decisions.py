@@ -14,7 +14,7 @@ from rich.text import Text
 from refold.cli.errors import DONE, CallError
 from refold.cli.output import clean, indented
 from refold.cli.verb import Call, TaskId, add
-from refold.cli.views import brief
+from refold.cli.views import asked, brief
 from refold.engine import TaskView, WaitView
 
 Gate = Annotated[
@@ -213,9 +213,7 @@ def _may(wait: WaitView, approver: str | None) -> bool:
 
 def _open_gate(view: TaskView, wait: WaitView) -> Iterator[str | Text]:
     yield Text(clean(view.task_id)).append("  ").append(clean(f"{wait.slot} ({wait.gate_kind})"), "yellow")
-    yield from indented(wait.message)
-    if wait.show is not None:
-        yield from indented(json.dumps(wait.show, ensure_ascii=False))
+    yield from asked(wait)
     if wait.editable:
         yield from indented(f"may be changed with --set KEY=JSON: {', '.join(wait.editable)}")
     who = ", ".join(wait.approvers) or "anybody"

@@ -68,7 +68,7 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
     yield from _rows("pending", [_pending(one) for one in view.pending])
     for wait in view.waiting_for:
         fits = f" (a {wait.expects})" if wait.expects else ""
-        yield from _rows("waits for", [f"{wait.slot}{fits}", *indented(wait.message)])
+        yield from _rows("waits for", [f"{wait.slot}{fits}", *asked(wait)])
         if past:
             continue
         yield _row("", way_out(view, wait))
@@ -83,6 +83,12 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
     for artifact in view.artifacts:
         yield f"  {clean(artifact.name)}"
         yield from indented(_content(artifact), " " * LABEL)
+
+
+def asked(wait: WaitView) -> list[str]:
+    """What a person is asked, and what they decide on."""
+    shown = [] if wait.show is None else indented(json.dumps(wait.show, ensure_ascii=False))
+    return [*indented(wait.message), *shown]
 
 
 def way_out(view: TaskView, wait: WaitView) -> str:

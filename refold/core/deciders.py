@@ -59,7 +59,7 @@ def decider_refusal(snapshot: Snapshot, policy: GatePolicy, digest: str, decisio
         return f"{decision.approver} started the task; a second person must decide"
     if policy.guarded and decision.asserted_by is None and not policy.allow_unsigned:
         return (
-            "nobody vouches for this decision: send it through `refold approve`, `refold deny` or the callback with a "
-            "key, or let the gate's policy allow unsigned ones"
+            "nobody vouches for this decision: set REFOLD_APPROVAL_KEY, the key that the workers have, and send it "
+            "with `refold approve`, `refold deny` or the callback; or let the gate's policy allow unsigned ones"
         )
     return ""

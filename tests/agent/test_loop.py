@@ -312,6 +312,17 @@ def test_by_default_everything_that_has_an_effect_is_gated() -> None:
     assert wait.editable == ("arguments", "result")
 
 
+def test_nobody_is_asked_about_a_call_that_cannot_be_made() -> None:
+    """
+    Arguments that do not fit are the model's to put right, before a person sees them.
+    """
+    story = play(shop(gates="effects"), "go", answers={"model": [calls("buy", count=3), "ok"]})
+
+    assert [one.kind for one in story.asked] == ["chat", "chat"]
+    ((_, told, failed),) = results(story)
+    assert (failed, "it needs item" in told) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

@@ -339,6 +339,21 @@ def test_a_guardrail_on_what_is_said_and_on_results() -> None:
     assert results(hidden) == [("price", "secret", True)]
 
 
+def test_what_was_blocked_stays_out_of_the_conversation() -> None:
+    """
+    The model is not told of it with a later message either; a tool call keeps a result.
+    """
+    no_secrets = Guardrail(lambda text: "block" if "secret" in text else None, on="said", instead="No.")
+    agent = shop(middleware=[no_secrets], turns=3)
+    answers = {"model": [calls("price", item="a"), "Hi."], "price": "secret"}
+    story = play(agent, "my secret", "price?", "bye", answers=answers)
+    told = story.snapshot.threads["main"].said
+
+    assert story.said == ("No.", "No.", "Hi.")
+    assert [one.content.text for one in told if isinstance(one, UserSaid)] == ["(withheld)", "price?", "bye"]
+    assert results(story) == [("price", "(withheld)", True)]
+
+
 @pytest.mark.parametrize(
     ("budget", "reason"),
     [
@@ -375,6 +390,29 @@ def test_a_budget_may_be_raised_by_a_person() -> None:
     assert story.said[-1] == "ok"
     assert gate.show == {"budget": "model_calls", "limit": 1, "spent": 1}
     assert ended.reason.startswith("approval_denied by Ann")
+
+
+def test_a_budget_holds_for_calls_side_by_side() -> None:
+    """
+    However many tools the model wants at once, no more are called than the budget has.
+    """
+    wish = [calls("price", item=item) for item in "abcdef"]
+    agent = shop(middleware=[Budget(tool_calls=2), RateLimit(1, steps=("tool",))], orchestrator=Concurrent())
+    story = play(agent, "go", answers={"model": [wish]}, tools=TOOLS)
+
+    assert story.reason.startswith("the budget of 2 tool_calls is used up: 2 spent")
+    assert sum(isinstance(one, CallTool) for one in story.asked) <= 2
+
+
+def test_a_grant_is_for_what_was_asked() -> None:
+    """
+    As much again of one budget leaves the others as they were.
+    """
+    agent = shop(middleware=[Budget(model_calls=1, when_spent="ask"), Budget(tool_calls=1)])
+    answers = {"model": [calls("price", item="a"), calls("price", item="b")]}
+    story = play(agent, "go", approve("budget"), answers=answers, tools=TOOLS)
+
+    assert story.reason == "the budget of 1 tool_calls is used up: 1 spent; raise it, and recover the task"
 
 
 def test_a_window_shows_the_newest_turns() -> None:
