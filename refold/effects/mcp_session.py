@@ -31,10 +31,13 @@ from pydantic import JsonValue
 
 from refold.core.schema import first_line
 from refold.effects.mcp import LIST, McpServer, McpTool, effect_of, pin_of
-from refold.effects.verdicts import Never, TryLater
+from refold.effects.verdicts import Never, TryLater, Verdict
 
 KEY = "refold/idempotency-key"
 """Under which the idempotency key of a call is told to the server, in `_meta`."""
+
+_FINAL = (401, 403, 404, 405)
+"""What a server answers with that will not answer otherwise: no such place, or not for these headers."""
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
@@ -63,6 +66,7 @@ class Session:
         self.server = server
         self._kept: _Kept | None = None
         self._opening = asyncio.Lock()
+        self._refused: int | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def tools(self, *, again: bool = False) -> dict[str, McpTool]:
@@ -73,6 +77,7 @@ class Session:
 
         Raises:
             TryLater: The server is not there.
+            Never: It lets nobody in with these headers, or there is no such place.
         """
         for last in (False, True):
             kept = await self._open()
@@ -129,6 +134,7 @@ class Session:
     async def _open(self) -> _Kept:
         async with self._opening:
             if self._kept is None:
+                self._refused = None
                 opened: asyncio.Future[_Kept] = asyncio.get_running_loop().create_future()
                 keeper = asyncio.create_task(self._keep(opened))
                 self._leaving.add(keeper)
@@ -146,7 +152,7 @@ class Session:
                 await kept.leave.wait()
         except Exception as error:  # noqa: BLE001 - whatever a program or an address is not there with
             if not opened.done():
-                opened.set_exception(self._unreachable(error))
+                opened.set_exception(self._not_opened(error))
             else:
                 log.info("mcp_session_lost", server=self.server.name, error=type(error).__name__)
 
@@ -154,7 +160,11 @@ class Session:
         server = self.server
         if server.url is not None:
             http = await stack.enter_async_context(
-                httpx2.AsyncClient(headers=dict(server.headers), timeout=server.timeout_s)
+                httpx2.AsyncClient(
+                    headers=dict(server.headers),
+                    timeout=server.timeout_s,
+                    event_hooks={"response": [self._heard]},
+                )
             )
             reached: Any = streamable_http_client(server.url, http_client=http)
         else:
@@ -165,10 +175,23 @@ class Session:
         info = Implementation(name="refold", version="0")
         return Client(reached, read_timeout_seconds=server.timeout_s, client_info=info)
 
+    async def _heard(self, response: httpx2.Response) -> None:
+        # The SDK's own errors do not say which status a server answered with.
+        if response.request.method == "POST":  # to others it may well answer that it does not know them
+            self._refused = response.status_code if response.is_error else None
+
     def _forget(self, kept: _Kept) -> None:
         kept.leave.set()
         if self._kept is kept:
             self._kept = None
+
+    def _not_opened(self, error: BaseException) -> Verdict:
+        if self._refused is None:
+            return self._unreachable(error)
+        said = f"MCP server {self.server.name!r} answers with HTTP {self._refused}; it is called at {self.server.url}"
+        if self._refused in _FINAL:
+            return Never(f"{said}, with the headers: {', '.join(self.server.headers) or 'none'}", type="mcp_server")
+        return TryLater(said, type="mcp_server", unsent=True)
 
     def _unreachable(self, error: BaseException) -> TryLater:
         while isinstance(error, BaseExceptionGroup):

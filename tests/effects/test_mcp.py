@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 from pydantic import JsonValue, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from refold import DefinitionError
 from refold.core.commands import CallTool, EffectPolicy
@@ -261,6 +265,32 @@ async def test_a_server_that_is_not_there_is_asked_later(gone: McpServer, shop: 
     with pytest.raises(TryLater, match="MCP server 'shop' cannot be reached: ") as later:
         await shop("shop.buy", sku="x")
     assert later.value.unsent
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        pytest.param(401, Never, id="not let in"),
+        pytest.param(404, Never, id="no such place"),
+        pytest.param(503, TryLater, id="too busy"),
+    ],
+)
+async def test_what_an_address_refuses_with_is_told(status: int, verdict: type[Verdict], shop: Shop) -> None:
+    """
+    Who is not let in is not let in later either; what is sent along is named, and its secrets are not.
+    """
+
+    def refuses(_: Request) -> Response:
+        return Response(status_code=status)
+
+    with Serving(Starlette(routes=[Route("/mcp", refuses, methods=["POST"])])) as serving:
+        address = f"{serving.address}/mcp"
+        shop.tools = McpTools([McpServer(name="shop", url=address, headers={"Authorization": "Bearer t0ken"})])
+        with pytest.raises(verdict, match=f"answers with HTTP {status}; it is called at {address}") as refused:
+            await shop("shop.search", words="tea")
+        await shop.tools.close()
+
+    assert "t0ken" not in str(refused.value)
 
 
 @pytest.fixture
