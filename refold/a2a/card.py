@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from a2a.types import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, AgentProvider, AgentSkill
-from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, TransportProtocol
 
 from refold.a2a.settings import Settings
 from refold.a2a.signing import sign
@@ -88,11 +88,15 @@ def _card(skills: Sequence[Card], settings: Settings) -> AgentCard:
 
 
 def _interfaces(url: str) -> list[AgentInterface]:
-    """JSON-RPC first. None for one skill: clients keep to one interface of a card, some to the first, some to the last,
-    and the tenant of that one would narrow all that they do."""
+    """JSON-RPC first, and 1.0 first: clients of 0.3 read from the others where they find what they speak.
+
+    None is for one skill: clients keep to one interface of a card, some to the first, some to the last, and its tenant
+    would narrow all that they do.
+    """
     bindings = (TransportProtocol.JSONRPC.value, f"{url}/"), (TransportProtocol.HTTP_JSON.value, url)
     return [
-        AgentInterface(url=where, protocol_binding=binding, protocol_version=PROTOCOL_VERSION_1_0)
+        AgentInterface(url=where, protocol_binding=binding, protocol_version=version)
+        for version in (PROTOCOL_VERSION_1_0, PROTOCOL_VERSION_0_3)
         for binding, where in bindings
     ]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from a2a.client import A2ACardResolver
+from a2a.compat.v0_3.types import AgentCard as AgentCard03
 from a2a.types import AgentCard
 from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
@@ -19,6 +20,7 @@ from refold.a2a.signing import SigningKey
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling
+from tests.a2a.test_sending import as_, known
 
 CARD = "/.well-known/agent-card.json"
 
@@ -52,7 +54,7 @@ async def test_each_skill_is_listed_as_it_is_registered(fake: FakeEngine) -> Non
     )
     async with calling(a2a_app(fake, [skills.Echo, Painter], settings)) as calls:
         card = (await calls.rest("GET", CARD)).json()
-    validate_proto_required_fields(ParseDict(card, AgentCard()))
+    validate_proto_required_fields(ParseDict(card, AgentCard(), ignore_unknown_fields=True))
 
     assert card["skills"][1] == {
         "id": "painter",
@@ -68,7 +70,25 @@ async def test_each_skill_is_listed_as_it_is_registered(fake: FakeEngine) -> Non
     assert card["supportedInterfaces"] == [
         {"url": f"{BASE}/agents/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
         {"url": f"{BASE}/agents", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0"},
+        {"url": f"{BASE}/agents/", "protocolBinding": "JSONRPC", "protocolVersion": "0.3"},
+        {"url": f"{BASE}/agents", "protocolBinding": "HTTP+JSON", "protocolVersion": "0.3"},
     ]
+
+
+async def test_clients_of_0_3_can_read_the_card(fake: FakeEngine) -> None:
+    """
+    Both the one that everybody reads and the extended one; it tells them where the gateway is.
+    """
+    settings = Settings(url=BASE, private=("files",))
+    async with calling(known(a2a_app(fake, skills.ALL, settings))) as calls:
+        public = (await calls.rest("GET", CARD)).json()
+        extended = await calls.result("agent/getAuthenticatedExtendedCard", **{"A2A-Version": "0.3"}, **as_("ada"))
+
+    for card, size in ((public, len(skills.ALL) - 1), (extended, len(skills.ALL))):
+        read = AgentCard03.model_validate(card)
+        assert (read.url, read.preferred_transport, read.protocol_version) == (f"{BASE}/", "JSONRPC", "0.3")
+        assert read.supports_authenticated_extended_card
+        assert len(read.skills) == size
 
 
 async def test_the_card_of_one_skill_bears_its_name(fake: FakeEngine) -> None:
