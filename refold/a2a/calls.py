@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from a2a.server.context import ServerCallContext
 from a2a.server.routes import DefaultServerCallContextBuilder
+from a2a.utils.constants import VERSION_HEADER
 from starlette.requests import Request
 
 T = TypeVar("T")
@@ -22,6 +23,8 @@ class Calls(DefaultServerCallContextBuilder):
         """See `ServerCallContextBuilder.build`."""
         context = super().build(request)
         context.state[_REQUEST] = request
+        if version := request.query_params.get(VERSION_HEADER):  # which A2A allows where no header can be set
+            context.state["headers"].setdefault(VERSION_HEADER.lower(), version)
         return context
 
 

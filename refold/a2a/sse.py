@@ -1,4 +1,5 @@
-"""Event streams on their way out: each event gets its number as its id, quiet streams a heartbeat, and all a clean end.
+"""Event streams on their way out: each event gets its number as its id, quiet streams a heartbeat, all a clean end,
+and those that do not begin an error.
 
 The SDK builds the frames of a stream inside of it. So this wraps the application, and reads in each frame's metadata
 what `updates` put there.
@@ -10,15 +11,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+from a2a.utils.error_handlers import build_rest_error_payload
+from google.protobuf.json_format import ParseError
 from pydantic_core import from_json
 from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from refold.a2a.convert import METADATA
+from refold.a2a.errors import as_a2a
 from refold.a2a.updates import EventId
 
 _DATA = b"data:"
@@ -110,6 +114,11 @@ class EventStreams:
         except TimeoutError:
             if not stream.until.expired():
                 raise
+        except Exception as error:
+            if not stream.waits:
+                raise
+            await _refused(error)(scope, receive, send)
+            return
         finally:
             stream.close()
         await stream.complete()
@@ -123,7 +132,13 @@ class _Stream:
         self._send = send
         self._open = open_streams
         self._streams = False
+        self._start: Message | None = None
         self._complete = False
+
+    @property
+    def waits(self) -> bool:
+        """It is a stream, and none of it has left."""
+        return self._start is not None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -133,11 +148,19 @@ class _Stream:
             )
             if self._streams:
                 self._open.add(self)
+                self._start = message  # leaves with the first event: until then the answer may still be an error
+                return
         elif message["type"] == "http.response.body":
             self._complete = not message.get("more_body", False)
             frame = message.get("body", b"")
             if self._streams and frame.startswith(_DATA) and (id := _id_in(frame)) is not None:
                 message = {**message, "body": b"id: %s\r\n%s" % (id.encode(), frame)}
+        await self._pass_on(message)
+
+    async def _pass_on(self, message: Message) -> None:
+        start, self._start = self._start, None
+        if start is not None:
+            await self._send(start)
         await self._send(message)
 
     def end(self) -> None:
@@ -151,7 +174,14 @@ class _Stream:
     async def complete(self) -> None:
         """End a stream that its application left open."""
         if self._streams and not self._complete:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._pass_on({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _refused(error: Exception) -> Response:
+    """What a caller is told where a stream does not begin."""
+    known = isinstance(error, ParseError)  # which the SDK knows to be the caller's mistake
+    told = build_rest_error_payload(error if known else as_a2a(error))
+    return JSONResponse(told, status_code=told["error"]["code"])
 
 
 def _id_in(frame: bytes) -> str | None:

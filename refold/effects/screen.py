@@ -211,7 +211,7 @@ def target(url: str) -> tuple[str, int]:
     except httpx2.InvalidURL as error:
         raise AddressRefused(f"no address can be read: {error}") from None
     if parsed.scheme not in ("http", "https"):
-        raise AddressRefused(f"an address begins with https:// or http://, not {parsed.scheme or 'nothing'!r}")
+        raise AddressRefused(f"an address begins with https:// or http://, not {parsed.scheme or url!r}")
     if parsed.userinfo:
         raise AddressRefused("an address holds no user or password; give credentials apart from it")
     host = parsed.raw_host.decode("ascii")

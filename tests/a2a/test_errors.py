@@ -256,12 +256,12 @@ async def test_what_is_no_json_is_of_the_wrong_type(gateway: Calls) -> None:
     assert answer.status_code == 415
 
 
-@pytest.mark.parametrize("path", ["/message:send", "/message:stream"])
+@pytest.mark.parametrize("path", ["/message:send", "/message:stream", "/v1/message:send", "/v1/message:stream"])
 async def test_rest_tells_of_a_body_that_is_no_json(gateway: Calls, path: str) -> None:
     """
     The call was wrong, not the agent.
     """
-    headers = {"Content-Type": "application/json", **gateway.headers}
+    headers = {"Content-Type": "application/json", "A2A-Version": "0.3" if path.startswith("/v1") else "1.0"}
     answer = await gateway.http.post(f"{gateway.base}{path}", content=b"{", headers=headers)
 
     assert answer.status_code == 400
@@ -280,6 +280,32 @@ async def test_what_is_not_there_is_told_as_json(gateway: Calls, verb: str, path
 
     assert answer.status_code == status
     assert answer.json()["error"]["details"][0]["reason"] == "METHOD_NOT_FOUND"
+
+
+async def test_a_stream_of_0_3_that_does_not_begin_is_an_error(gateway: Calls, tasks: dict[str, str]) -> None:
+    """
+    Over REST, too: not a stream that breaks off.
+    """
+    gateway.headers = {}
+    unknown = await gateway.rest("GET", "/v1/tasks/nobody:subscribe")
+    ended = await gateway.rest("GET", f"/v1/tasks/{tasks['TASK']}:subscribe")
+    unfit = await gateway.rest("POST", "/v1/message:stream", {"message": {"messageId": "m", "role": "ROLE_USER"}})
+
+    answers = [
+        (answer.status_code, answer.json()["error"]["details"][0]["reason"]) for answer in (unknown, ended, unfit)
+    ]
+    assert answers == [(404, "TASK_NOT_FOUND"), (400, "UNSUPPORTED_OPERATION"), (400, "INVALID_PARAMS")]
+
+
+async def test_the_version_may_be_a_part_of_the_address(gateway: Calls) -> None:
+    """
+    For callers that set no headers; a header comes first.
+    """
+    gateway.headers = {}
+    rest = await gateway.rest("GET", "/tasks?A2A-Version=1.0")
+    header = await gateway.rest("GET", "/tasks?A2A-Version=1.0", **{"A2A-Version": "2.0"})
+
+    assert (rest.status_code, header.status_code) == (200, 400)
 
 
 async def test_a_version_that_is_not_spoken_is_refused(gateway: Calls) -> None:
