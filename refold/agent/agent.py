@@ -8,16 +8,17 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import JsonValue, PydanticUserError
+from pydantic import JsonValue
 
 from refold.agent.clients import Chat, Commands, ModelClient, ToolClient
+from refold.agent.definition import unfit_keys, unfit_middleware, unfit_values, unknown_tools
 from refold.agent.gates import TOOL_GATE, Gates, gates_of
 from refold.agent.loop import ANSWER, AgentLoop, Parts
-from refold.agent.middleware import KINDS, Middleware, Retryable, Traced, wrapped
+from refold.agent.middleware import Middleware, Retryable, Traced, wrapped
 from refold.agent.orchestrators import Orchestrator, Sequential
 from refold.agent.plugins import Hook, Hooks, Plugin
 from refold.agent.steps import ModelStep, ToolStep
-from refold.agent.tools import AgentTool, key_names, tools_of
+from refold.agent.tools import tools_of
 from refold.core.content import Content, as_content
 from refold.core.errors import DefinitionError
 from refold.core.gates import GatePolicy
@@ -25,10 +26,8 @@ from refold.core.journal import Entry
 from refold.core.lifecycle import Status
 from refold.core.machine import StepMachine
 from refold.core.retry import RetryPolicy
-from refold.core.schema import adapter, first_line
 from refold.core.skill import options_for
 from refold.core.steps import compile_steps, steps_of
-from refold.core.tool import tool_spec
 from refold.engine import Engine, TaskView, Tokens
 
 VERSION = 1
@@ -124,11 +123,16 @@ class Agent(StepMachine):
             DefinitionError: All that is wrong, at once.
         """
         hooks, keys = Hooks(plugins), keys or {}
-        known, remote, found = tools_of([*tools, *hooks.tools])
-        found += _unfit_keys(keys, known)
+        known, remote, found = tools_of(tools, hooks.tools)
+        found += unfit_keys(keys, known)
         known = {name: replace(tool, key=keys.get(name, tool.key)) for name, tool in known.items()}
-        policies, unknown = gates_of(gates, known, gate_policy)
-        found += [*hooks.problems, *unknown, *_problems(output, max_cycles, turns, middleware, fatal, known)]
+        policies, unknown = gates_of(gates, known, remote, gate_policy)
+        found += [*hooks.problems, *unknown, *unfit_middleware(middleware)]
+        found += unknown_tools(known, remote, fatal=fatal, middleware=middleware, orchestrator=orchestrator)
+        found += unfit_values(
+            model=model, instructions=instructions, output=output, max_cycles=max_cycles, turns=turns,
+            orchestrator=orchestrator, gate_policy=gate_policy,
+        )  # fmt: skip
         options = options_for(
             None,
             id=id,
@@ -223,54 +227,3 @@ class Agent(StepMachine):
         after = (await engine.look(task_id)).seq
         await engine.send(task_id, content)
         return task_id, after
-
-
-def _problems(
-    output: Any,
-    max_cycles: int,
-    turns: int | None,
-    middleware: Sequence[Any],
-    fatal: Sequence[str],
-    tools: Mapping[str, Any],
-) -> list[str]:
-    found = []
-    if max_cycles < 1:
-        found.append(f"max_cycles={max_cycles!r}: the model is asked at least once")
-    if turns is not None and turns < 1:
-        found.append(f"turns={turns!r}: a task answers at least one message; None is without end")
-    if output is not None:
-        try:
-            adapter(output)
-        except PydanticUserError as error:
-            found.append(f"output={output!r} is not a type that pydantic knows: {first_line(error)}")
-    for one in middleware:
-        if not isinstance(one, Middleware):
-            found.append(
-                f"middleware: {one!r} is none; write a `Middleware`, or `@around(...)` above a coroutine function"
-            )
-        elif unknown := [kind for kind in one.steps if kind not in KINDS]:
-            found.append(f"middleware: {one!r} wraps {', '.join(unknown)}; there are {', '.join(KINDS)}")
-    found += [
-        f"fatal: there is no tool {name!r}; there are: {', '.join(tools) or 'none'}"
-        for name in fatal
-        if name not in tools
-    ]
-    return found
-
-
-def _unfit_keys(keys: Mapping[str, str], tools: Mapping[str, AgentTool]) -> list[str]:
-    found = []
-    for name, key in keys.items():
-        if name not in tools:
-            found.append(f"keys: there is no tool {name!r}; there are: {', '.join(tools) or 'none'}")
-            continue
-        spec = tool_spec(tools[name].function)
-        try:
-            unknown = [one for one in key_names(key) if spec is not None and one not in spec.takes]
-        except ValueError as error:
-            found.append(f"keys: {name}={key!r}: {error}")
-            continue
-        if unknown or not key_names(key):
-            takes = ", ".join(spec.takes) if spec is not None else "its arguments"
-            found.append(f"keys: {name}={key!r} names arguments of the tool in braces; it takes: {takes}")
-    return found

@@ -29,7 +29,8 @@ class ToolGates:
 
     def before(self, tool: AgentTool) -> GatePolicy | None:
         """Who decides on calls of this tool; None where nobody needs to."""
-        policy = self.named.get(tool.name)
+        server, dot, _ = tool.name.partition(".")
+        policy = self.named.get(tool.name) or (self.named.get(f"{server}.*") if dot else None)
         if policy is None and not tool.changes_nothing:
             policy = self.by_effect
         # The model reads a denial: it is data for it, like any other result.
@@ -39,13 +40,16 @@ class ToolGates:
 NO_GATES = ToolGates(named={})
 
 
-def gates_of(gates: Gates, known: Iterable[str], policy: GatePolicy) -> tuple[ToolGates, list[str]]:
+def gates_of(
+    gates: Gates, known: Iterable[str], remote: Collection[str], policy: GatePolicy
+) -> tuple[ToolGates, list[str]]:
     """The gates, and what is wrong with what was said of them.
 
     Args:
         gates: `"effects"`: before every tool that is not declared `read_only`; `"none"`; names of tools; or policies
             by name.
-        known: The names of the agent's tools. Those of a server, `server.tool`, are known when a task begins.
+        known: The names of the agent's tools.
+        remote: Those of servers, `server.tool` or `server.*`; which there are is known when a task begins.
         policy: Who decides where nothing else is said.
     """
     if gates == "none":
@@ -56,9 +60,15 @@ def gates_of(gates: Gates, known: Iterable[str], policy: GatePolicy) -> tuple[To
         return NO_GATES, [f'gates={gates!r} is unknown: "effects", "none", tools\' names, or policies by name']
     named = dict(gates) if isinstance(gates, Mapping) else dict.fromkeys(gates, policy)
     names = list(known)
-    unknown = [
-        f"gates: there is no tool {name!r}; there are: {', '.join(names) or 'none'}"
+    servers = {name.partition(".")[0] for name in remote}
+    problems = [
+        f"gates: there is no tool {name!r}; there are: {', '.join([*names, *remote]) or 'none'}"
         for name in named
-        if name not in names and "." not in name
+        if name not in names and name.partition(".")[0] not in servers
     ]
-    return ToolGates(named=named), unknown
+    problems += [
+        f"gates: {name!r} has {one!r}; it is a GatePolicy"
+        for name, one in named.items()
+        if not isinstance(one, GatePolicy)
+    ]
+    return ToolGates(named=named), problems

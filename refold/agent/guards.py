@@ -47,6 +47,10 @@ class Guardrail(Simple):
     instead: str | None = None
     name: str = "guardrail"
 
+    def __post_init__(self) -> None:
+        if self.on not in ("reply", "said", "result"):
+            raise ValueError(f'on={self.on!r} is unknown: "reply", "said" or "result"')
+
     @property
     def steps(self) -> Collection[str]:  # type: ignore[override]  # follows from `on`
         """The kind that `on` is about."""

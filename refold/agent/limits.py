@@ -88,6 +88,15 @@ class Budget(Simple):
     policy: GatePolicy = field(default_factory=lambda: GatePolicy(kind=GateKind.BUDGET))
     steps: Collection[str] = ("model", "tool")
 
+    def __post_init__(self) -> None:
+        limits = (self.tokens, self.usd, self.model_calls, self.tool_calls)
+        if all(limit is None for limit in limits):
+            raise ValueError("a budget of nothing bounds nothing; say tokens=, usd=, model_calls= or tool_calls=")
+        if any(limit is not None and limit <= 0 for limit in limits):
+            raise ValueError(f"{self!r} lets nothing go on; give positive numbers")
+        if self.when_spent not in ("fail", "ask"):
+            raise ValueError(f'when_spent={self.when_spent!r} is unknown: "fail" or "ask"')
+
     async def around(self, turn: ModelTurn | ToolTurn, proceed: Proceed) -> Any:
         """See `Simple.around`.
 

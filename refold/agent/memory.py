@@ -36,6 +36,10 @@ class Cache(Simple):
     scope: Scope = "workflow"
     _shared: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        if isinstance(self.tools, str) or not (self.tools or self.models):
+            raise ValueError(f"{self!r} keeps nothing; name tools, tools=[...], or say models=True")
+
     @property
     def steps(self) -> Collection[str]:  # type: ignore[override]  # follows from what is kept
         """The kinds that it keeps results of."""
@@ -106,6 +110,10 @@ class Window(Simple):
 
     turns: int
     steps: Collection[str] = ("model",)
+
+    def __post_init__(self) -> None:
+        if self.turns < 1:
+            raise ValueError(f"Window({self.turns!r}) shows nothing; give 1 turn or more")
 
     async def around(self, turn: ModelTurn, proceed: Proceed) -> Any:
         """See `Simple.around`."""

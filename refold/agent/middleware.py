@@ -10,6 +10,7 @@ and memory shared by all tasks, the text as it streams; it runs once for each tr
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -100,6 +101,8 @@ def around(*steps: str, scope: Scope = "workflow") -> Callable[[Around], Middlew
     """
 
     def made(function: Around) -> Middleware:
+        if not inspect.iscoroutinefunction(function):
+            raise ValueError(f"{function!r} is no coroutine function; write `async def`, and `await proceed(turn)`")
         return _Function(function, steps or ("model", "tool"), scope)
 
     return made

@@ -121,17 +121,21 @@ def _parameters(skill: Skill) -> dict[str, JsonValue]:
     return adapter(skill.options.input).json_schema()
 
 
-def tools_of(given: Iterable[Any]) -> tuple[dict[str, AgentTool], list[str], list[str]]:
+def tools_of(given: Any, brought: Iterable[Any] = ()) -> tuple[dict[str, AgentTool], list[str], list[str]]:
     """The tools by name; the names of servers' tools, whose definitions a task looks up; and what is wrong with them.
 
     Args:
         given: Functions declared with `@tool`, skills, `AgentTool` values, names of tools that only the worker knows,
             and names of servers' tools, `server.tool` or `server.*`.
+        brought: Those that plugins bring.
     """
     tools: dict[str, AgentTool] = {}
     remote: list[str] = []
     problems: list[str] = []
-    for one in given:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        problems.append(f"tools={given!r}: it is a list; write tools=[...]")
+        given = ()
+    for one in (*given, *brought):
         if isinstance(one, str) and _REMOTE.fullmatch(one):
             remote.append(one)
             continue
@@ -164,7 +168,10 @@ async def found_at(ctx: Ctx, remote: Sequence[str], gated: Iterable[str] = ()) -
     listed = await ctx.gather(*(ctx.tool(f"{server}.tools/list") for server in servers))
     every = [RemoteTool.model_validate(_fields(one)) for tools in listed for one in tools]
     names = [one.name for one in every]
-    wanted = [*(name for name in remote if not name.endswith(".*")), *(name for name in gated if "." in name)]
+    wanted = [
+        *(name for name in remote if not name.endswith(".*")),
+        *(name for name in gated if "." in name and not name.endswith(".*")),
+    ]
     if missing := [name for name in wanted if name not in names]:
         raise SkillError(f"no server has a tool {missing[0]!r}; there are: {', '.join(names) or 'none'}")
     return [one for one in every if one.name in remote or f"{one.name.partition('.')[0]}.*" in remote]

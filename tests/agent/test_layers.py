@@ -20,7 +20,8 @@ MAY = {
     **{name: {*BELOW, "clients", "plugins", "steps", "middleware"} for name in READY},
     "loop": {*BELOW, *LAYERS},
     "checkpoints": set(BELOW),
-    "agent": {*BELOW, *LAYERS, *READY, "gates", "loop"},
+    "definition": {*BELOW, *LAYERS, *READY},
+    "agent": {*BELOW, *LAYERS, *READY, "definition", "gates", "loop"},
 }
 
 

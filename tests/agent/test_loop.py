@@ -1,11 +1,23 @@
 """The loop: model, tools, model, until there is an answer."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from refold.agent import Agent, skill_tool
+from refold.agent import (
+    Agent,
+    Budget,
+    ByTool,
+    Cache,
+    Concurrent,
+    Guardrail,
+    Sequential,
+    Window,
+    around,
+    skill_tool,
+)
 from refold.core import Content, Ctx, DefinitionError, GatePolicy, Status, Transition, flow_skill, step
 from refold.core.chat import Reply, ToolCall
 from refold.core.commands import CallChat, CallSkill, CallTool
@@ -263,6 +275,16 @@ def test_one_tool_of_a_server() -> None:
         pytest.param({"plugins": [print]}, "annotated with its event, one of BeforeInvocation", id="plugin"),
         pytest.param({"fatal": ["sell"]}, "fatal: there is no tool 'sell'", id="fatal"),
         pytest.param({"output": object()}, "is not a type that pydantic knows", id="output"),
+        pytest.param({"tools": "price"}, "tools='price': it is a list", id="one tool"),
+        pytest.param({"fatal": "price"}, "write fatal=['price']", id="one fatal tool"),
+        pytest.param({"model": "gpt-5"}, "a model is named provider:model", id="model"),
+        pytest.param({"instructions": None}, "it is a text", id="instructions"),
+        pytest.param({"gates": {"buy": "Ann"}}, "it is a GatePolicy", id="policy"),
+        pytest.param({"gate_policy": None}, "it is a GatePolicy", id="gate policy"),
+        pytest.param({"tools": ["files.*"], "gates": ["fils.*"]}, "no tool 'fils.*'", id="server's gate"),
+        pytest.param({"orchestrator": Concurrent}, "for example Concurrent(3)", id="orchestrator"),
+        pytest.param({"orchestrator": ByTool({"sell": Sequential()})}, "ByTool: there is no tool 'sell'", id="group"),
+        pytest.param({"middleware": [Cache(tools=["sell"])]}, "Cache: there is no tool 'sell'", id="cache"),
     ],
 )
 def test_mistakes_are_found_when_the_agent_is_made(options: dict[str, Any], said: str) -> None:
@@ -274,6 +296,36 @@ def test_mistakes_are_found_when_the_agent_is_made(options: dict[str, Any], said
 
     assert said in str(raised.value)
     assert str(raised.value).startswith("agent 'shop' cannot be defined")
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        pytest.param(Budget, "bounds nothing", id="no budget"),
+        pytest.param(lambda: Budget(tokens=0), "lets nothing go on", id="budget of nothing"),
+        pytest.param(Cache, "keeps nothing", id="cache"),
+        pytest.param(lambda: Window(0), "shows nothing", id="window"),
+        pytest.param(lambda: Guardrail(lambda _: None, on="input"), '"reply", "said" or "result"', id="guardrail"),  # type: ignore[arg-type]
+        pytest.param(lambda: around("model")(lambda turn, proceed: turn), "no coroutine function", id="function"),
+    ],
+)
+def test_middleware_that_could_do_nothing_is_refused(make: Callable[[], Any], said: str) -> None:
+    """
+    Where it is made, with the way out.
+    """
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_a_gate_for_all_tools_of_a_server() -> None:
+    """
+    Named as the tools are: `server.*`.
+    """
+    agent = Agent("host", tools=["files.*"], gates=["files.*"])
+    wish = calls("files__search", words="x")
+    story = play(agent, "go", reply("files.tools/list", [SEARCH]), reply("model", wish), unfinished=True)
+
+    assert [wait.slot for wait in story.view.waiting_for] == ["files.search"]
 
 
 def test_the_laws_hold() -> None:

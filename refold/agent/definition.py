@@ -1,0 +1,91 @@
+"""What is wrong with how an agent is defined, found when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import PydanticUserError
+
+from refold.agent.memory import Cache
+from refold.agent.middleware import KINDS, Middleware, Scope
+from refold.agent.orchestrators import ByTool, Orchestrator
+from refold.agent.tools import AgentTool, key_names
+from refold.core.gates import GatePolicy
+from refold.core.schema import adapter, first_line
+from refold.core.tool import tool_spec
+
+
+def unfit_values(
+    *, model: Any, instructions: Any, output: Any, max_cycles: Any, turns: Any, orchestrator: Any, gate_policy: Any
+) -> Iterator[str]:
+    """The plain settings; see `Agent`."""
+    if model is not None and not (isinstance(model, str) and all(model.partition(":"))):
+        yield f"model={model!r}: a model is named provider:model, for example openai:gpt-5"
+    if not isinstance(instructions, str):
+        yield f"instructions={instructions!r}: it is a text"
+    if not isinstance(max_cycles, int) or max_cycles < 1:
+        yield f"max_cycles={max_cycles!r}: the model is asked at least once"
+    if turns is not None and (not isinstance(turns, int) or turns < 1):
+        yield f"turns={turns!r}: a task answers at least one message; None is without end"
+    if output is not None:
+        try:
+            adapter(output)
+        except PydanticUserError as error:
+            yield f"output={output!r} is not a type that pydantic knows: {first_line(error)}"
+    if orchestrator is not None and not isinstance(orchestrator, Orchestrator):
+        yield f"orchestrator={orchestrator!r} is none; give one, for example Concurrent(3)"
+    if not isinstance(gate_policy, GatePolicy):
+        yield f"gate_policy={gate_policy!r}: it is a GatePolicy"
+
+
+def unfit_middleware(middleware: Sequence[Any]) -> Iterator[str]:
+    """What is no middleware, or wraps what there is not."""
+    for one in middleware:
+        if not isinstance(one, Middleware):
+            yield f"middleware: {one!r} is none; write a `Middleware`, or `@around(...)` above a coroutine function"
+            continue
+        if unknown := [kind for kind in one.steps if kind not in KINDS]:
+            yield f"middleware: {one!r} wraps {', '.join(unknown)}; there are {', '.join(KINDS)}"
+        if one.scope not in get_args(Scope):
+            yield f"middleware: {one!r} has the scope {one.scope!r}; there are {', '.join(get_args(Scope))}"
+
+
+def unknown_tools(
+    tools: Mapping[str, AgentTool],
+    remote: Collection[str],
+    *,
+    fatal: Sequence[str],
+    middleware: Sequence[Any],
+    orchestrator: Any,
+) -> Iterator[str]:
+    """Names that no tool has: what is said of them would be heard by nobody."""
+    if isinstance(fatal, str):
+        yield f"fatal={fatal!r} is one text; write fatal=[{fatal!r}]"
+        fatal = ()
+    named = {"fatal": list(fatal)}
+    named["Cache"] = [name for one in middleware if isinstance(one, Cache) for name in one.tools]
+    if isinstance(orchestrator, ByTool):
+        named["ByTool"] = list(orchestrator.groups)
+    for where, names in named.items():
+        for name in names:
+            # A server's tools are known when a task begins, by the names that the model sees.
+            if name not in tools and not (remote and "__" in name and where != "fatal"):
+                yield f"{where}: there is no tool {name!r}; there are: {', '.join(tools) or 'none'}"
+
+
+def unfit_keys(keys: Mapping[str, str], tools: Mapping[str, AgentTool]) -> Iterator[str]:
+    """Business keys of no tool, or of what their tool does not take."""
+    for name, key in keys.items():
+        if name not in tools:
+            yield f"keys: there is no tool {name!r}; there are: {', '.join(tools) or 'none'}"
+            continue
+        spec = tool_spec(tools[name].function)
+        try:
+            unknown = [one for one in key_names(key) if spec is not None and one not in spec.takes]
+        except ValueError as error:
+            yield f"keys: {name}={key!r}: {error}"
+            continue
+        if unknown or not key_names(key):
+            takes = ", ".join(spec.takes) if spec is not None else "its arguments"
+            yield f"keys: {name}={key!r} names arguments of the tool in braces; it takes: {takes}"
