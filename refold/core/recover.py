@@ -24,6 +24,7 @@ from refold.core.events import (
     ToolResult,
     UserMessage,
 )
+from refold.core.fold import advance
 from refold.core.gates import DecisionMade
 from refold.core.journal import Entry, receipt_of
 from refold.core.lifecycle import TaskEvent, TaskState
@@ -48,7 +49,7 @@ def recover(
         by: Who wants it.
 
     Raises:
-        InputRejected: The task has not failed, or folded again it ends all the same.
+        InputRejected: The task has not failed; or folded again, or as soon as it goes on, it ends all the same.
     """
     last = next((entry for entry in entries if entry.ends), None)
     how = "is open" if last is None else _unrecoverable(last)
@@ -57,15 +58,14 @@ def recover(
     kept = [entry for entry in entries if entry.seq <= last.seq and not entry.refused]
     again: Event | None = None
     failed = {entry.event.invocation_id for entry in kept if isinstance(entry.event, CommandFailed)}
-    if last.cause in failed:
-        snapshot = _folded(skill, base, kept, {last.cause})
-        # What a `gather` raises is its first failure; the next task would meet the second one.
-        beside = {id for id in skill.awaiting(snapshot.state) if id in failed and id not in snapshot.pending}
-        if beside:
-            snapshot = _folded(skill, base, kept, {last.cause, *beside})
-    else:
+    without = {id for id in failed if id == last.cause}
+    if not without:
         kept, again = kept[:-1], _again(kept[-1], entries)
-        snapshot = _folded(skill, base, kept, set())
+    snapshot = _folded(skill, base, kept, without)
+    # What a `gather` raises is its first failure, when all are back; the next task would meet the others.
+    beside = {id for id in skill.awaiting(snapshot.state) if id in failed and id not in snapshot.pending}
+    if beside and again is None:
+        snapshot = _folded(skill, base, kept, without | beside)
     if isinstance(again, DependencyResolved):
         snapshot, again = _resolved(snapshot, again)
     if snapshot.ended:
@@ -76,7 +76,13 @@ def recover(
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
     snapshot = _with_late(snapshot, last, entries)
     data = None if again is None else again.model_dump(mode="json")
-    return _planned(snapshot, entries, task_id, at, again), Recovered(task_id=base.task_id, again=data, by=by)
+    new, first = _planned(snapshot, entries, task_id, at, again), Recovered(task_id=base.task_id, again=data, by=by)
+    tried, _ = advance(skill, new, first, at)
+    if tried.ended and tried.lifecycle is TaskState.FAILED:
+        raise InputRejected(
+            f"task {base.task_id!r} would end again at once: {tried.reason}; change the skill, then recover"
+        )
+    return new, first
 
 
 def _unrecoverable(last: Entry) -> str:
@@ -176,7 +182,7 @@ def _folded(skill: Skill, base: Snapshot, entries: Sequence[Entry], without: Set
 
 def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime, again: Event | None) -> Snapshot:
     undone = _undone(entries)
-    delivered = again.invocation_id if isinstance(again, ToolResult) else None
+    delivered = again.invocation_id if isinstance(again, RESULT_TYPES) else None
     open_still = {id: one for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)}
     # What was undone is done again under another id; so is what took place too late, and a part or child workflow,
     # whose id the old one has.

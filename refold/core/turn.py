@@ -340,7 +340,7 @@ class Turn:
             self.retry(event)
             self.move(TaskEvent.TRANSIENT_ERROR)
             return
-        if self.pending[event.invocation_id].given is not None:
+        if self.pending[event.invocation_id].given is not None and event.failure.kind is not FailureKind.UNKNOWN:
             when_blocked.take_at_word(self, event)
             return
         if self._should_block(event):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def block(turn: Turn, event: CommandFailed) -> None:
     """Keep the task until the dependency answers, or an operator says how it goes on."""
-    turn.change_pending(event.invocation_id, blocked=True)
+    turn.change_pending(event.invocation_id, blocked=True, given=None)
     _wait(turn, event)
     turn.move(TaskEvent.BLOCK_ON_DEPENDENCY)
 

@@ -33,7 +33,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 from pydantic_core import to_json
 from temporalio import activity
 from temporalio.bridge.proto import ActivityHeartbeat
@@ -355,7 +355,7 @@ def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Json
         async def call(command: CallTool, invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
             return await tool.call(command, invocation, opened.threads, opened.ledger, **about)
 
-        return await _tool_effect(effects, tool.spec.name, command, decided, given, call)
+        return await _tool_effect(effects, tool.spec.name, command, decided, given, call, tool.result)
 
     return call_tool
 
@@ -367,6 +367,7 @@ async def _tool_effect(
     decided: int | bool,
     given: Given | None,
     call: Callable[..., Awaitable[JsonValue]],
+    returns: TypeAdapter[Any] | None = None,
 ) -> JsonValue:
     info = activity.info()
 
@@ -383,7 +384,7 @@ async def _tool_effect(
         )
         with _heartbeats(opened.heart):
             if given is not None:
-                result = await told(name, command, invocation, opened.ledger, given.outcome)
+                result = await told(name, command, invocation, opened.ledger, given.outcome, returns)
             else:
                 about = {"lease_s": _lease_s(info), "decided": _about_try(decided, info.attempt), "lost": _given_up}
                 result = await effects.performed(

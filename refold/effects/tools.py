@@ -20,7 +20,7 @@ from pydantic import (
     ValidationError,
     create_model,
 )
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from refold.core.commands import CallTool, EffectPolicy
 from refold.core.errors import DefinitionError
@@ -184,16 +184,31 @@ async def once(
 
 
 async def told(
-    tool: str, command: CallTool, invocation: Invocation, ledger: Ledger | None, outcome: JsonValue
+    tool: str,
+    command: CallTool,
+    invocation: Invocation,
+    ledger: Ledger | None,
+    outcome: JsonValue,
+    result: TypeAdapter[Any] | None = None,
 ) -> JsonValue:
     """Write down what a person says an effect came to; the tool is not run.
+
+    Args:
+        result: What the tool returns, where that is known.
 
     Returns:
         The result that counts: where a receipt says already that it took place, that one's.
 
     Raises:
-        Verdict: The ledger does not answer.
+        Verdict: The ledger does not answer; or the tool could not have returned that, and a person must say again.
     """
+    try:
+        if result is not None:
+            result.validate_json(to_json(outcome))
+    except ValidationError as error:
+        # On a receipt it would stand for good, for whoever asks under this key.
+        message = f"the outcome that was given cannot be one of the tool {tool!r}: {problems(error)}; give another one"
+        raise Verdict(Failure(kind=FailureKind.UNKNOWN, type="unfit_outcome", message=message)) from None
     if ledger is None:
         return outcome
     try:

@@ -308,7 +308,8 @@ class TemporalEngine:
         listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait in gates) or "none"
         if len(met) > 1:
             raise InputRejected(f"several gates of task {task_id!r} are open; say which one: {listed}")
-        raise InputRejected(f"no gate {named or ''!r} of task {task_id!r} is open ({view.status}); open: {listed}")
+        which = "no gate" if named is None else f"no gate {named!r}"
+        raise InputRejected(f"{which} of task {task_id!r} is open ({view.status}); open: {listed}")
 
     async def _timed_out(self, task_id: str) -> WaitView | None:
         """The gate whose time ran out, while a late grant is still recorded."""

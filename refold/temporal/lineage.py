@@ -59,7 +59,7 @@ async def recovery(engine: TemporalEngine, task_id: str, *, by: str | None) -> t
     if description.status is WorkflowExecutionStatus.RUNNING:
         # What it still has to undo must be undone before it is known what is to be done again.
         raise InputRejected(
-            f"task {task_id!r} has failed and is not over: it takes late grants for some minutes, or undoes its "
+            f"task {task_id!r} has ended and is not over: it takes late grants for some minutes, or undoes its "
             "effects; `refold show` says which. Recover it after that"
         )
     history = await History(engine, task_id).whole()

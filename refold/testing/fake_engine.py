@@ -672,7 +672,8 @@ def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, s
     listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait, _ in gates) or "none"
     if met:
         raise InputRejected(f"several gates of task {task.task_id!r} are open; say which one: {listed}")
-    raise InputRejected(f"no gate {named or ''!r} of task {task.task_id!r} is open ({task.status}); open: {listed}")
+    which = "no gate" if named is None else f"no gate {named!r}"
+    raise InputRejected(f"{which} of task {task.task_id!r} is open ({task.status}); open: {listed}")
 
 
 def _is(task: Snapshot, wanted: TaskFilter) -> bool:

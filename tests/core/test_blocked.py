@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from refold import Content, Ctx, RetryPolicy, Status, Step, TaskState, Transition, table
+from refold import Content, Ctx, Failure, FailureKind, RetryPolicy, Status, Step, TaskState, Transition, table
 from refold.core.events import DependencyResolved
 from tests.core.byhand import ByHand, busy, refused, unknown
 
@@ -296,3 +296,18 @@ def test_a_part_is_never_blocked() -> None:
 
     assert (task.status, task.reason) == (Status.FAILED, "part: the response was lost")
     assert isinstance(DependencyResolved(outcome=1).outcome, int)
+
+
+def test_an_outcome_that_cannot_be_is_asked_for_again() -> None:
+    """
+    Who finds that out is the worker, before it is written down. The task blocks as before, and takes another word.
+    """
+    task = unsure()
+    task.feed(DependencyResolved(outcome=17))
+
+    task.fail("charge", Failure(kind=FailureKind.UNKNOWN, type="unfit_outcome", message="it cannot be 17"))
+
+    assert task.state is TaskState.BLOCKED
+    assert "it cannot be 17" in (task.journal[-1].note or "")
+    task.resolve(retry=True)
+    assert [one.given for one in task.task.pending.values()] == [None]

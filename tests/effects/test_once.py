@@ -79,7 +79,7 @@ def failing(error: BaseException, probe: Callable[[str], Any] | None = None) -> 
     calls: list[int] = []
 
     @tool(effect="at_most_once", probe=probe)
-    async def charge(order: str = "", cents: int = 0) -> None:
+    async def charge(order: str = "", cents: int = 0) -> dict[str, str] | None:
         calls.append(current().fence)
         raise error
 
@@ -243,9 +243,24 @@ async def test_what_a_person_says_is_what_the_next_caller_gets() -> None:
         assert (await failed(bench, key="order-1")).kind is FailureKind.UNKNOWN
         assert await bench.tool(asked, given=Given(outcome={"id": "c9"})) == {"id": "c9"}
         assert await bench.tool(asked, task_id="T9") == {"id": "c9"}
-        assert await bench.tool(asked, given=Given(outcome="no")) == {"id": "c9"}
+        assert await bench.tool(asked, given=Given(outcome={"id": "no"})) == {"id": "c9"}
 
     assert calls == [1]
+
+
+async def test_an_outcome_that_the_tool_cannot_have_is_not_written_down() -> None:
+    """
+    On a receipt it would stand for good: whoever gave it by mistake is asked again.
+    """
+    charge, _ = failing(RuntimeError("lost"))
+    asked = Cmd.tool("c", charge, CARGO, key="order-1")
+    async with at_work(charge) as bench:
+        assert (await failed(bench, key="order-1")).kind is FailureKind.UNKNOWN
+        with pytest.raises(ApplicationError) as unfit:
+            await bench.tool(asked, given=Given(outcome=17))
+        assert await bench.tool(asked, given=Given(outcome={"id": "c9"})) == {"id": "c9"}
+
+    assert "the outcome that was given cannot be one of the tool" in str(unfit.value)
 
 
 # --- after a failure

@@ -162,7 +162,7 @@ async def test_nobody_decides_in_time(engine: TemporalEngine, shop: Shop, mail: 
     assert (failed.status, failed.reason) == (Status.FAILED, "approval_timeout")
     with pytest.raises(InputRejected, match="has ended"):
         await engine.decide(view.task_id, gate.gate, approved=False, approver="ada", digest=gate.digest)
-    with pytest.raises(InputRejected, match="has failed and is not over"):
+    with pytest.raises(InputRejected, match="has ended and is not over"):
         await engine.recover(view.task_id)
     await engine.decide(view.task_id, gate.gate, approved=True, approver="ada", digest=gate.digest)
     late = await engine.look(view.task_id)
