@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from refold.a2a.settings import Settings
 from refold.a2a.sse import EventStreams, OpenStreams, with_heartbeats
 from refold.a2a.streams import Streams
 from refold.core.define import skill_of
-from refold.core.skill import skill_id
+from refold.core.skill import Skill, skill_id
 from refold.engine import Engine
 from refold.web.callback import approval_app
 
@@ -61,31 +61,7 @@ def a2a_app(
     compiled = {skill_id(skill): skill for skill in map(skill_of, skills)}
     if not compiled:
         raise ValueError("a gateway needs one skill or more")
-    push, reader = push or NoPush(), Reader(engine)
-    if isinstance(router, str):
-        router = SkillRouter(engine, reader, router)
-    routing = Routing(compiled, router, private=settings.private)
-    parts = Parts(
-        reader=reader,
-        sender=Sender(
-            engine,
-            reader,
-            routing,
-            push,
-            may_vouch=security.may_vouch,
-            most_parts=security.parts,
-            queues=settings.on_busy == "queue",
-        ),
-        streams=Streams(engine),
-        push=push,
-        listing=Listing(engine),
-        cards=cards_for(
-            [skill.options.card for skill in compiled.values()],
-            settings,
-            webhooks=push.supported,
-            declare=partial(declare, security=security),
-        ),
-    )
+    parts = _parts(engine, compiled, settings, push or NoPush(), router, security)
     handler = Gateway(engine, parts)
     open_streams = OpenStreams()
     app = Starlette(
@@ -98,7 +74,7 @@ def a2a_app(
         routes=[
             card_route(parts.cards.public),
             *approval_app(
-                engine, known_caller, may_vouch=security.may_vouch, may_see=partial(_may_see, reader, security)
+                engine, known_caller, may_vouch=security.may_vouch, may_see=partial(_may_see, parts.reader, security)
             ).routes,
             # REST last: it ends with a mount that takes every first segment for a tenant.
             *with_heartbeats(
@@ -113,6 +89,40 @@ def a2a_app(
     app.router.redirect_slashes = False  # every first segment might be a tenant
     app.state.open_streams = open_streams
     return app
+
+
+def _parts(
+    engine: Engine,
+    skills: Mapping[str, Skill],
+    settings: Settings,
+    push: Push,
+    router: str | Router | None,
+    security: Security,
+) -> Parts:
+    reader = Reader(engine)
+    if isinstance(router, str):
+        router = SkillRouter(engine, reader, router)
+    return Parts(
+        reader=reader,
+        sender=Sender(
+            engine,
+            reader,
+            Routing(skills, router, private=settings.private),
+            push,
+            may_vouch=security.may_vouch,
+            most_parts=security.parts,
+            queues=settings.on_busy == "queue",
+        ),
+        streams=Streams(engine),
+        push=push,
+        listing=Listing(engine),
+        cards=cards_for(
+            [skill.options.card for skill in skills.values()],
+            settings,
+            webhooks=push.supported,
+            declare=partial(declare, security=security),
+        ),
+    )
 
 
 async def _may_see(reader: Reader, security: Security, caller: str, task_id: str) -> bool:

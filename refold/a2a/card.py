@@ -74,7 +74,7 @@ def _card(skills: Sequence[Card], settings: Settings) -> AgentCard:
         name=settings.name or (only.name if only is not None else "refold"),
         description=settings.description or said,
         version=settings.version,
-        supported_interfaces=_interfaces(settings.url.rstrip("/")),
+        supported_interfaces=_interfaces(settings.url),
         capabilities=capabilities,
         default_input_modes=_modes(skill.input_modes for skill in skills),
         default_output_modes=_modes(skill.output_modes for skill in skills),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from annotated_types import Ge
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from refold.a2a.signing import SigningKey
 
@@ -41,7 +42,7 @@ class Settings(BaseModel):
     """A gateway's settings; every one has a default that works on one machine.
 
     Attributes:
-        url: Where clients reach the gateway: scheme, host and, behind a proxy, the path; without a slash at the end.
+        url: Where clients reach the gateway: scheme, host and, behind a proxy, the path. Its last slash is left out.
         name: The agent's name; None takes the only skill's, else `refold`.
         description: What the agent does; None takes the only skill's, else lists the skills.
         version: The agent's own version.
@@ -69,3 +70,11 @@ class Settings(BaseModel):
     on_busy: Literal["refuse", "queue"] = "refuse"
     signing_key: SigningKey | None = None
     heartbeat_s: Annotated[float, Ge(0)] = 30.0
+
+    @field_validator("url")
+    @classmethod
+    def _can_be_called(cls, url: str) -> str:
+        parsed = urlsplit(url)
+        if parsed.scheme not in ("http", "https") or not parsed.hostname or parsed.query or parsed.fragment:
+            raise ValueError(f"clients reach a gateway at https://HOST or https://HOST/PATH, not at {url!r}")
+        return url.rstrip("/")

@@ -195,3 +195,12 @@ async def test_a_skill_takes_what_its_card_says(fake: FakeEngine, mode: str) -> 
 
     assert done["task"]["status"]["state"] == read["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert unread["code"] == -32005
+
+
+@pytest.mark.parametrize("url", ["agents.example.org", "ftp://x", "https://", "https://x/?a=1", ""])
+def test_an_address_that_nobody_can_call_is_no_setting(url: str) -> None:
+    """
+    It says what one looks like.
+    """
+    with pytest.raises(ValueError, match="https://HOST"):
+        Settings(url=url)
