@@ -9,7 +9,8 @@ something in the reverse one. A hook is pure like a step: no clock, no network; 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import NoneType
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from refold.agent.state import AgentState
@@ -26,7 +27,7 @@ class HookEvent:
         state: What the run of the agent knows.
     """
 
-    WRITABLE: ClassVar[tuple[str, ...]] = ()
+    WRITABLE: ClassVar[Mapping[str, tuple[type, ...]]] = {}
     AFTER: ClassVar[bool] = False
 
     def __init__(self, ctx: Ctx, state: AgentState, **fields: Any) -> None:
@@ -43,6 +44,9 @@ class HookEvent:
                 f"a hook wrote {type(self).__name__}.{name}, and may write {may} only; to put something in a result's "
                 "place, use middleware"
             )
+        if not isinstance(value, self.WRITABLE[name]):
+            kinds = " or ".join("None" if kind is NoneType else kind.__name__ for kind in self.WRITABLE[name])
+            raise SkillError(f"a hook wrote {type(self).__name__}.{name} = {repr(value)[:200]}; it is {kinds}")
         object.__setattr__(self, name, value)
 
 
@@ -54,7 +58,7 @@ class BeforeInvocation(HookEvent):
         cancel: Writable. True, or a text: the agent does not work on it, and answers with the text.
     """
 
-    WRITABLE = ("cancel",)
+    WRITABLE = {"cancel": (bool, str)}
     say: tuple[Said, ...]
     cancel: bool | str
 
@@ -67,7 +71,7 @@ class AfterInvocation(HookEvent):
         resume: Writable. A text: the agent goes on, as if the user had said it.
     """
 
-    WRITABLE = ("resume",)
+    WRITABLE = {"resume": (str, NoneType)}
     AFTER = True
     reply: Reply
     resume: str | None
@@ -91,7 +95,7 @@ class BeforeModelCall(HookEvent):
         cancel: Writable. True, or a text: the model is not asked, and the text is taken for its answer.
     """
 
-    WRITABLE = ("cancel",)
+    WRITABLE = {"cancel": (bool, str)}
     say: tuple[Said, ...]
     cancel: bool | str
 
@@ -106,7 +110,7 @@ class AfterModelCall(HookEvent):
         retry: Writable. Ask again, as if this reply had not been.
     """
 
-    WRITABLE = ("retry",)
+    WRITABLE = {"retry": (bool,)}
     AFTER = True
     reply: Reply | None
     error: CommandError | None
@@ -122,7 +126,7 @@ class BeforeTools(HookEvent):
         cancel: Writable. True, or a text: none is called, and the model reads the text as each one's result.
     """
 
-    WRITABLE = ("cancel",)
+    WRITABLE = {"cancel": (bool, str)}
     calls: tuple[ToolCall, ...]
     cancel: bool | str
 
@@ -147,7 +151,7 @@ class BeforeToolCall(HookEvent):
         cancel: Writable. True, or a text: the tool is not called, and the model reads the text as its error.
     """
 
-    WRITABLE = ("cancel", "selected_tool", "tool_use")
+    WRITABLE = {"cancel": (bool, str), "selected_tool": (str,), "tool_use": (ToolCall,)}
     tool_use: ToolCall
     selected_tool: str
     cancel: bool | str
@@ -164,7 +168,7 @@ class AfterToolCall(HookEvent):
         retry: Writable. Call it again, with a gate of its own where there is one.
     """
 
-    WRITABLE = ("result", "retry")
+    WRITABLE = {"result": (ToolReturn,), "retry": (bool,)}
     AFTER = True
     tool_use: ToolCall
     result: ToolReturn

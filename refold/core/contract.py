@@ -117,6 +117,8 @@ class Contract:
     def __post_init__(self) -> None:
         # Tuples: what cannot change is shared between the tasks of a worker.
         for name in ("owned", "invariants", "moves"):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name}={getattr(self, name)!r} is one text; write {name}=[{getattr(self, name)!r}]")
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,18 @@ from pydantic import BaseModel, ValidationError
 
 from refold.core.code import attributes_of
 from refold.core.codec import codec, unsavable
-from refold.core.contract import ALL, Contract, Lifecycle, Requirement, StepContract, Terms, plain, require
+from refold.core.contract import (
+    ALL,
+    Contract,
+    Invariant,
+    Lifecycle,
+    Move,
+    Requirement,
+    StepContract,
+    Terms,
+    plain,
+    require,
+)
 from refold.core.params import Source
 from refold.core.stepspec import StepSpec
 
@@ -25,8 +37,8 @@ def compile_contract(
         said: What each step declares, by its name.
         specs: The steps, compiled without it.
     """
-    if problem := _no_state(contract.state):
-        return dict(specs), [problem]
+    if problems := [*filter(None, [_no_state(contract.state)]), *_wrong_kinds(contract)]:
+        return dict(specs), problems
     found = [*_wrong_fields(contract), *_wrong_moves(contract)]
     compiled = {}
     for name, spec in specs.items():
@@ -44,6 +56,22 @@ def _no_state(state: Any) -> str:
         return f"its state {state.__name__} is not frozen; write `model_config = ConfigDict(frozen=True)`"
     problem = unsavable(state)
     return f"its state {state.__name__} {problem}" if problem else ""
+
+
+def _wrong_kinds(contract: Any) -> Iterator[str]:
+    """What is not of the type that it should be; the author may check no types."""
+    yield from (
+        f"moves: {one!r} is no move; write Move(source, target)" for one in contract.moves if not isinstance(one, Move)
+    )
+    yield from (
+        f"invariants: {one!r} is none; write Invariant(field, rule, holds)"
+        for one in contract.invariants
+        if not isinstance(one, Invariant)
+    )
+    try:
+        inspect.signature(contract.begins).bind(None, None)
+    except TypeError:
+        yield f"begins={contract.begins!r} is no function of two arguments, the first message's content and the context"
 
 
 def _wrong_fields(contract: Contract) -> Iterator[str]:

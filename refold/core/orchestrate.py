@@ -8,33 +8,32 @@ Rule 3: every execution of a step is in the audit, a failed one too.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Any, cast
 
 from pydantic import JsonValue, ValidationError
 
-from refold.core.audit import ORCHESTRATOR, ErrorRecord, StateTransitionEvent
+from refold.core.audit import ORCHESTRATOR, ErrorRecord
+from refold.core.audit_log import AuditLog
 from refold.core.codec import NoData
 from refold.core.context import Ctx
-from refold.core.contract import Contract, StepContract, plain
+from refold.core.contract import Contract
 from refold.core.drive import Answer, Drive, Going
 from refold.core.errors import (
     AdapterError,
     CommandError,
-    ContractError,
     DecodeError,
-    IllegalMoveError,
     InvariantError,
     RequirementError,
     SkillError,
 )
 from refold.core.events import Event, UserMessage
+from refold.core.leads import Leads
 from refold.core.lifecycle import Ending
 from refold.core.machine import StepMachine
+from refold.core.opened import STAYS, Opened, SaidFailed
 from refold.core.params import Param, Source
 from refold.core.patch import StatePatch
-from refold.core.retry import FailureKind
 from refold.core.schema import problems
 from refold.core.skill import Live, Moment, Options
 from refold.core.stepspec import Record, StepSpec
@@ -73,54 +72,11 @@ class ContractedMachine(StepMachine):
             transition = self._take(drive, state, event, moment)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever fails is audited, then raised by the fold
             transition = drive.failed(error)
-        return replace(transition, audit=tuple(drive.audit)) if drive.audit else transition
-
-
-@dataclass(slots=True)
-class _Opened:
-    """A step that is executed.
-
-    Attributes:
-        step: The step.
-        lifecycle: The state that it runs in.
-        data: The state as it found it.
-        state: The same, decoded.
-        guard: Watches over the view.
-        view: What it sees.
-        met: The ids of what entered it: an answer, or results.
-        record: Where it stands; None where it has not asked for anything.
-        merged: It has ended, and what it wrote is merged.
-    """
-
-    step: StepSpec
-    lifecycle: str
-    data: dict[str, JsonValue]
-    state: Any
-    guard: Guard
-    view: Any
-    met: tuple[str, ...] = ()
-    record: Record | None = None
-    merged: bool = False
-
-
-_STAYS = ""
-"""No move: a step that enters no state of its own takes over in the one there is."""
+        return replace(transition, audit=tuple(drive.audit.events)) if drive.audit.events else transition
 
 
 class _Rejected(Exception):
     """The first message cannot be begun with."""
-
-
-class _Failed(Exception):
-    """A step says that the task fails.
-
-    Attributes:
-        transition: How it said so.
-    """
-
-    def __init__(self, transition: Transition) -> None:
-        self.transition = transition
-        super().__init__(transition.reason)
 
 
 class _ContractedDrive(Drive):
@@ -136,10 +92,11 @@ class _ContractedDrive(Drive):
         self.first = state is None
         self.data: dict[str, JsonValue] = {} if state is None else dict(cast("Record", state)["state"])
         self.state: Any = None
-        self.opened: _Opened | None = None
+        self.opened: Opened | None = None
         self.error: ErrorRecord | None = None
         self.met: tuple[str, ...] = ()
-        self.audit: list[StateTransitionEvent] = []
+        self.audit = AuditLog(moment)
+        self.leads = Leads(self.validator, machine.by_state, self.resumes, self._target)
 
     # --- the first state
 
@@ -166,13 +123,7 @@ class _ContractedDrive(Drive):
             self.validator.standing(ORCHESTRATOR, lifecycle, self.state)
         except InvariantError as error:
             raise _Rejected(str(error)) from error
-        at = self.moment.at
-        written = {name: value for name, value in self.data.items() if value is not None}
-        first = StateTransitionEvent.trusted(
-            session_id=self._session(), stage=ORCHESTRATOR, from_state="", to_state=lifecycle, owned=written,
-            started_at=at, finished_at=at,
-        )  # fmt: skip
-        self.audit.append(first)
+        self.audit.first(lifecycle, self.data)
 
     # --- entering a step
 
@@ -191,12 +142,12 @@ class _ContractedDrive(Drive):
         if not terms.on_error:  # a rule that is broken may be why it is called
             self.validator.standing(step.name, opened.lifecycle, opened.state)
         if terms.enters and terms.enters != opened.lifecycle:
-            raise self._illegal(opened, "runs in one state", terms.enters, opened.lifecycle)
+            raise self.leads.illegal(opened, "runs in one state", terms.enters, opened.lifecycle)
         self.validator.required(step.name, terms, opened.lifecycle, opened.view)
         opened.guard.check()
         return super()._enter_once(step, payload, message)
 
-    def _open(self, step: StepSpec) -> _Opened:
+    def _open(self, step: StepSpec) -> Opened:
         if self.state is None:
             try:
                 self.state = self.validator.state_of(self.data)
@@ -208,7 +159,7 @@ class _ContractedDrive(Drive):
         lifecycle = self.validator.lifecycle_of(self.data)
         guard = Guard(step.name, lifecycle, step.contract.reads)
         view = view_of(self.state, guard)
-        self.opened = _Opened(step, lifecycle, self.data, self.state, guard, view, self.met)
+        self.opened = Opened(step, lifecycle, self.data, self.state, guard, view, self.met)
         self.met = ()
         return self.opened
 
@@ -263,16 +214,19 @@ class _ContractedDrive(Drive):
         if step.contract.on_error:
             return self._handled(opened, outcome)
         if isinstance(outcome, Transition) and outcome.ending is Ending.FAILED:
-            raise _Failed(outcome.after(ctx._said))
+            raise SaidFailed(outcome.after(ctx._said))
         if isinstance(outcome, Transition) and outcome.ending is Ending.REJECTED:
-            self._note(opened, opened.lifecycle or step.name)
+            self.audit.note(opened, opened.lifecycle or step.name)
             return super()._ended(step, ctx, outcome)
         if isinstance(outcome, StatePatch):
-            transition, to = self._routed(opened, outcome)
+            transition, to = self.leads.of_patch(opened, outcome)
         elif isinstance(outcome, Transition):
-            transition, to = outcome, self._led(opened, outcome)
+            transition, to = outcome, self.leads.of_transition(opened, outcome)
         else:
-            return super()._ended(step, ctx, outcome)  # which says what is wrong with it
+            raise SkillError(
+                f"step {step.name!r} returned {repr(outcome)[:200]}; a step of a contract returns a `StatePatch(...)` "
+                "or a transition, for example `ctx.goto(...).patch(...)`"
+            )
         if (transition.enters is not None and transition.enters.payload) or transition.resume:
             raise SkillError(
                 f"step {step.name!r} hands arguments on; steps of a contract share its state: put them there with "
@@ -284,73 +238,14 @@ class _ContractedDrive(Drive):
             return replace(ended, state=self._complete(Record(step=step.name, args={})))
         return ended
 
-    def _routed(self, opened: _Opened, patch: StatePatch) -> tuple[Transition, str]:
-        """Where a step goes on that returned its patch alone."""
-        step, terms, lifecycle = opened.step, opened.step.contract, self.validator.lifecycle
-        if terms.next is not None:
-            to = self._next(opened, patch)
-        else:
-            ways = [one for one in terms.exits if one != lifecycle.failed]
-            if len(ways) != 1:
-                raise SkillError(
-                    f"step {step.name!r} returned a patch, and does not say where to go: give it `next=...`, one exit, "
-                    "or return `ctx.goto(...).patch(...)`"
-                )
-            (to,) = ways
-        if not lifecycle.moves:
-            return Transition.goto(to).patch(patch), to
-        if to in lifecycle.ends and to != lifecycle.failed:
-            return Transition.complete().patch(patch), to
-        target = self.machine.by_state.get(to)
-        if target is None:
-            self.validator.movable(step.name, terms, opened.lifecycle, to, StatePatch())
-            raise self._illegal(opened, "a step that fails returns `ctx.fail(reason)`", "another state", to)
-        return Transition.goto(target.name).patch(patch), to
-
-    def _led(self, opened: _Opened, transition: Transition) -> str:
-        """The state that a step's own transition leads to."""
-        step, lifecycle = opened.step, self.validator.lifecycle
-        target = None
-        if transition.enters is not None:
-            target = self._target(transition.enters.step, step.name)
-        elif transition.waits:
-            target = self.resumes.get(step.name)
-        if target is not None:
-            to = (target.contract.enters or _STAYS) if lifecycle.moves else target.name
-        elif not lifecycle.moves:
-            return "completed"
-        else:
-            ends = [one for one in step.contract.exits if one in lifecycle.ends and one != lifecycle.failed]
-            if len(ends) != 1:
-                found = ", ".join(ends) or "none"
-                raise self._illegal(opened, "ends where it declares", "one exit that no move leaves", found)
-            (to,) = ends
-        if step.contract.next is not None:
-            decided = self._next(opened, transition.writes or StatePatch())
-            if decided != to:
-                raise self._illegal(opened, "next and the way on agree", decided, to)
-        return to
-
-    def _illegal(self, opened: _Opened, rule: str, expected: str, actual: str) -> IllegalMoveError:
-        field = self.machine.contract.lifecycle
-        return IllegalMoveError(opened.step.name, opened.lifecycle, field, rule, expected=expected, actual=actual)
-
-    def _next(self, opened: _Opened, patch: StatePatch) -> str:
-        step, terms = opened.step, opened.step.contract
-        assert terms.next is not None
-        self.validator.writable(step.name, terms, opened.lifecycle, patch)
-        _, state, _ = self.validator.merged(step.name, opened.lifecycle, opened.data, patch.fields)
-        seen = tuple(dict.fromkeys([*terms.reads, *terms.writes]))
-        return plain(terms.next(view_of(state, Guard(step.name, opened.lifecycle, seen))))
-
-    def _merge(self, opened: _Opened, patch: StatePatch, to: str) -> None:
+    def _merge(self, opened: Opened, patch: StatePatch, to: str) -> None:
         """Check what a step wrote and where it leads, then take both."""
         step, terms, source = opened.step, opened.step.contract, opened.lifecycle
         check = self.validator
         check.writable(step.name, terms, source, patch)
         fields, owned = dict(patch.fields), dict[str, JsonValue]()
         move = None
-        if to != _STAYS and check.lifecycle.moves:
+        if to != STAYS and check.lifecycle.moves:
             move = check.movable(step.name, terms, source, to, patch)
             fields[self.machine.contract.lifecycle] = to
         data, state, written = check.merged(step.name, source, opened.data, fields)
@@ -360,7 +255,7 @@ class _ContractedDrive(Drive):
         if not terms.on_error:
             check.moved(step.name, source, check.lifecycle_of(data), opened.state, state)
         self.data, self.state, opened.merged = data, state, True
-        self._note(opened, source if to == _STAYS else to, written, owned)
+        self.audit.note(opened, source if to == STAYS else to, written, owned)
 
     # --- when a step fails
 
@@ -378,32 +273,19 @@ class _ContractedDrive(Drive):
             )  # fmt: skip
         if not opened.merged:
             self.data, self.state = opened.data, opened.state
-        self.error = self._recorded(opened, error)
-        self._note(opened, opened.lifecycle or opened.step.name, err=self.error)
+        self.error = self.audit.error(opened, error)
+        self.audit.note(opened, opened.lifecycle or opened.step.name, err=self.error)
         if isinstance(error, AdapterError) and (way := self._fallback(opened)) is not None:
             return self._fall_back(way)
         if self.first and opened.step.start and isinstance(error, InvariantError | RequirementError):
             return Transition.reject(str(error))
         self._handle(opened)
         record = self._complete(Record(step=opened.step.name, args={}))
-        if isinstance(error, _Failed):
+        if isinstance(error, SaidFailed):
             return replace(error.transition.after(self.said), writes=None, state=record, forgets=True)
         return replace(Transition(uncaught=error).after(self.said), state=record, forgets=True)
 
-    def _recorded(self, opened: _Opened, error: BaseException) -> ErrorRecord:
-        about: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
-        match error:
-            case ContractError(field=field, rule=rule, expected=expected, actual=actual):
-                about |= {"field": field, "rule": rule, "expected": expected, "actual": actual}
-            case CommandError(failure=failure):
-                about |= {"type": failure.type, "retryable": failure.kind is FailureKind.TRANSIENT}
-            case _Failed():
-                about["type"] = "failed"
-            case _:
-                pass
-        return ErrorRecord(stage=opened.step.name, lifecycle=opened.lifecycle, at=self.moment.at, **about)
-
-    def _handle(self, opened: _Opened) -> None:
+    def _handle(self, opened: Opened) -> None:
         """Let the skill's own step say what the state keeps of the error, where there is a move to failed."""
         handler, lifecycle = self.machine.handler, self.validator.lifecycle
         legal = not lifecycle.moves or (opened.lifecycle, lifecycle.failed) in lifecycle.moves
@@ -416,15 +298,15 @@ class _ContractedDrive(Drive):
         except Exception as error:  # noqa: BLE001 - it must not hide the error that it was called for
             if self.opened is not None and self.opened.step is handler:
                 self.data = self.opened.data
-                self._note(self.opened, self.opened.lifecycle, err=self._recorded(self.opened, error))
+                self.audit.note(self.opened, self.opened.lifecycle, err=self.audit.error(self.opened, error))
 
-    def _handled(self, opened: _Opened, outcome: Any) -> Transition:
+    def _handled(self, opened: Opened, outcome: Any) -> Transition:
         if not isinstance(outcome, StatePatch):
             raise SkillError(f"step {opened.step.name!r} returned {repr(outcome)[:200]}; it returns a StatePatch")
         self._merge(opened, outcome, self.validator.lifecycle.failed if self.validator.lifecycle.moves else "failed")
         return Transition()
 
-    def _fallback(self, opened: _Opened) -> StepSpec | None:
+    def _fallback(self, opened: Opened) -> StepSpec | None:
         way = self.machine.contract.fallback
         if way is None or opened.step.name == way.step or not way.when(opened.state):
             return None
@@ -435,38 +317,3 @@ class _ContractedDrive(Drive):
             return self.enter(step, {}, None)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in `ContractedMachine.on`
             return self.failed(error)
-
-    # --- the audit
-
-    def _note(
-        self,
-        opened: _Opened,
-        to: str,
-        patch: dict[str, JsonValue] | None = None,
-        owned: dict[str, JsonValue] | None = None,
-        err: ErrorRecord | None = None,
-    ) -> None:
-        terms: StepContract = opened.step.contract
-        record = opened.record
-        waited = [id for awaited in (record["awaits"] if record else ()) for id in awaited["ids"]]
-        self.audit.append(
-            StateTransitionEvent.trusted(
-                session_id=self._session(),
-                stage=opened.step.name,
-                from_state=opened.lifecycle or opened.step.name,
-                to_state=to,
-                read_set=terms.reads,
-                write_set=terms.writes,
-                patch=patch or {},
-                owned=owned or {},
-                started_at=datetime.fromisoformat(record["at"]) if record else self.moment.at,
-                finished_at=self.moment.at,
-                awaited=(*opened.met, *waited),
-                free=terms.free,
-                err=err,
-            )
-        )
-
-    def _session(self) -> str:
-        session = self.data.get("session_id")
-        return session if isinstance(session, str) else self.moment.task_id

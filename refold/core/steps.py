@@ -130,11 +130,12 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
     found = [*options.problems, *_check_routes(steps)]
     author = None if owner is None else instance(owner, found)
     specs: dict[str, StepSpec] = {}
+    shared = getattr(options.contract, "state", None)
+    shared = shared if isinstance(shared, type) else None  # anything else is told of with the contract
     for one in steps:
         if not inspect.isfunction(one.function):
             found.append(f"step {one.name!r} is {one.function!r}; a step is a plain function, or a method with `self`")
             continue
-        shared = None if options.contract is None else options.contract.state
         params, wrong = read_params(one.function, bound=owner is not None, input=options.input, state=shared)
         found.extend(f"step {one.name!r}: {problem}" for problem in wrong)
         found.extend(f"step {one.name!r}: {problem}" for problem in _check_code(one, params))

@@ -73,7 +73,7 @@ def test_what_a_hook_may_write() -> None:
     """
     Exactly the flags, a tool's use and its result; and the state's places for plugins.
     """
-    assert {event.__name__: event.WRITABLE for event in EVENTS} == {
+    assert {event.__name__: tuple(event.WRITABLE) for event in EVENTS} == {
         "BeforeInvocation": ("cancel",),
         "AfterInvocation": ("resume",),
         "MessageAdded": (),
@@ -100,6 +100,19 @@ def test_a_hook_cannot_put_a_reply_in_the_models_place() -> None:
         "a hook wrote AfterModelCall.reply, and may write retry only; to put something in a result's place, use "
         "middleware"
     )
+
+
+def test_what_a_hook_writes_has_a_type() -> None:
+    """
+    What does not fit is told where it is written, not where it is used.
+    """
+
+    def edits(event: BeforeToolCall) -> None:
+        event.tool_use = {"item": "tea"}  # type: ignore[assignment]
+
+    story = play(shop(plugins=[edits]), "go", reply("model", calls("price", item="a")))
+
+    assert story.reason == "a hook wrote BeforeToolCall.tool_use = {'item': 'tea'}; it is ToolCall"
 
 
 @pytest.mark.parametrize(("flag", "said"), [("Not today.", "Not today."), (True, "The agent does not work on this.")])

@@ -325,7 +325,7 @@ def test_what_may_not_be_written_is_not_merged(patch: dict[str, Any], type: str,
         ),
         pytest.param(lambda: Transition.goto("write", plan=1), "hands arguments on", id="arguments"),
         pytest.param(lambda: Transition.goto(MISSPELT), "goes to 'wrte', which does not exist", id="misspelt"),
-        pytest.param(lambda: 7, "returned 7; a step returns a transition", id="no-transition"),
+        pytest.param(lambda: 7, "a step of a contract returns a `StatePatch(...)` or a transition", id="no-transition"),
     ],
 )
 def test_a_way_on_that_is_none(outcome: Callable[[], Any], said: str) -> None:
@@ -670,6 +670,10 @@ class Thawed(BaseModel):
 
 MISTAKES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("thawed", {"state": Thawed}, {}, "Thawed is not frozen; write `model_config = ConfigDict(frozen=True)`"),
+    ("no-type", {"state": "Run"}, {}, "its contract's state is 'Run'; it is a pydantic model"),
+    ("no-move", {"moves": [("a", "b")]}, {}, "moves: ('a', 'b') is no move; write Move(source, target)"),
+    ("no-invariant", {"invariants": [print]}, {}, "is none; write Invariant(field, rule, holds)"),
+    ("no-begin", {"begins": lambda content: None}, {}, "is no function of two arguments"),
     ("no-model", {"state": dict}, {}, "its contract's state is <class 'dict'>; it is a pydantic model"),
     ("owned", {"owned": ["topc"]}, {}, "owned: the state has no 'topc'; it has: phase, topic, rounds"),
     ("invariant", {"invariants": [Invariant("x", "r", bool)]}, {}, "the invariant 'r' is about 'x', which the state"),
