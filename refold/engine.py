@@ -13,6 +13,7 @@ from refold.core.audit import Explanation
 from refold.core.base import Value, lean
 from refold.core.commands import AskUser
 from refold.core.content import Artifact, Content, Message, Part
+from refold.core.errors import InputRejected
 from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
 from refold.core.record import TaskRecord
@@ -384,7 +385,8 @@ class Engine(Protocol):
             by: Who wants it; no second person any more.
 
         Raises:
-            InputRejected: The task has not failed, or would fail again before it could go on.
+            InputRejected: The task has not failed, or would fail again before it could go on; or another one that was
+                recovered from it is open or done, whose effects a second one would make again.
         """
         ...
 
@@ -486,6 +488,14 @@ class Engine(Protocol):
             InputRejected: There is no such entry.
         """
         ...
+
+
+def recovered_before(task_id: str, other: str, status: Status) -> InputRejected:
+    """Why a task does not recover for which another one goes on."""
+    return InputRejected(
+        f"task {task_id!r} was recovered before: {other!r} goes on for it ({status}), and a second one would make "
+        "the same effects again; should that one fail, recover it"
+    )
 
 
 def view_of(snapshot: Snapshot, note: str = "") -> TaskView:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.commands import CallSkill, Command
 from refold.core.errors import InputRejected, TaskNotFound
 from refold.core.events import SkillResult
 from refold.core.fork import unforkable
-from refold.core.lifecycle import TaskState
-from refold.engine import OffspringView
+from refold.core.lifecycle import TaskState, derive_status
+from refold.engine import OffspringView, recovered_before
 from refold.temporal import search
 from refold.temporal.history import History
 from refold.temporal.wire import Branch, Part, Segment, TaskStart
@@ -50,7 +50,7 @@ async def recovery(engine: TemporalEngine, task_id: str, *, by: str | None) -> t
     """What a task that goes on for this one starts from.
 
     Raises:
-        InputRejected: The task has not failed, or is not over.
+        InputRejected: The task has not failed, is not over, or another one goes on for it.
     """
     description = await engine._describe(task_id)
     if search.as_shown(description)[0] is not TaskState.FAILED:
@@ -62,11 +62,32 @@ async def recovery(engine: TemporalEngine, task_id: str, *, by: str | None) -> t
             f"task {task_id!r} has ended and is not over: it takes late grants for some minutes, or undoes its "
             "effects; `refold show` says which. Recover it after that"
         )
+    if (other := await _going_on(engine, task_id)) is not None:
+        lifecycle, ending = search.as_shown(other)
+        raise recovered_before(task_id, other.id, derive_status(lifecycle, ending))
     history = await History(engine, task_id).whole()
     base = history.base
     parts = await _parts(engine, history)
     start = TaskStart(recover=history, by=by, parts=parts, stream=base.stream, owner=base.owner, context=base.context)
     return start, Origin(task_id=task_id, skill=base.skill, how="recovered", seq=history.entries[-1].seq)
+
+
+async def _going_on(engine: TemporalEngine, task_id: str) -> WorkflowExecutionDescription | None:
+    """The task that goes on for this one: recovered from it, or from such a one that failed."""
+    known = {one.task_id: True for one in await offspring(engine.client, task_id) if one.how == "recovered"}
+    # The index is behind by moments; the ids that `recover` makes up are looked for by name.
+    for id in (*known, *(f"{task_id}.r{number}" for number in range(1, len(known) + 2))):
+        try:
+            description = await engine._describe(id)
+        except TaskNotFound:
+            continue
+        if id not in known and ORIGIN_MEMO not in await description.memo():
+            continue
+        if search.as_shown(description)[0] is not TaskState.FAILED:
+            return description
+        if (later := await _going_on(engine, id)) is not None:
+            return later
+    return None
 
 
 async def _parts(engine: TemporalEngine, history: Segment) -> dict[str, Part]:

@@ -47,7 +47,7 @@ from refold.core.retry import Failure
 from refold.core.skill import Live, Skill, skill_id
 from refold.core.snapshot import Snapshot
 from refold.core.wanted import Alarm, Perform, Tell, wanted
-from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, view_of
+from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, recovered_before, view_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.play import EVENT_LIMIT, START
 
@@ -276,6 +276,8 @@ class FakeEngine:
             new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
         if new_id in self._tasks:
             raise TaskExists(new_id)
+        if (other := self._going_on(task_id)) is not None:
+            raise recovered_before(task_id, other.task_id, other.status)
         snapshot, first = recover(failed.skill, failed.snapshots[0], failed.entries, new_id, self.clock.now, by=by)
         task = self._tasks[new_id] = _Task(skill=failed.skill, snapshots=[snapshot], first=first)
         await self._do()
@@ -296,6 +298,15 @@ class FakeEngine:
         branch = self._tasks[new_id] = _Task(skill=task.skill, snapshots=[snapshot], first=first)
         await self._do()
         return self._view(branch)
+
+    def _going_on(self, task_id: str) -> Snapshot | None:
+        """The task that goes on for this one: recovered from it, or from such a one that failed."""
+        for id, task in self._tasks.items():
+            if task.snapshots[0].recovered_from == task_id and task.asked_by is None:
+                going_on = self._going_on(id) if task.now.lifecycle is TaskState.FAILED else task.now
+                if going_on is not None:
+                    return going_on
+        return None
 
     async def offspring(self, task_id: str) -> tuple[OffspringView, ...]:
         """See `Engine.offspring`."""

@@ -419,3 +419,29 @@ async def test_a_called_skill_goes_on_when_its_caller_recovers() -> None:
 
     assert (await engine.look(new.task_id)).messages[-1].text == "1 2"
     assert [one.task_id for one in await engine.offspring(view.task_id)] == [new.task_id]
+
+
+async def test_one_task_at_a_time_goes_on_for_another() -> None:
+    """
+    Two would make the same effects, each under ids of its own. Where the first one fails, either recovers.
+    """
+
+    async def mails(ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool("mail")
+        await ctx.ask("more", "More?")
+        return ctx.complete()
+
+    engine = FakeEngine([table("mails", Step("begin", mails).start())])
+    failed = (await engine.start("mails", Content.from_text("go"), task_id="T")).task_id
+    await engine.fail(failed, "mail", "gone")
+    first = await engine.recover(failed)
+
+    with pytest.raises(InputRejected, match=r"'T' was recovered before: 'T.r1' goes on for it \(working\)"):
+        await engine.recover(failed)
+
+    await engine.cancel(first.task_id)
+    second = await engine.recover(first.task_id)
+    with pytest.raises(InputRejected, match="'T.r1.r1' goes on for it"):
+        await engine.recover(failed)
+    await engine.cancel(second.task_id)
+    assert (await engine.recover(failed)).task_id == "T.r2"
