@@ -441,7 +441,7 @@ async def test_one_task_at_a_time_goes_on_for_another() -> None:
 
     await engine.cancel(first.task_id)
     second = await engine.recover(first.task_id)
-    with pytest.raises(InputRejected, match="'T.r1.r1' goes on for it"):
+    with pytest.raises(InputRejected, match=r"'T.r1.r1' goes on for it"):
         await engine.recover(failed)
     await engine.cancel(second.task_id)
     assert (await engine.recover(failed)).task_id == "T.r2"
