@@ -16,25 +16,21 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import (
-    GetWorkflowExecutionHistoryRequest,
-    GetWorkflowExecutionHistoryResponse,
-)
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from refold.core.errors import NotConnected, NoWorker
 from refold.core.journal import Entry
 from refold.core.lifecycle import TERMINAL, Status
 from refold.engine import Tokens
 from refold.temporal import search
+from refold.temporal.bell import Bell
 from refold.temporal.history import History, Newest
-from refold.temporal.perform import CHAT_ACTIVITY, LLM_ACTIVITY
+from refold.temporal.outage import CUT, Patience
+from refold.temporal.writing import Place, Text, written
 
 if TYPE_CHECKING:
     from refold.temporal.client import TemporalEngine
@@ -44,30 +40,8 @@ TOKEN_POLL_S = 0.1
 
 PAUSES = (Status.INPUT_REQUIRED, Status.AUTH_REQUIRED)
 
-OUTAGE_S = 5.0
-"""A server that was there is asked for so long after the first question that failed; then a watch ends. The SDK takes
-about nine seconds to fail a question, so a server may be away for twice as long: a restart takes less."""
-
-AGAIN_S = 0.2
-"""The pause before a question that failed is asked again."""
-
 RECENT = 64
 """The most entries that are kept for watchers that have not come round to them."""
-
-_RINGS = frozenset(
-    {
-        EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TIMED_OUT,
-        EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
-    }
-)
-
-_CUT = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
-"""How a long poll ends that the server, or somebody on the way to it, would not hold any longer."""
 
 
 class Tails:
@@ -121,7 +95,7 @@ class Tail:
         self.newest: Newest | None = None
         self.error: Exception | None = None
         self.recent: deque[Entry] = deque(maxlen=RECENT)
-        self.writing: dict[_Place, _Text] = {}
+        self.writing: dict[Place, Text] = {}
         self._bell = Bell(engine, task_id)
         self._handle = engine.client.get_workflow_handle(task_id)
         self._running = asyncio.create_task(self._run())
@@ -214,14 +188,10 @@ class Tail:
         try:
             description = await self._handle.describe()
         except RPCError as error:
-            if error.status in _CUT:
+            if error.status in CUT:
                 return  # the next question finds out more
             raise
-        writing: dict[_Place, _Text] = {}
-        for call in description.raw_description.pending_activities:
-            if call.activity_type.name in (LLM_ACTIVITY, CHAT_ACTIVITY):
-                for said in await description.data_converter.decode(call.heartbeat_details.payloads):
-                    writing |= _said(call.activity_id, said)
+        writing = await written(description)
         if writing != self.writing:
             self.writing = writing
             self._tell()
@@ -239,7 +209,7 @@ class Watcher:
         self.tail = tail
         self.after = after
         self.news = asyncio.Event()
-        self._read: dict[tuple[_Place, int], int] = {}
+        self._read: dict[tuple[Place, int], int] = {}
 
     async def follow(self, *, over_pauses: bool) -> AsyncGenerator[Entry | Tokens]:
         """Entries and model text from here on, as they come."""
@@ -301,147 +271,3 @@ class Watcher:
                 call=call,
                 tool=said.tool,
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """The end of what a model has said so far, and the attempt that said it.
-
-    The server keeps the last words of a lost attempt until the next one has said something.
-    """
-
-    attempt: int
-    offset: int
-    text: str
-    tool: str = ""
-
-    @property
-    def end(self) -> int:
-        return self.offset + len(self.text)
-
-
-_Place = tuple[str, int | None]
-"""A model call, and which of its answer's tool calls; None is the text."""
-
-
-def _said(invocation_id: str, tail: dict[str, Any]) -> dict[_Place, _Text]:
-    """What a heartbeat tells: the text, and each tool call's arguments."""
-    attempt = int(tail["attempt"])
-    text = _Text(attempt=attempt, offset=int(tail["offset"]), text=str(tail["text"]))
-    calls: dict[_Place, _Text] = {
-        (invocation_id, int(call["number"])): _Text(
-            attempt=attempt, offset=int(call.get("offset", 0)), text=str(call.get("args", "")), tool=str(call["tool"])
-        )
-        for call in tail.get("calls", ())
-    }
-    return {(invocation_id, None): text, **calls}
-
-
-class Bell:
-    """Rings for each change of a task, over all its runs: one long poll at a time on the history."""
-
-    def __init__(self, engine: TemporalEngine, task_id: str) -> None:
-        self._client = engine.client
-        self._execution = WorkflowExecution(workflow_id=task_id)
-        self._ring = asyncio.Event()
-        self._heard = asyncio.Event()
-        self._listening: asyncio.Task[None] | None = None
-
-    @property
-    def rings(self) -> bool:
-        """It has rung since it was cleared."""
-        return self._ring.is_set()
-
-    def clear(self) -> None:
-        """Be silent until the next change."""
-        self._ring.clear()
-
-    async def listens(self) -> None:
-        """Return when it has heard what happened so far, or could not: the next ring is for something new."""
-        self._listening = asyncio.create_task(self._listen())
-        await self._heard.wait()
-
-    async def rung(self, within_s: float | None = None) -> None:
-        """Return when it has rung, or the time is over.
-
-        Raises:
-            RPCError: The server refuses to let it listen.
-        """
-        if self._listening is None or self._listening.done():
-            if self._listening is not None:
-                self._listening.result()
-            self._listening = asyncio.create_task(self._listen())  # to the task's next run
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._ring.wait()
-
-    async def close(self) -> None:
-        """Listen no more."""
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
-
-    async def _listen(self) -> None:
-        """Ring for each change of the task's newest run, until that run is closed."""
-        token = b""
-        try:
-            while True:
-                try:
-                    answer = await self._poll(token)
-                except RPCError as error:
-                    if error.status not in _CUT:
-                        raise
-                    # What was read is known, so only the waiting begins again. Whoever hears the bell finds out
-                    # whether the server is there.
-                    self._tell()
-                    await asyncio.sleep(AGAIN_S)
-                    continue
-                if any(event.event_type in _RINGS for event in answer.history.events):
-                    self._ring.set()
-                self._heard.set()
-                token = answer.next_page_token
-                if not token:
-                    return
-        finally:
-            self._tell()
-
-    def _tell(self) -> None:
-        self._ring.set()
-        self._heard.set()
-
-    async def _poll(self, token: bytes) -> GetWorkflowExecutionHistoryResponse:
-        request = GetWorkflowExecutionHistoryRequest(
-            namespace=self._client.namespace,
-            execution=self._execution,
-            next_page_token=token,
-            wait_new_event=True,
-            skip_archival=True,
-        )
-        return await self._client.workflow_service.get_workflow_execution_history(request, retry=True)
-
-
-class Patience:
-    """How long somebody goes on asking who was answered before."""
-
-    def __init__(self) -> None:
-        self._met = False
-        self._away_since: float | None = None
-
-    def answered(self) -> None:
-        """Whoever was asked is there."""
-        self._met, self._away_since = True, None
-
-    async def failed(self, error: Exception) -> None:
-        """Wait a little before the question is asked again, or raise the error."""
-        now = asyncio.get_running_loop().time()
-        self._away_since = self._away_since or now
-        if not (self._met and _may_come_back(error, now - self._away_since)):
-            raise error
-        await asyncio.sleep(AGAIN_S)
-
-
-def _may_come_back(error: Exception, away_s: float) -> bool:
-    if isinstance(error, NoWorker):
-        return True  # the task waits, and so do we
-    down = isinstance(error, NotConnected) or (isinstance(error, RPCError) and error.status in _CUT)
-    return down and away_s < OUTAGE_S
