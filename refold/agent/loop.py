@@ -100,6 +100,8 @@ class AgentLoop:
             return ctx.goto("model", state=state, say=say)
         ctx.status("")
         said = Content.from_text(reply.text) if reply.value is None else Content.from_data(reply.value)
+        if self.parts.output is not None and reply.value is not None:
+            ctx.decode(self.parts.output, reply.value)  # middleware may have put another in its place
         handed = [] if reply.value is None else [Artifact.from_data(ANSWER, reply.value)]
         if self.parts.turns is not None and state.turns >= self.parts.turns:
             return ctx.complete(said, handed)

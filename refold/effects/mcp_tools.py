@@ -100,6 +100,9 @@ class McpTools:
         # and a definition that has changed is.
         tools = await session.tools(again=not session.server.trusted)
         found = tools.get(tool)
+        if session.server.trusted and (found is None or pin not in ("", found.pin)):
+            tools = await session.tools(again=True)  # what is remembered may be older than what the task was told
+            found = tools.get(tool)
         if found is None:
             there = ", ".join(sorted(tools)) or "none"
             raise Never(

@@ -258,6 +258,21 @@ def test_one_tool_of_a_server() -> None:
     assert ungated.reason == "no server has a tool 'files.erase'; there are: files.search"
 
 
+def test_a_typed_answer_fits_its_type() -> None:
+    """
+    Wherever it comes from: the worker has checked the model's, and middleware may put another in its place.
+    """
+
+    @around("model")
+    async def doubled(turn: Any, proceed: Callable[[Any], Any]) -> Reply:
+        found: Reply = await proceed(turn)
+        return found.model_copy(update={"value": {"cents": "many"}})
+
+    story = play(shop(output=Quote, middleware=[doubled]), "go", reply("model", {"cents": 3}))
+
+    assert (story.view.status, "cents" in story.reason) == (Status.FAILED, True)
+
+
 # --- definition
 
 

@@ -183,7 +183,7 @@ async def test_a_server_lists_its_tools(shop: Shop) -> None:
 
     assert isinstance(listed, list)
     by_name = {str(one["name"]): one for one in listed if isinstance(one, dict)}
-    assert set(by_name) == {"shop.search", "shop.buy", "shop.refuse", "shop.die", "shop.who"}
+    assert set(by_name) == {f"shop.{tool}" for tool in ("search", "buy", "refuse", "stock_up", "die", "who")}
     assert by_name["shop.search"]["effect"] == "at_most_once"
     assert by_name["shop.search"]["description"] == "Look for items."
 
@@ -206,7 +206,7 @@ async def test_what_fails_says_so(shop: Shop) -> None:
     """
     with pytest.raises(Never, match="sold out"):
         await shop("shop.refuse", why="sold out")
-    with pytest.raises(Never, match="no tool 'sell'; it has: buy, die, refuse, search, who"):
+    with pytest.raises(Never, match="no tool 'sell'; it has: buy, die, refuse, search, stock_up, who"):
         await shop("shop.sell")
     with pytest.raises(Never, match="words"):
         await shop("shop.search")
@@ -249,6 +249,21 @@ async def test_a_changed_definition_is_refused(shop: Shop, tmp_path: Path) -> No
         with pytest.raises(Never, match="defines 'search' otherwise than when this task first saw it"):
             await shop(f"shop.search@{pin}", words="a")
         assert await shop("shop.search", words="a") == [{"sku": "a-1", "cents": 100}]
+    finally:
+        await shop.tools.close()
+
+
+async def test_a_tool_that_a_trusted_server_has_by_now_is_found(shop: Shop, tmp_path: Path) -> None:
+    """
+    Its definitions are remembered, and asked for again before a call is refused for them.
+    """
+    shop.tools = McpTools([server(tmp_path / "notes", trusted=True)])
+
+    try:
+        await shop("shop.stock_up", what="lamp")
+        assert await shop("shop.lamp") == "a lamp"
+        with pytest.raises(Never, match="has no tool 'boat'"):
+            await shop("shop.boat")
     finally:
         await shop.tools.close()
 

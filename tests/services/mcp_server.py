@@ -52,6 +52,12 @@ def refuse(why: str) -> str:
 
 
 @server.tool()
+def stock_up(what: str) -> None:
+    """Have another tool from here on."""
+    server.add_tool(lambda: f"a {what}", name=what, description="It was not there at first.")
+
+
+@server.tool()
 def who() -> int:
     """The process that serves."""
     return os.getpid()
