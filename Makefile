@@ -16,6 +16,8 @@ BIN := .venv/bin
 STAMP := .venv/.refold-ready
 JAVASCRIPT := tests/a2a/js/node_modules/.package-lock.json
 ARGS ?=
+# Two at a time, a file in one process: each has a Temporal server of its own. ARGS="-n 0" runs all in one.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
 # What is checked: whichever of the repository's folders hold Python by now.
 FOLDERS := refold workflows activities client bench deploy tests
@@ -55,10 +57,10 @@ demo: $(STAMP)
 	$(BIN)/python client/demo.py $(ARGS)
 
 test: lint types $(JAVASCRIPT)
-	$(BIN)/pytest -m "not sweep" $(ARGS)
+	$(PYTEST) -m "not sweep" $(ARGS)
 
 quick: lint types $(JAVASCRIPT)
-	$(BIN)/pytest -m "not server and not fault and not sweep" $(ARGS)
+	$(PYTEST) -m "not server and not fault and not sweep" $(ARGS)
 
 # pytest exits 5 when it selects no test, which is no failure before the first sweep is written.
 sweep: $(STAMP) $(JAVASCRIPT)
