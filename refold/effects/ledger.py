@@ -113,6 +113,7 @@ class Ledger:
         self._changed = threading.Condition()
         self._holds: dict[str, _Hold] = {}
         self._owed: list[_Owed] = []
+        self._wakes_at = float("inf")
         self._users = 0
         self._stopped = True
         self._keeper: threading.Thread | None = None
@@ -305,7 +306,8 @@ class Ledger:
         with self._changed:
             hold.fence = told.fence
             hold.due = time.monotonic() + ask.lease_s / RENEWALS_PER_LEASE
-            self._changed.notify_all()
+            if hold.due < self._wakes_at:  # else it comes in time by itself: to wake it costs as much as a commit
+                self._changed.notify_all()
         return told
 
     def _end(
@@ -351,6 +353,7 @@ class Ledger:
                 if not due and not pay:
                     waits = [hold.due for hold in self._holds.values() if not hold.closing]
                     next_at = min([*waits, *([owed_at] if self._owed else [])], default=float("inf"))
+                    self._wakes_at = next_at
                     self._changed.wait(None if next_at == float("inf") else max(0.0, next_at - now))
                     continue
                 for _, hold in due:

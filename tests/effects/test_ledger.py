@@ -190,6 +190,20 @@ def test_a_worker_at_work_keeps_its_lease(ledger_file: Path) -> None:
         ledger.finish("k", fence, "done")
 
 
+def test_a_short_lease_is_kept_beside_a_long_one(ledger_file: Path) -> None:
+    """
+    The one that is over first is extended first, whichever began first.
+    """
+    with Ledger(str(ledger_file)) as ledger:
+        performing(ledger.begin(ledger.ask("long", "charge", {}, lease_s=3600)))
+        performing(ledger.begin(ledger.ask("short", "charge", {}, lease_s=0.06)))
+        first = ledger.look("short")
+        assert first is not None
+        renewed = threading.Event()
+        while (found := ledger.look("short")) is not None and found.lease_until <= first.lease_until + 0.06:
+            renewed.wait(0.001)
+
+
 def test_a_worker_that_stood_still(ledger_file: Path, clock: Clock) -> None:
     """
     SIGSTOP, the lease is over, SIGCONT: the late result is taken, and nobody performs a second time.
