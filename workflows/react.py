@@ -115,6 +115,8 @@ class Settings(_Frozen):
         window: How many earlier turns of the session the model is told.
     """
 
+    model_config = ConfigDict(extra="forbid")
+
     max_iterations: int = Field(default=5, ge=1, le=50)
     when_exhausted: Literal["answer", "fail"] = "answer"
     window: int = Field(default=5, ge=0)
@@ -142,6 +144,8 @@ class Question(BaseModel):
         session_id: Earlier questions of this session are told to the model; needs `SESSIONS_URL`.
         settings: How the task runs.
     """
+
+    model_config = ConfigDict(extra="forbid")
 
     text: str
     session_id: str | None = None

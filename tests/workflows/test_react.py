@@ -260,14 +260,22 @@ def test_a_question_without_words_is_rejected() -> None:
     assert "a task begins with a question" in story.reason
 
 
-def test_settings_that_do_not_fit_are_rejected() -> None:
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"settings": {"max_iterations": 0}}, "settings.max_iterations"),
+        ({"settings": {"max_iter": 2}}, "settings.max_iter"),
+        ({"sesion_id": "s1"}, "sesion_id"),
+    ],
+)
+def test_settings_that_do_not_fit_are_rejected(sent: dict[str, Any], field: str) -> None:
     """
-    What was sent is told, and no task goes on with it.
+    What was sent is told, and no task goes on with it: a name that is misspelt is not left out in silence.
     """
-    story = play(React, user({"text": "Why?", "settings": {"max_iterations": 0}}))
+    story = play(React, user({"text": "Why?", **sent}))
 
     assert story.status == "rejected"
-    assert story.reason.startswith("the value does not fit Question: settings.max_iterations:")
+    assert story.reason.startswith(f"the value does not fit Question: {field}:")
 
 
 # --- sessions
