@@ -83,7 +83,8 @@ def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     message = getattr(error, "format_message", error.__str__)()
     path = context.command_path if context is not None else "refold"
-    return f"{message.rstrip('.')}; `{path} --help` shows how it is called"
+    text = ", and text that begins with `-` stands after `--`" if message.startswith("No such option") else ""
+    return f"{message.rstrip('.')}; `{path} --help` shows how it is called{text}"
 
 
 def main() -> None:

@@ -37,6 +37,16 @@ def test_every_verb_has_help_and_json(verb: str, refold: Shell) -> None:
     assert "--json" in done.out
 
 
+def test_text_that_looks_like_an_option_has_a_way_in(refold: Shell) -> None:
+    """
+    A script of the scripted model begins so, and so does a negative number.
+    """
+    done = refold("start", "clerk", "-> stock()")
+
+    assert done.exit == 2
+    assert done.err.endswith("shows how it is called, and text that begins with `-` stands after `--`\n")
+
+
 def test_the_version_is_the_packages(refold: Shell) -> None:
     """
     `refold --version` prints it.
