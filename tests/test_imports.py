@@ -54,7 +54,9 @@ TEMPORAL_IMPORTERS = {"refold.testing.crash_worker"}
 
 # Who may import a package from outside; a package that is not named here is open to all but the core.
 OUTSIDE_IMPORTERS = {
-    "temporalio": re.compile(r"refold\.temporal(\..+)?|refold\.effects\.activities|refold\.testing\.crash_worker"),
+    "temporalio": re.compile(
+        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt)|refold\.testing\.crash_worker"
+    ),
     "a2a": re.compile(r"refold\.a2a(\..+)?"),
     "typer": re.compile(r"refold\.cli(\..+)?"),
     "rich": re.compile(r"refold\.cli(\..+)?"),
@@ -177,7 +179,7 @@ def test_parts_import_one_way(file: Path) -> None:
 @PYTHON_FILES
 def test_each_engine_and_protocol_has_one_home(file: Path) -> None:
     """
-    temporalio is known in temporal/ and in the activities of effects/, the A2A SDK in a2a/ alone.
+    temporalio is known in temporal/ and in what runs the activities of effects/, the A2A SDK in a2a/ alone.
     """
     name = module_name(file)
     wrong = [

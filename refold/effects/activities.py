@@ -18,41 +18,38 @@ The activity's id is the command's InvocationId, and its workflow's id the task'
 `ApplicationError` that Temporal does not retry, with the classified `Failure` as its one detail: "try later" is the
 task's affair, and Temporal's own retries are for lost workers alone.
 
-This is the one module of effects that knows Temporal.
+Of the modules of effects, this one and `attempt` know Temporal.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from pydantic import JsonValue, TypeAdapter
-from pydantic_core import to_json
 from temporalio import activity
-from temporalio.bridge.proto import ActivityHeartbeat
 from temporalio.client import RPCTimeoutOrCancelledError, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.common import RawValue
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from refold.core.around import Around, Performing
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm, CallTool, Notify, Undoes
 from refold.core.conversation import ChatRequest, Conversation
-from refold.core.errors import DefinitionError, PayloadTooLarge, StorageError
+from refold.core.errors import DefinitionError
 from refold.core.events import LlmOutcome
 from refold.core.retry import Failure, FailureKind
 from refold.core.snapshot import Given
 from refold.effects.around import Arounds, Emitting, shown
+from refold.effects.attempt import about_try, effect, given_up, heartbeats, lease_s, leaving, until_kept
 from refold.effects.conversations import Conversations
-from refold.effects.failures import classify
 from refold.effects.heartbeat import Heart
 from refold.effects.http import HttpClient, open_client
 from refold.effects.invocation import Invocation
@@ -61,8 +58,8 @@ from refold.effects.mcp import McpServer, servers_from_env
 from refold.effects.model_part import ModelPart
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.once import later
-from refold.effects.receipts import ANY_TRY, LEASE_S, LedgerUnavailable
-from refold.effects.tail import Tail, TokenTail
+from refold.effects.receipts import LedgerUnavailable
+from refold.effects.tail import Tail
 from refold.effects.tools import Tool, told, tools_of
 from refold.effects.verdicts import Verdict
 
@@ -84,15 +81,6 @@ TOOL_THREADS = 32
 TASK_PATIENCE_S = (5.0, 10.0, 30.0)
 """How long a task may take to say what was said, each time it is asked. A worker that does not have the task reads its
 whole history first; and where a worker comes or goes, the server may lose a question."""
-
-LARGE_BYTES = 32 * 1024
-"""From here on a result may go to storage."""
-
-STORAGE_PAUSES_S = (0.25, 15.0)
-"""How long a result waits before storage is asked again: at first, and at most."""
-
-LEASES = 3
-"""A lease in heartbeat timeouts: after one, the server asks another worker; for two more, that one waits."""
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -275,15 +263,15 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
 
         async def call() -> LlmOutcome:
             opened = effects.open
-            with _heartbeats(opened.heart, tail):
+            with heartbeats(opened.heart, tail):
                 outcome: LlmOutcome = await effects.performed(
                     "model", command, tail, lambda command, show: opened.models.ask(command, key=key, show=show)
                 )
-                await _until_kept(outcome)
+                await until_kept(outcome)
             return outcome
 
         try:
-            return await _effect("llm", command.model or "the worker's", call)
+            return await effect("llm", command.model or "the worker's", call)
         finally:
             if tail is not None:
                 tail.close()
@@ -301,7 +289,7 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
 
         async def call() -> Reply:
             opened = effects.open
-            with _heartbeats(opened.heart, tail):
+            with heartbeats(opened.heart, tail):
                 recalled = await opened.conversations.recall(request, _ask_task)
                 reply: Reply = await effects.performed(
                     "model",
@@ -309,12 +297,12 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
                     tail,
                     lambda recalled, show: opened.models.converse(recalled, effects.tools, key=key, show=show),
                 )
-                await _until_kept(reply)
+                await until_kept(reply)
             opened.conversations.heard(request, recalled, reply)
             return reply
 
         try:
-            return await _effect("chat", request.thread, call)
+            return await effect("chat", request.thread, call)
         finally:
             if tail is not None:
                 tail.close()
@@ -382,21 +370,21 @@ async def _tool_effect(
             attempt=info.attempt,
             http=opened.http,
         )
-        with _heartbeats(opened.heart):
+        with heartbeats(opened.heart):
             if given is not None:
                 result = await told(name, command, invocation, opened.ledger, given.outcome, returns)
             else:
-                about = {"lease_s": _lease_s(info), "decided": _about_try(decided, info.attempt), "lost": _given_up}
+                about = {"lease_s": lease_s(info), "decided": about_try(decided, info.attempt), "lost": given_up}
                 result = await effects.performed(
                     "tool", command, None, lambda command, _: call(command, invocation, opened, **about)
                 )
             if command.undoes is not None:
                 await _note_undone(effects, command.undoes, info)
-            await _until_kept(result)
+            await until_kept(result)
         opened.conversations.returned(result)
         return result
 
-    return await _effect("tool", name, made)
+    return await effect("tool", name, made)
 
 
 async def _note_undone(effects: Effects, undoes: Undoes, info: activity.Info) -> None:
@@ -420,12 +408,12 @@ def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
             await effects.open.notifier.notify(Reminder.of(command, key))
 
         try:
-            with _heartbeats(effects.open.heart):
-                await _effect("notify", command.gate, call)
+            with heartbeats(effects.open.heart):
+                await effect("notify", command.gate, call)
         except ApplicationError as error:
             # The task never tries a reminder again, so that one that cannot be sent holds nothing up: Temporal does.
             later = isinstance(error.details[0], Failure) and error.details[0].kind is FailureKind.TRANSIENT
-            raise (_leaving(error.details[0], again=True) if later else error) from None
+            raise (leaving(error.details[0], again=True) if later else error) from None
 
     return notify
 
@@ -444,7 +432,7 @@ def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
             type, said = "unknown_tool", f"no tool {name!r} is registered; there are: {listed}"
         else:
             type, said = "unknown_activity", f"no activity {asked!r} is registered with this worker"
-        raise _leaving(Failure(kind=FailureKind.PERMANENT, type=type, message=said))
+        raise leaving(Failure(kind=FailureKind.PERMANENT, type=type, message=said))
 
     return other
 
@@ -459,125 +447,3 @@ async def _mcp_tool(effects: Effects, mcp: McpTools, args: Sequence[RawValue]) -
         return await mcp.call(command, invocation, opened.ledger, **about)
 
     return await _tool_effect(effects, command.name.partition("@")[0], command, decided, given, call)
-
-
-# --- what they share
-
-
-async def _effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
-    """Run one effect: its failure classified, one line logged, a cancellation passed through."""
-    info = activity.info()
-    bound = log.bind(
-        effect=kind, name=name, task_id=info.workflow_id, invocation_id=info.activity_id, attempt=info.attempt
-    )
-    began = time.monotonic()
-    try:
-        result = await call()
-    except asyncio.CancelledError as error:
-        if _asked_to_stop():
-            bound.info("effect_canceled", seconds=_since(began))
-            raise
-        # Nobody canceled the activity: something inside it was, which is a failure like any other.
-        failure = classify(error)
-    except Exception as error:  # noqa: BLE001 - this is where every exception gets its verdict
-        failure = classify(error)
-    else:
-        bound.debug("effect_done", seconds=_since(began))
-        return result
-    bound.info("effect_failed", seconds=_since(began), failure=failure.type, kind=failure.kind.value)
-    raise _leaving(failure)
-
-
-async def _until_kept(result: object) -> None:
-    """Wait until storage has a large result: one that cannot be kept is lost, and its effect is made again."""
-    if len(to_json(result)) < LARGE_BYTES:
-        return
-    converter, pause = activity.client().data_converter, STORAGE_PAUSES_S[0]
-    while True:
-        try:
-            await converter.encode([result])  # kept by its hash, so that the second time costs next to nothing
-        except PayloadTooLarge:
-            return  # storage is off; whoever sends the result says so
-        except StorageError as error:
-            log.warning("storage_awaited", invocation_id=activity.info().activity_id, error=str(error))
-        else:
-            return
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, STORAGE_PAUSES_S[1])
-
-
-def _asked_to_stop() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _given_up() -> bool:
-    """Whether the server has given this try up, without anybody wishing the effect away: the worker stood still."""
-    why = activity.cancellation_details()
-    return why is not None and (why.not_found or why.timed_out) and not (why.cancel_requested or why.worker_shutdown)
-
-
-def _about_try(decided: int | bool, attempt: int) -> int:
-    if decided is True:
-        return ANY_TRY if attempt == 1 else 0
-    return int(decided)
-
-
-def _lease_s(info: activity.Info) -> float:
-    """A worker that stood still for longer than the server bears may still come back: it is believed for longer."""
-    return LEASE_S if info.heartbeat_timeout is None else LEASES * info.heartbeat_timeout.total_seconds()
-
-
-def _since(began: float) -> float:
-    return round(time.monotonic() - began, 3)
-
-
-def _leaving(failure: Failure, *, again: bool = False) -> ApplicationError:
-    """The failure as Temporal carries it. Raised without a cause: what a library raises may quote a body."""
-    transient = failure.kind is FailureKind.TRANSIENT
-    return ApplicationError(
-        failure.message,
-        failure,
-        type=failure.type,
-        non_retryable=not again,
-        # What is tried again is no news for the SDK's log and its count of failures.
-        category=ApplicationErrorCategory.BENIGN if transient else ApplicationErrorCategory.UNSPECIFIED,
-    )
-
-
-@contextmanager
-def _heartbeats(heart: Heart, tail: Tail | None = None) -> Iterator[None]:
-    """Heartbeat for the current activity; with the newest text, if there is a tail."""
-    info = activity.info()
-    if info.heartbeat_timeout is None or info.is_local:
-        yield
-        return
-
-    def ask_loop() -> None:
-        activity.heartbeat(*_details(tail))
-
-    with heart.beating(info.heartbeat_timeout.total_seconds(), ask_loop, _bare_heartbeat(info.task_token)):
-        yield
-
-
-def _details(tail: Tail | None) -> tuple[TokenTail, ...]:
-    return () if tail is None or tail.empty else (tail.newest(),)
-
-
-def _bare_heartbeat(task_token: bytes) -> Callable[[], None]:
-    """What sends a heartbeat without details from any thread, however busy the event loop is.
-
-    This reaches into the SDK, as nothing public does it: `activity.heartbeat` goes through the event loop, for its
-    codec's sake; and a heartbeat of a client of one's own (`get_async_activity_handle`) keeps the server content, but
-    the SDK's core has a clock of its own, hears nothing, and gives the activity up five seconds after the heartbeat
-    timeout. The core's own method takes calls from any thread. Where the SDK has changed and it is not found, busy
-    loops go without heartbeats, and a test against the server says so.
-    """
-    try:
-        sender: Any = activity._Context.current().heartbeat.__self__  # type: ignore[union-attr]
-        while hasattr(sender, "next"):  # interceptors wrap it
-            sender = sender.next
-        record = sender._worker._bridge_worker().record_activity_heartbeat
-    except AttributeError:
-        return lambda: None
-    return lambda: record(ActivityHeartbeat(task_token=task_token))
