@@ -67,7 +67,8 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
         yield _row("refused", f"{view.refused} event{'s' if view.refused > 1 else ''}, see `refold journal`")
     yield from _rows("pending", [_pending(one) for one in view.pending])
     for wait in view.waiting_for:
-        fits = f" (a {wait.expects})" if wait.expects else ""
+        article = "an" if (wait.expects or "").lower().startswith(("a", "e", "i", "o")) else "a"
+        fits = f" ({article} {wait.expects})" if wait.expects else ""
         yield from _rows("waits for", [f"{wait.slot}{fits}", *asked(wait)])
         if past:
             continue

@@ -390,7 +390,8 @@ class TemporalEngine:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise search.server_refused(error, f"reach task {task_id!r}") from None
             view = await self.look(task_id)
-            raise InputRejected(f"task {task_id!r} has ended ({view.status}); start a new one") from None
+            way_out = "recover it, or start a new one" if view.lifecycle is TaskState.FAILED else "start a new one"
+            raise InputRejected(f"task {task_id!r} has ended ({view.status}); {way_out}") from None
 
     # --- look
 
