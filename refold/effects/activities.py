@@ -34,10 +34,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 from pydantic import JsonValue, TypeAdapter
 from temporalio import activity
-from temporalio.client import RPCTimeoutOrCancelledError, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.around import Around, Performing
 from refold.core.chat import Reply
@@ -78,9 +78,11 @@ NOTIFY = "refold.notify"
 TOOL_THREADS = 32
 """How many tools that are a plain `def` run at once in one worker; more wait their turn, heartbeating."""
 
-TASK_PATIENCE_S = (5.0, 10.0, 30.0)
+TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """How long a task may take to say what was said, each time it is asked. A worker that does not have the task reads its
-whole history first; and where a worker comes or goes, the server may lose a question."""
+whole history first; and the SDK drops a question that comes just as it puts the task out of its memory."""
+
+_TOO_LATE = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -323,11 +325,10 @@ async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
                 result_type=Conversation,
                 rpc_timeout=timedelta(seconds=seconds),
             )
-        except RPCTimeoutOrCancelledError as error:
-            why = error
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError) as error:
             why = error
-            break
+            if not (isinstance(error, RPCError) and error.status in _TOO_LATE):
+                break
         else:
             return answer
     message = f"the task does not say what was said in thread {thread!r}: {why}"
