@@ -45,7 +45,7 @@ NoSandbox = Annotated[
     bool,
     typer.Option(
         "--no-sandbox",
-        help="Run skills outside Temporal's sandbox: replay takes about a quarter less time, and an impure skill is "
+        help="Run skills outside Temporal's sandbox: replay takes about an eighth less time, and an impure skill is "
         "found by `refold check` and by replay only.",
     ),
 ]

@@ -80,7 +80,7 @@ class RefoldPlugin(SimplePlugin):
             model: `provider:name` for model calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
             storage: For large values; None takes `REFOLD_STORAGE`.
             recovery: How soon a lost worker is noticed; one for the whole process.
-            sandboxed: Keep skills in Temporal's sandbox. Without it a replay takes about a quarter less time, and an
+            sandboxed: Keep skills in Temporal's sandbox. Without it a replay takes about an eighth less time, and an
                 impure skill is found by `refold check` and by replay only.
             mcp: MCP servers whose tools skills may call; None takes those in the file that `REFOLD_MCP` names.
 
