@@ -20,9 +20,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import NotConnected, NoWorker
+from refold.core.errors import NotConnected, NoWorker, TaskNotFound
 from refold.core.journal import Entry
 from refold.core.lifecycle import TERMINAL, Status
 from refold.engine import Tokens
@@ -67,6 +67,8 @@ class Tails:
                 async for item in items:
                     yield item
         except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:  # whichever asks first, the long poll or the watcher
+                raise TaskNotFound(task_id) from None
             raise search.server_refused(error, f"follow task {task_id!r}") from None
         finally:
             tail.watchers.discard(watcher)

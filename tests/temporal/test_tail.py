@@ -97,6 +97,17 @@ async def test_a_task_that_does_not_exist_cannot_be_watched(engine: TemporalEngi
     assert len(engine.tails) == 0
 
 
+async def test_it_is_not_found_whoever_asks_first(engine: TemporalEngine) -> None:
+    """
+    The long poll and the watcher ask at the same moment: either answer says the same.
+    """
+    watched = await asyncio.gather(
+        *(collected(engine.watch(f"nobody-{number}")) for number in range(40)), return_exceptions=True
+    )
+
+    assert {type(error) for error in watched} == {TaskNotFound}
+
+
 class Way:
     """A way to the server that can be cut, as by a proxy that does not like idle connections."""
 
