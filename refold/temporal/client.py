@@ -314,9 +314,8 @@ class TemporalEngine:
     async def _timed_out(self, task_id: str) -> WaitView | None:
         """The gate whose time ran out, while a late grant is still recorded."""
         try:
-            snapshot: Snapshot = await self.client.get_workflow_handle(task_id).query(
-                "snapshot", result_type=Snapshot, rpc_timeout=self.patience
-            )
+            handle = self.client.get_workflow_handle(task_id)
+            snapshot = await asked(handle, "snapshot", kind=Snapshot, patience=self.patience)
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError):
             return None
         grace = snapshot.grace
