@@ -30,8 +30,8 @@ import httpx
 
 from bench.processes import Process, cpu_of, running
 from bench.report import Check, Figure, Report, figure
+from refold.temporal.data.storage import ENV
 from refold.temporal.dev import DevServer, dev_server
-from refold.temporal.storage import ENV
 
 GET_TASK_LIMIT = 4.0
 FIRST_EVENT_LIMIT_MS = 150.0

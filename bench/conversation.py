@@ -44,8 +44,8 @@ from bench.talk_twin_wire import PLAYED, look_up, model_call
 from refold.core.content import Content
 from refold.engine import Tokens
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.storage import ENV
 from refold.temporal.dev import dev_server
-from refold.temporal.storage import ENV
 from tests.services.openai_server import OpenAIServer
 
 BYTES_LIMIT = 1.15

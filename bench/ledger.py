@@ -26,12 +26,12 @@ from statistics import quantiles
 
 from bench.logs import quiet_logs
 from bench.report import Check, Report, figure
+from refold.core.authoring.tool import tool
 from refold.core.commands import CallTool
-from refold.core.tool import tool
-from refold.effects.desk import Desk
-from refold.effects.http import open_client
+from refold.effects.http.client import open_client
 from refold.effects.invocation import Invocation
-from refold.effects.ledger import Ledger
+from refold.effects.ledger.desk import Desk
+from refold.effects.ledger.ledger import Ledger
 from refold.effects.tools import tools_of
 
 EXTRA_LIMIT_MS = 2.0

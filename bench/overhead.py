@@ -40,8 +40,8 @@ from bench.processes import Process, running
 from bench.report import Check, Figure, Report, figure
 from bench.script import NOTE, Plan
 from bench.sides import BY_HAND, STYLES, SUBJECTS, Subject
+from refold.temporal.data.storage import ENV
 from refold.temporal.dev import dev_server
-from refold.temporal.storage import ENV
 
 CPU_LIMIT = 1.10
 REPLAY_LIMIT = 1.20

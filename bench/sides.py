@@ -24,10 +24,10 @@ from refold.core.chat import Usage
 from refold.core.commands import CallLlm
 from refold.core.content import Content
 from refold.core.events import LlmOutcome, UserMessage
-from refold.temporal import show
-from refold.temporal.perform import LLM_ACTIVITY
-from refold.temporal.plugin import RefoldPlugin
-from refold.temporal.wire import TaskStart
+from refold.temporal.data import show
+from refold.temporal.data.wire import TaskStart
+from refold.temporal.worker.perform import LLM_ACTIVITY
+from refold.temporal.worker.plugin import RefoldPlugin
 
 REFOLD, TWIN = "refold", "twin"
 

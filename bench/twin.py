@@ -14,7 +14,7 @@ through, the SDK's pydantic converter.
 
 It does not: keep a journal, write search attributes when it pauses, number its effects, keep its state as data,
 hold what comes too early, retry by lifecycle, go on as new, put large values elsewhere. Nor does it have refold's
-sandbox (`refold/temporal/sandbox.py`), which is a part of what is compared.
+sandbox (`refold/temporal/worker/sandbox.py`), which is a part of what is compared.
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ from temporalio.api.enums.v1 import EventType, PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 
 from refold import CommandFailed, Content, Event, LlmResult, RefoldError, Status, UserMessage
-from refold.cli.output import clean, snippet
+from refold.cli.text.output import clean, snippet
 from refold.core.events import BackoffOver, CancelRequested
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import TaskView, Tokens
 from refold.temporal import TemporalEngine, connect
 from refold.temporal.dev import DevServer, dev_server

@@ -9,17 +9,17 @@ from typing import Literal, Protocol
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic_core import to_json
 
-from refold.core.audit import Explanation
-from refold.core.base import Value, lean
 from refold.core.commands import AskUser
 from refold.core.content import Artifact, Content, Message, Part
+from refold.core.contracts.audit import Explanation
 from refold.core.errors import InputRejected
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
+from refold.core.fold.record import TaskRecord
+from refold.core.fold.refusal import type_name
+from refold.core.fold.snapshot import Fork, Pending, Snapshot
 from refold.core.lifecycle import Status, TaskState
-from refold.core.record import TaskRecord
-from refold.core.refusal import type_name
 from refold.core.schema import fields_of
-from refold.core.snapshot import Fork, Pending, Snapshot
+from refold.core.values import Value, lean
 from refold.core.waits import Wait
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from refold.core.base import Value, lean
+from refold.core.values import Value, lean
 
 Shape = Literal["1.0", "0.3"]
 """The version of A2A whose words a receiver reads."""

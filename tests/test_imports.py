@@ -30,10 +30,12 @@ MAY_IMPORT = {
     "refold": {"core"},
     "core": {"core"},
     "static": {"static", "core"},
-    "agent": {"agent", "engine", "core"},
+    "agent": {"agent", "middleware", "engine", "core"},
     "engine": {"core"},
     "webhooks": {"core"},
-    "effects": {"effects", "engine", "webhooks", "core"},
+    "middleware": set(),
+    "task_lifecycle": {"core"},
+    "effects": {"effects", "middleware", "engine", "webhooks", "core"},
     "temporal": {"temporal", "engine", "webhooks", "core"},
     "a2a": {"a2a", "web", "engine", "webhooks", "core"},
     "testing": {"testing", "engine", "webhooks", "core"},
@@ -43,10 +45,10 @@ MAY_IMPORT = {
 
 # Only what runs activities knows how effects are done.
 EFFECTS_IMPORTERS = {
-    "refold.temporal.worker",
-    "refold.temporal.plugin",
-    "refold.temporal.delivery",
-    "refold.temporal.webhooks",
+    "refold.temporal.worker.run",
+    "refold.temporal.worker.plugin",
+    "refold.temporal.worker.delivery",
+    "refold.temporal.client.webhooks",
 }
 
 # A worker that kills itself where a test says so is a Temporal worker; nothing of refold imports it.
@@ -61,8 +63,8 @@ OUTSIDE_IMPORTERS = {
     "typer": re.compile(r"refold\.cli(\..+)?"),
     "rich": re.compile(r"refold\.cli(\..+)?"),
     "hypothesis": re.compile(r"refold\.testing(\..+)?"),
-    "mcp": re.compile(r"refold\.effects\.mcp_session"),
-    "anyio": re.compile(r"refold\.effects\.mcp_session"),
+    "mcp": re.compile(r"refold\.effects\.mcp\.session"),
+    "anyio": re.compile(r"refold\.effects\.mcp\.session"),
 }
 
 # The core's whole world besides the standard library: pydantic and the two halves that it is made of.
@@ -75,10 +77,10 @@ OUTSIDE = {"a2a", "asyncio", "httpx", "pydantic_ai", "starlette", "structlog", "
 LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.effects.activities", "_ledger_from_env"): "SQLAlchemy is loaded only by workers whose tools keep receipts",
     ("refold.effects.activities", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",
-    ("refold.effects.model_part", "_load"): "pydantic-ai and the providers load in a thread, while the worker polls",
-    ("refold.cli.serve", "serve"): "the gateway's libraries are an extra, and take long to load",
-    ("refold.cli.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",
-    ("refold.effects.failures", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",
+    ("refold.effects.models.part", "_load"): "pydantic-ai and the providers load in a thread, while the worker polls",
+    ("refold.cli.verbs.serve", "serve"): "the gateway's libraries are an extra, and take long to load",
+    ("refold.cli.verbs.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",
+    ("refold.effects.failures.classify", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",
 }
 
 # Import names whose package comes with another that pyproject.toml names.
@@ -155,7 +157,7 @@ def _imports_in(node: ast.AST, function: str | None, *, for_types: bool) -> Iter
 
 
 def part_of(module: str) -> str:
-    """`refold.core.fold` is of `core`; `refold` is its own part."""
+    """`refold.core.fold.apply` is of `core`; `refold` is its own part."""
     return module.split(".")[1] if "." in module else module
 
 

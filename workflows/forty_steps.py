@@ -12,7 +12,7 @@ from activities.facts import FACTS
 from activities.notices import send_mail
 from activities.payments import charge_card
 from refold import CommandError, Ctx, Transition, flow_skill, step
-from refold.core.calls import Call
+from refold.core.steps.calls import Call
 from refold.temporal import workflow_for
 
 STEPS = 40

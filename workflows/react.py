@@ -27,7 +27,7 @@ from refold import (
     flow_skill,
     step,
 )
-from refold.core.calls import Call
+from refold.core.steps.calls import Call
 from refold.temporal import workflow_for
 
 THINK = (

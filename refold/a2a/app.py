@@ -12,22 +12,22 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
 from refold.a2a.calls import Calls
-from refold.a2a.card import cards_for
-from refold.a2a.card_route import card_route
+from refold.a2a.card.card import cards_for
+from refold.a2a.card.route import card_route
 from refold.a2a.handler import Gateway, Parts
-from refold.a2a.listing import Listing
 from refold.a2a.media import JsonOnly, told_as_json
-from refold.a2a.push import NoPush, Push
-from refold.a2a.reading import Reader
-from refold.a2a.routing import Router, Routing, SkillRouter
 from refold.a2a.security import Security, guards, known_caller
 from refold.a2a.security.declared import declare
-from refold.a2a.sending import Sender
 from refold.a2a.settings import Settings
-from refold.a2a.sse import EventStreams, OpenStreams, with_heartbeats
-from refold.a2a.streams import Streams
-from refold.core.define import skill_of
-from refold.core.skill import Skill, skill_id
+from refold.a2a.streams.follow import Streams
+from refold.a2a.streams.sse import EventStreams, OpenStreams, with_heartbeats
+from refold.a2a.tasks.listing import Listing
+from refold.a2a.tasks.push import NoPush, Push
+from refold.a2a.tasks.reading import Reader
+from refold.a2a.tasks.routing import Router, Routing, SkillRouter
+from refold.a2a.tasks.sending import Sender
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import Engine
 from refold.web.callback import approval_app
 

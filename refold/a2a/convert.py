@@ -22,8 +22,8 @@ from pydantic import JsonValue
 
 from refold.core.commands import AskApproval
 from refold.core.content import Artifact, Content, Message, Part
+from refold.core.fold.record import TaskRecord
 from refold.core.lifecycle import Status
-from refold.core.record import TaskRecord
 from refold.core.waits import Wait
 
 STATE: Mapping[Status, A2AState] = MappingProxyType(

@@ -31,15 +31,15 @@ from a2a.utils.task import apply_history_length, validate_history_length, valida
 
 from refold.a2a.caller import caller_of
 from refold.a2a.calls import status_asked_for, while_connected
-from refold.a2a.card import Cards
+from refold.a2a.card.card import Cards
 from refold.a2a.convert import task_of
 from refold.a2a.errors import method, method_that_yields
-from refold.a2a.listing import Listing, check_status
-from refold.a2a.push import Push, shape_of
-from refold.a2a.reading import Reader
-from refold.a2a.sending import Sender
-from refold.a2a.streams import Streams, seen_by
-from refold.a2a.updates import EventId
+from refold.a2a.streams.follow import Streams, seen_by
+from refold.a2a.streams.updates import EventId
+from refold.a2a.tasks.listing import Listing, check_status
+from refold.a2a.tasks.push import Push, shape_of
+from refold.a2a.tasks.reading import Reader
+from refold.a2a.tasks.sending import Sender
 from refold.core.errors import InputRejected
 from refold.engine import Engine
 

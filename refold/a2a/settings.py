@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from refold.a2a.signing import SigningKey
+from refold.a2a.card.signing import SigningKey
 
 LOOPBACK_URL = "http://127.0.0.1:9000"
 

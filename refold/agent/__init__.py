@@ -7,9 +7,6 @@ flags, `steps` do the work, `middleware` stands around steps, `orchestrators` de
 from refold.agent.agent import Agent, Answer
 from refold.agent.checkpoints import Checkpoint, checkpoint_of, next_checkpoint, resumed
 from refold.agent.errors import BudgetExceeded, GuardrailError, NoAnswer
-from refold.agent.guards import Block, Guardrail
-from refold.agent.limits import Budget, RateLimit
-from refold.agent.memory import Cache, Window
 from refold.agent.middleware import Middleware, Retryable, Traced, around
 from refold.agent.orchestrators import ByTool, Concurrent, Orchestrator, Sequential
 from refold.agent.plugins import (
@@ -24,10 +21,13 @@ from refold.agent.plugins import (
     MessageAdded,
     Plugin,
 )
+from refold.agent.ready.guards import Block, Guardrail
+from refold.agent.ready.limits import Budget, RateLimit
+from refold.agent.ready.memory import Cache, Window
+from refold.agent.ready.tracing import Spans
 from refold.agent.state import AgentState
 from refold.agent.steps import ModelTurn, Step, ToolTurn
 from refold.agent.tools import AgentTool, skill_tool
-from refold.agent.tracing import Spans
 
 __all__ = [
     "AfterInvocation",

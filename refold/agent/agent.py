@@ -19,15 +19,15 @@ from refold.agent.orchestrators import Orchestrator, Sequential
 from refold.agent.plugins import Hook, Hooks, Plugin
 from refold.agent.steps import ModelStep, ToolStep
 from refold.agent.tools import tools_of
+from refold.core.authoring.skill import options_for
 from refold.core.content import Content, as_content
 from refold.core.errors import DefinitionError
+from refold.core.fold.journal import Entry
 from refold.core.gates import GatePolicy
-from refold.core.journal import Entry
 from refold.core.lifecycle import Status
-from refold.core.machine import StepMachine
 from refold.core.retry import RetryPolicy
-from refold.core.skill import options_for
-from refold.core.steps import compile_steps, steps_of
+from refold.core.steps.machine import StepMachine
+from refold.core.steps.table import compile_steps, steps_of
 from refold.engine import Engine, TaskView, Tokens
 
 VERSION = 1

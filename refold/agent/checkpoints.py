@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from refold.core.base import Value
+from refold.core.authoring.skill import Skill, skill_id
 from refold.core.content import Content, as_content
 from refold.core.errors import InputRejected
 from refold.core.events import Event, UserMessage
-from refold.core.fold import advance, planned
-from refold.core.skill import Skill, skill_id
-from refold.core.snapshot import Snapshot
-from refold.core.wanted import Alarm, Perform, finished, wanted
+from refold.core.fold.apply import advance, planned
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import Alarm, Perform, finished, wanted
+from refold.core.values import Value
 
 SCHEMA_VERSION = 1
 """Of what a checkpoint holds."""

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from pydantic import JsonValue
 
 from refold.agent.tools import AgentTool
-from refold.core.calls import Call
+from refold.core.authoring.context import Ctx
 from refold.core.chat import Reply, Said, ToolOffer
 from refold.core.content import Content
-from refold.core.context import Ctx
 from refold.core.events import SkillOutcome
 from refold.core.retry import RetryPolicy
+from refold.core.steps.calls import Call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,13 @@ from typing import Any, get_args
 
 from pydantic import PydanticUserError
 
-from refold.agent.memory import Cache
 from refold.agent.middleware import KINDS, Middleware, Scope
 from refold.agent.orchestrators import ByTool, Orchestrator
+from refold.agent.ready.memory import Cache
 from refold.agent.tools import AgentTool, key_names
+from refold.core.authoring.tool import tool_spec
 from refold.core.gates import GatePolicy
 from refold.core.schema import adapter, first_line
-from refold.core.tool import tool_spec
 
 
 def unfit_values(

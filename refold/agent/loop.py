@@ -17,11 +17,11 @@ from refold.agent.plugins import AfterInvocation, AfterTools, BeforeInvocation, 
 from refold.agent.state import AgentState
 from refold.agent.steps import HOOK_RETRIES, ModelTurn, Step, forget, refusals
 from refold.agent.tools import AgentTool, found_at, remote_tool
+from refold.core.authoring.context import Ctx
+from refold.core.authoring.transition import Transition
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
 from refold.core.content import Artifact, Content
-from refold.core.context import Ctx
-from refold.core.steps import step
-from refold.core.transition import Transition
+from refold.core.steps.table import step
 
 ANSWER = "answer"
 """The artifact that an answer with a type is handed over as."""

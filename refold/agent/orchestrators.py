@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from refold.agent.state import AgentState
 from refold.agent.steps import Emit, Step, ToolTurn
+from refold.core.authoring.context import Ctx
 from refold.core.chat import ToolCall, ToolReturn
-from refold.core.context import Ctx
 
 Results = tuple[ToolReturn, ...]
 ToolStepLike = Step[ToolTurn, ToolReturn]

@@ -14,8 +14,8 @@ from types import NoneType
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from refold.agent.state import AgentState
+from refold.core.authoring.context import Ctx
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn
-from refold.core.context import Ctx
 from refold.core.errors import CommandError, SkillError
 
 

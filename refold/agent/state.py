@@ -10,10 +10,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, RootModel
 
-from refold.core.base import lean
 from refold.core.chat import Reply, Said
 from refold.core.codec import copied
 from refold.core.commands import EffectPolicy
+from refold.core.values import lean
 
 SPANS_KEPT = 20
 """How many spans a task's state remembers, newest last."""

@@ -17,8 +17,8 @@ from refold.agent.clients import ModelClient, Question, ToolClient
 from refold.agent.plugins import AfterModelCall, AfterToolCall, BeforeModelCall, BeforeToolCall, Hooks, canceled
 from refold.agent.state import AgentState
 from refold.agent.tools import AgentTool, remote_tool
+from refold.core.authoring.context import Ctx
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn
-from refold.core.context import Ctx
 from refold.core.errors import CommandError, SkillError
 from refold.core.gates import GatePolicy
 from refold.core.retry import RetryPolicy

@@ -12,16 +12,16 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.agent.state import RemoteTool
+from refold.core.authoring.context import Ctx
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import Skill
+from refold.core.authoring.tool import tool_spec
 from refold.core.chat import ToolOffer
 from refold.core.commands import CallSkill, CallTool, Cmd, EffectPolicy
 from refold.core.content import Content
-from refold.core.context import Ctx
-from refold.core.define import skill_of
 from refold.core.errors import DefinitionError, SkillError
 from refold.core.retry import RetryPolicy
 from refold.core.schema import adapter
-from refold.core.skill import Skill
-from refold.core.tool import tool_spec
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REMOTE = re.compile(r"[A-Za-z0-9_-]+\.([A-Za-z0-9_./-]+|\*)")

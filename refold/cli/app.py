@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from refold.cli import code, decisions, dev, history, look, serve, tasks, worker
 from refold.cli.errors import INTERRUPTED, WRONG_CALL, report
+from refold.cli.verbs import code, decisions, dev, history, look, serve, tasks, worker
 
 EPILOG = (
     "Results go to stdout, talk and errors to stderr. Exit codes: 0 done; 1 the task failed, was rejected or canceled, "

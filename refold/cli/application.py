@@ -12,12 +12,12 @@ from types import ModuleType
 from typing import Any
 
 from refold.cli.errors import CallError
-from refold.core.define import skill_of
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.reducer import ReducerSkill
+from refold.core.authoring.skill import Skill, skill_id
+from refold.core.authoring.tool import tool_spec
 from refold.core.errors import RefoldError
-from refold.core.machine import StepMachine
-from refold.core.reducer import ReducerSkill
-from refold.core.skill import Skill, skill_id
-from refold.core.tool import tool_spec
+from refold.core.steps.machine import StepMachine
 from refold.static import Source, find_sources
 
 USUAL = ("workflows", "activities")

@@ -13,7 +13,7 @@ import typer
 
 from refold import temporal
 from refold.cli.errors import DONE, WRONG_CALL, debugging, explain, report, show_traceback
-from refold.cli.output import Output
+from refold.cli.text.output import Output
 from refold.engine import Engine
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one value a line; errors too, on stderr.")]

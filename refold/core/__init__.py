@@ -3,14 +3,19 @@
 Standard library and pydantic only. Nothing here reads a clock, draws a random number, opens a file or waits.
 """
 
-from refold.core.adapt import adapt
-from refold.core.audit import ErrorRecord, Explanation, StateTransitionEvent, Written, explain
+from refold.core.authoring.context import Ctx
+from refold.core.authoring.define import flow_skill, skill_of
+from refold.core.authoring.patch import StatePatch
+from refold.core.authoring.tool import tool
+from refold.core.authoring.transition import Transition
 from refold.core.chat import Reply, Said, ToolCall, ToolOffer, ToolReturn, Usage, UserSaid
 from refold.core.commands import Cmd, EffectPolicy
 from refold.core.content import Artifact, Content, Message, Part
-from refold.core.context import Ctx
-from refold.core.contract import ALL, Contract, Fallback, Invariant, Move, Requirement
-from refold.core.define import flow_skill, skill_of
+from refold.core.contracts.adapt import adapt
+from refold.core.contracts.audit import ErrorRecord, Explanation, StateTransitionEvent, Written, explain
+from refold.core.contracts.contract import ALL, Contract, Fallback, Invariant, Move, Requirement
+from refold.core.contracts.rules import StateValidator
+from refold.core.contracts.stages import stages_of, verify_stages
 from refold.core.errors import (
     AdapterError,
     CommandError,
@@ -52,13 +57,8 @@ from refold.core.events import (
 )
 from refold.core.gates import DecisionMade, GateKind, GatePolicy
 from refold.core.lifecycle import TRANSITION_TABLE, Status, TaskEvent, TaskState
-from refold.core.patch import StatePatch
 from refold.core.retry import Failure, FailureKind, RetryPolicy
-from refold.core.stages import stages_of, verify_stages
-from refold.core.steps import Step, step, table
-from refold.core.tool import tool
-from refold.core.transition import Transition
-from refold.core.validator import StateValidator
+from refold.core.steps.table import Step, step, table
 
 __all__ = [
     "ALL",

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 from annotated_types import MinLen
 from pydantic import Field, JsonValue
 
-from refold.core.base import Value, lean
 from refold.core.codec import copied
 from refold.core.content import Content, as_content
 from refold.core.schema import Schema
+from refold.core.values import Value, lean
 
 _HASH_CHARS = 32
 

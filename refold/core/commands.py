@@ -27,13 +27,13 @@ from annotated_types import Ge, Le, MinLen
 from pydantic import Field, JsonValue, TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from refold.core.base import Value, lean
 from refold.core.chat import Frame, Said, ToolOffer, as_offer, as_said
 from refold.core.content import Artifact, Content, as_content
 from refold.core.errors import SkillError
 from refold.core.gates import GatePolicy, digest_of
 from refold.core.retry import RetryPolicy
 from refold.core.schema import Schema, reference_of, schema_of
+from refold.core.values import Value, lean
 
 
 class EffectPolicy(StrEnum):

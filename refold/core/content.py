@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from annotated_types import MinLen
 from pydantic import BeforeValidator, JsonValue, PlainSerializer, model_validator
 
-from refold.core.base import Value, lean
+from refold.core.values import Value, lean
 
 
 def _bytes_of(value: Any) -> Any:

@@ -14,11 +14,11 @@ from annotated_types import Ge
 from pydantic import Field, JsonValue
 from pydantic_core import to_json
 
-from refold.core.base import Value, lean
 from refold.core.chat import EMPTY, Frame, Reply, Said, Thread, ToolReturn, UserSaid, hash_after, text_hash
 from refold.core.commands import CallChat
 from refold.core.errors import InputRejected
-from refold.core.snapshot import Snapshot
+from refold.core.fold.snapshot import Snapshot
+from refold.core.values import Value, lean
 
 INLINE_BYTES = 512
 """What is new and larger than this travels as its hash: it is in the task's history already, as the message or the

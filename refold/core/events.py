@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter
 
-from refold.core.base import Value, lean
 from refold.core.chat import Reply, Usage
 from refold.core.content import Artifact, Content
 from refold.core.gates import DecisionMade
 from refold.core.retry import Failure
+from refold.core.values import Value, lean
 from refold.core.waits import Wait
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge
 from pydantic import JsonValue, model_validator
 
-from refold.core.base import Value, lean
+from refold.core.values import Value, lean
 
 
 class GateKind(StrEnum):

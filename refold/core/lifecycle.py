@@ -11,8 +11,8 @@ from __future__ import annotations
 from enum import StrEnum
 from types import MappingProxyType
 
-from refold.core.base import Value
 from refold.core.errors import InvalidTransitionError
+from refold.core.values import Value
 
 
 class TaskState(StrEnum):

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 from pydantic import JsonValue
 
-from refold.core.base import Value, lean
+from refold.core.values import Value, lean
 
 LONGEST_WAIT_S = 30 * 24 * 3600.0
 """No wait before a retry is longer, whatever a policy or the other side says."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from refold.core.base import Value, lean
 from refold.core.commands import AskApproval, Question
 from refold.core.gates import DecisionMade
+from refold.core.values import Value, lean
 
 
 class Wait(Value):

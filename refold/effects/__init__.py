@@ -5,9 +5,9 @@ A tool's module needs a few names from here: `current`, to learn who asks; `TryL
 nor a model provider.
 """
 
+from refold.effects.failures.verdicts import Never, TryLater
 from refold.effects.invocation import Invocation, as_current, current
-from refold.effects.mcp import McpServer
+from refold.effects.mcp.servers import McpServer
 from refold.effects.probing import Done, NotDone, Unknown
-from refold.effects.verdicts import Never, TryLater
 
 __all__ = ["Done", "Invocation", "McpServer", "Never", "NotDone", "TryLater", "Unknown", "as_current", "current"]

@@ -39,34 +39,34 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.around import Around, Performing
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm, CallTool, Notify, Undoes
 from refold.core.conversation import ChatRequest, Conversation
 from refold.core.errors import DefinitionError
 from refold.core.events import LlmOutcome
+from refold.core.fold.snapshot import Given
 from refold.core.retry import Failure, FailureKind
-from refold.core.snapshot import Given
-from refold.effects.around import Arounds, Emitting, shown
 from refold.effects.attempt import about_try, effect, given_up, heartbeats, lease_s, leaving, until_kept
-from refold.effects.conversations import Conversations
+from refold.effects.failures.verdicts import Verdict
 from refold.effects.heartbeat import Heart
-from refold.effects.http import HttpClient, open_client
+from refold.effects.http.client import HttpClient, open_client
+from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
-from refold.effects.keys import key_of_call, wire_key
-from refold.effects.mcp import McpServer, servers_from_env
-from refold.effects.model_part import ModelPart
+from refold.effects.ledger.once import later
+from refold.effects.ledger.receipts import LedgerUnavailable
+from refold.effects.mcp.servers import McpServer, servers_from_env
+from refold.effects.middleware import Arounds, Emitting, shown
+from refold.effects.models.conversations import Conversations
+from refold.effects.models.part import ModelPart
+from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
-from refold.effects.once import later
-from refold.effects.receipts import LedgerUnavailable
-from refold.effects.tail import Tail
 from refold.effects.tools import Tool, told, tools_of
-from refold.effects.verdicts import Verdict
+from refold.middleware import Around, Performing
 
 if TYPE_CHECKING:
-    from refold.effects.ledger import Ledger
-    from refold.effects.mcp_tools import McpTools
-    from refold.effects.model_request import Show
+    from refold.effects.ledger.ledger import Ledger
+    from refold.effects.mcp.tools import McpTools
+    from refold.effects.models.request import Show
 
 LLM = "refold.llm"
 CHAT = "refold.chat"
@@ -236,14 +236,14 @@ class Effects:
 
 
 def _ledger_from_env() -> Ledger:
-    from refold.effects.ledger import Ledger
+    from refold.effects.ledger.ledger import Ledger
 
     return Ledger()
 
 
 def _mcp_tools(servers: Iterable[McpServer]) -> McpTools:
     try:
-        from refold.effects.mcp_tools import McpTools
+        from refold.effects.mcp.tools import McpTools
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types"):
             raise

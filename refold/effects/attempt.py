@@ -16,10 +16,10 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from refold.core.errors import PayloadTooLarge, StorageError
 from refold.core.retry import Failure, FailureKind
-from refold.effects.failures import classify
+from refold.effects.failures.classify import classify
 from refold.effects.heartbeat import Heart
-from refold.effects.receipts import ANY_TRY, LEASE_S
-from refold.effects.tail import Tail, TokenTail
+from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
+from refold.effects.models.tail import Tail, TokenTail
 
 LARGE_BYTES = 32 * 1024
 """From here on a result may go to storage."""

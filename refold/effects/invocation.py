@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from refold.effects.http import HttpClient
+    from refold.effects.http.client import HttpClient
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Invocation:
         idempotency_key: What to send as `Idempotency-Key`: 64 hex digits, the same on every try.
         attempt: 1, or more if a worker was lost before this one.
         http: The worker's pooled client, as in httpx; for tools that are `async def`. What it sends that may change
-            something carries the key by itself; see `refold.effects.sending`.
+            something carries the key by itself; see `refold.effects.http.sending`.
         fence: How often this effect has been begun, for receivers that refuse a number below the highest they have
             seen; 0 where the tool's policy keeps no receipts.
         sent: The requests that `http` has sent for this call and that may have changed something, oldest first; None

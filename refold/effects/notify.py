@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from refold.core.base import Value, lean
 from refold.core.commands import Notify
 from refold.core.errors import DefinitionError
-from refold.effects.http import HttpClient
+from refold.core.values import Value, lean
+from refold.effects.http.client import HttpClient
 
 ENV = "REFOLD_NOTIFY_URL"
 TIMEOUT_S = 10.0

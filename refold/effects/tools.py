@@ -22,18 +22,18 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from refold.core.authoring.tool import ToolSpec, tool_spec
 from refold.core.commands import CallTool, EffectPolicy
 from refold.core.errors import DefinitionError
 from refold.core.retry import Failure, FailureKind
 from refold.core.schema import first_line, problems
-from refold.core.tool import ToolSpec, tool_spec
+from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Invocation, as_current
-from refold.effects.once import Once, StillRunning, later
-from refold.effects.receipts import LEASE_S, Ask, LedgerUnavailable
-from refold.effects.verdicts import Verdict
+from refold.effects.ledger.once import Once, StillRunning, later
+from refold.effects.ledger.receipts import LEASE_S, Ask, LedgerUnavailable
 
 if TYPE_CHECKING:
-    from refold.effects.ledger import Ledger
+    from refold.effects.ledger.ledger import Ledger
 
 T = TypeVar("T")
 

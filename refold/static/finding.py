@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.core.base import Value
+from refold.core.values import Value
 
 
 class Finding(Value):

@@ -9,10 +9,10 @@ import inspect
 import re
 from typing import Any, get_args, get_type_hints
 
-from refold.core.machine import StepMachine
-from refold.core.orchestrate import ContractedMachine
-from refold.core.reducer import ReducerSkill
-from refold.core.skill import Skill
+from refold.core.authoring.reducer import ReducerSkill
+from refold.core.authoring.skill import Skill
+from refold.core.contracts.run import ContractedMachine
+from refold.core.steps.machine import StepMachine
 from refold.static.loaded import loaded_module, source_of
 from refold.static.outcomes import Outcome, Reader, unit_of
 

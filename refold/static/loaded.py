@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from refold.core.tool import tool_spec
+from refold.core.authoring.tool import tool_spec
 from refold.static.module import FunctionNode, Module, parse
 
 

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from refold.static.module import FunctionNode, Module, Names, Reach, dotted, local_names, methods
 
-STEP_DECORATORS = ("refold.step", "refold.core.step", "refold.core.steps.step")
-STEP_ROWS = ("refold.Step", "refold.core.Step", "refold.core.steps.Step")
-TOOL_DECORATORS = ("refold.tool", "refold.core.tool", "refold.core.tool.tool")
+STEP_DECORATORS = ("refold.step", "refold.core.step", "refold.core.steps.table.step")
+STEP_ROWS = ("refold.Step", "refold.core.Step", "refold.core.steps.table.Step")
+TOOL_DECORATORS = ("refold.tool", "refold.core.tool", "refold.core.authoring.tool.tool")
 AROUND_DECORATORS = ("refold.agent.around", "refold.agent.middleware.around")
 PLUGINS = ("refold.agent.Plugin", "refold.agent.plugins.Plugin")
 # Methods of a value that run without being called by name.

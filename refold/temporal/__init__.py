@@ -10,25 +10,25 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refold.temporal.client import TemporalEngine, connect
+    from refold.temporal.client.engine import TemporalEngine, connect
+    from refold.temporal.client.webhooks import TemporalWebhooks
     from refold.temporal.dev import DevServerError, dev_server
-    from refold.temporal.plugin import RefoldPlugin
-    from refold.temporal.registry import workflows_of
-    from refold.temporal.webhooks import TemporalWebhooks
-    from refold.temporal.worker import make_worker, run_worker
-    from refold.temporal.workflow import workflow_for
+    from refold.temporal.worker.plugin import RefoldPlugin
+    from refold.temporal.worker.registry import workflows_of
+    from refold.temporal.worker.run import make_worker, run_worker
+    from refold.temporal.worker.workflow import workflow_for
 
 _HOMES = {
     "DevServerError": "dev",
-    "RefoldPlugin": "plugin",
-    "TemporalEngine": "client",
-    "TemporalWebhooks": "webhooks",
-    "connect": "client",
+    "RefoldPlugin": "worker.plugin",
+    "TemporalEngine": "client.engine",
+    "TemporalWebhooks": "client.webhooks",
+    "connect": "client.engine",
     "dev_server": "dev",
-    "make_worker": "worker",
-    "run_worker": "worker",
-    "workflow_for": "workflow",
-    "workflows_of": "registry",
+    "make_worker": "worker.run",
+    "run_worker": "worker.run",
+    "workflow_for": "worker.workflow",
+    "workflows_of": "worker.registry",
 }
 
 __all__ = [

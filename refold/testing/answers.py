@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 
+from refold.core.authoring.tool import tool_spec
 from refold.core.chat import Reply, ToolCall
 from refold.core.commands import (
     AskApproval,
@@ -46,7 +47,6 @@ from refold.core.events import (
 )
 from refold.core.retry import Failure, FailureKind
 from refold.core.schema import misfit, problems
-from refold.core.tool import tool_spec
 
 
 class ScriptError(RefoldError, AssertionError):

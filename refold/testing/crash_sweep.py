@@ -42,7 +42,7 @@ from pydantic import JsonValue
 from refold.core.commands import AskApproval, AskUser, CallChat, CallLlm, CallTool, Sleep
 from refold.core.content import Content
 from refold.core.errors import NoWorker
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import Engine, TaskView
 
 CRASH_AT = "REFOLD_CRASH_AT"

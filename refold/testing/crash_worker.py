@@ -23,10 +23,10 @@ from typing import Any
 from temporalio import activity
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from refold.core.tool import ToolSpec, tool_spec
+from refold.core.authoring.tool import ToolSpec, tool_spec
 from refold.temporal import run_worker
-from refold.temporal.profile import FAST_RECOVERY
-from refold.temporal.registry import workflows_of
+from refold.temporal.worker.profile import FAST_RECOVERY
+from refold.temporal.worker.registry import workflows_of
 from refold.testing.crash_sweep import CRASH_AT
 
 

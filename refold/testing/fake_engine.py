@@ -20,10 +20,11 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from refold.core.audit import Explanation, explain
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import Live, Skill, skill_id
 from refold.core.commands import AskApproval, CallSkill, Notify
 from refold.core.content import Content
-from refold.core.define import skill_of
+from refold.core.contracts.audit import Explanation, explain
 from refold.core.errors import EngineError, InputRejected, NoWorker, TaskExists, TaskNotFound, UnknownSkill
 from refold.core.events import (
     CancelRequested,
@@ -33,20 +34,19 @@ from refold.core.events import (
     SkillOutcome,
     UserMessage,
 )
-from refold.core.fold import advance, planned
-from refold.core.fork import fork
+from refold.core.fold.apply import advance, planned
+from refold.core.fold.journal import Entry
+from refold.core.fold.record import TaskRecord, record_of
+from refold.core.fold.refusal import refusal
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import Alarm, Perform, Tell, wanted
 from refold.core.gates import DecisionMade
-from refold.core.journal import Entry
 from refold.core.lifecycle import Ending, TaskState
-from refold.core.previous import Previous, check_previous, previous_of
-from refold.core.record import TaskRecord, record_of
-from refold.core.recover import recover
-from refold.core.refusal import refusal
-from refold.core.renamed import id_before
+from refold.core.lineage.fork import fork
+from refold.core.lineage.ids import id_before
+from refold.core.lineage.previous import Previous, check_previous, previous_of
+from refold.core.lineage.recover import recover
 from refold.core.retry import Failure
-from refold.core.skill import Live, Skill, skill_id
-from refold.core.snapshot import Snapshot
-from refold.core.wanted import Alarm, Perform, Tell, wanted
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, recovered_before, view_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.play import EVENT_LIMIT, START

@@ -18,20 +18,20 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from refold.core.after_end import UNDO, under_way
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import Live, Skill, skill_id
 from refold.core.commands import Notify, Sleep
-from refold.core.define import skill_of
 from refold.core.errors import RefoldError
 from refold.core.events import BackoffOver, CommandFailed, Event, GateTimedOut, GraceOver, ReminderDue, ToolResult
-from refold.core.fold import advance, fold, planned
+from refold.core.fold.apply import advance, fold, planned
+from refold.core.fold.ending import UNDO, under_way
+from refold.core.fold.journal import Entry
+from refold.core.fold.record import TaskRecord, record_of, told
+from refold.core.fold.refusal import refusal
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import Alarm, Tell, Want, finished, wanted
 from refold.core.gates import DecisionMade
-from refold.core.journal import Entry
 from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
-from refold.core.record import TaskRecord, record_of, told
-from refold.core.refusal import refusal
-from refold.core.skill import Live, Skill, skill_id
-from refold.core.snapshot import Snapshot
-from refold.core.wanted import Alarm, Tell, Want, finished, wanted
 from refold.testing.play import START
 from refold.testing.strategies import OWNER, Happening, histories
 

@@ -18,9 +18,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import Live, Skill
 from refold.core.commands import AskApproval, Command, Notify
 from refold.core.content import Content
-from refold.core.define import skill_of
 from refold.core.events import (
     EVENT,
     BackoffOver,
@@ -37,14 +38,13 @@ from refold.core.events import (
     TimerFired,
     UserMessage,
 )
-from refold.core.fold import advance, planned
+from refold.core.fold.apply import advance, planned
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import Alarm, Perform, Tell, finished, wanted
 from refold.core.gates import DecisionMade
-from refold.core.journal import Entry
 from refold.core.lifecycle import Status, TaskState
-from refold.core.skill import Live, Skill
-from refold.core.snapshot import Snapshot
 from refold.core.waits import Wait
-from refold.core.wanted import Alarm, Perform, Tell, finished, wanted
 from refold.engine import MessageView, TaskView, view_of
 from refold.testing.answers import Answers, ScriptError, outcome
 from refold.testing.turns import (

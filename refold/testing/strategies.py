@@ -17,6 +17,9 @@ from typing import Any
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import Live, Skill
+from refold.core.authoring.tool import tool_spec
 from refold.core.chat import Frame, Reply, ToolCall
 from refold.core.commands import (
     AskApproval,
@@ -32,7 +35,6 @@ from refold.core.commands import (
     Sleep,
 )
 from refold.core.content import Artifact, Content
-from refold.core.define import skill_of
 from refold.core.events import (
     EVENT,
     ActivityResult,
@@ -57,16 +59,14 @@ from refold.core.events import (
     UserMessage,
     WorkflowResult,
 )
-from refold.core.fold import advance, planned
+from refold.core.fold.apply import advance, planned
+from refold.core.fold.snapshot import Pending, Snapshot
+from refold.core.fold.wanted import Alarm, Perform, Tell, finished, wanted
 from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.lifecycle import TaskState
 from refold.core.retry import Failure, FailureKind
 from refold.core.schema import Schema
-from refold.core.skill import Live, Skill
-from refold.core.snapshot import Pending, Snapshot
-from refold.core.tool import tool_spec
 from refold.core.waits import Wait
-from refold.core.wanted import Alarm, Perform, Tell, finished, wanted
 from refold.testing.play import START
 from refold.testing.values import TEXTS, Values, any_json, values_for, values_of_schema
 

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from refold.a2a import Settings, a2a_app
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.storage import Folder
+from refold.temporal.data.storage import Folder
 from refold.testing import FakeEngine
 from tests.a2a import skills
 

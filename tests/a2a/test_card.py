@@ -16,7 +16,7 @@ from google.protobuf.json_format import ParseDict
 
 from refold import Content, Ctx, Transition, flow_skill, step
 from refold.a2a import Provider, Settings, a2a_app
-from refold.a2a.signing import SigningKey
+from refold.a2a.card.signing import SigningKey
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling

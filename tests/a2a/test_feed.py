@@ -12,7 +12,7 @@ from a2a.types import StreamResponse
 from google.protobuf.json_format import ParseDict
 
 from refold import Content
-from refold.a2a.feed import WebhookFeed
+from refold.a2a.streams.feed import WebhookFeed
 from refold.core.errors import TaskNotFound
 from refold.testing import FakeEngine
 from refold.webhooks import START, Shape, Update

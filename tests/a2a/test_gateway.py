@@ -14,7 +14,7 @@ from temporalio.client import Client
 from refold import Content, Status
 from refold.a2a import Settings, a2a_app
 from refold.a2a.serve import bound, url_of
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import Tokens
 from refold.temporal import TemporalEngine
 from refold.testing import FakeEngine

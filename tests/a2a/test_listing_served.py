@@ -7,7 +7,7 @@ import asyncio
 from a2a.types import ListTasksRequest
 
 from refold import Content
-from refold.a2a.listing import Listing
+from refold.a2a.tasks.listing import Listing
 from refold.engine import TaskFilter
 from refold.temporal import TemporalEngine
 

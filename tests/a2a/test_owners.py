@@ -13,8 +13,8 @@ from a2a.types import GetTaskRequest, ListTasksRequest
 
 from refold import Content, Status
 from refold.a2a import Security, Settings, a2a_app
-from refold.a2a.push import WebhookPush
 from refold.a2a.security.api_keys import api_keys
+from refold.a2a.tasks.push import WebhookPush
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, said

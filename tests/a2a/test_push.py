@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold.a2a import Settings, a2a_app
-from refold.a2a.push import WebhookPush
+from refold.a2a.tasks.push import WebhookPush
 from refold.core.errors import InputRejected
 from refold.testing import FakeEngine
 from refold.webhooks import START, Webhook

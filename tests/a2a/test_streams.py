@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 
 from refold import NoWorker
 from refold.a2a import Settings, a2a_app
-from refold.core.journal import Entry
-from refold.core.record import TaskRecord
+from refold.core.fold.journal import Entry
+from refold.core.fold.record import TaskRecord
 from refold.engine import Tokens
 from refold.testing import FakeEngine
 from tests.a2a import skills
@@ -281,7 +281,7 @@ async def test_a_stream_waits_for_a_worker(monkeypatch: pytest.MonkeyPatch) -> N
     """
     A task whose worker is away is followed on when one is there again.
     """
-    monkeypatch.setattr("refold.a2a.streams.AGAIN_S", 0.01)
+    monkeypatch.setattr("refold.a2a.streams.follow.AGAIN_S", 0.01)
     async with running(Unattended(skills.ALL)) as (calls, _):
         task = await calls.send("Hi", metadata={"skill": "ask"}, configuration={"returnImmediately": True})
         async with subscribed(calls.http, calls.base, task["id"]) as stream:
@@ -306,7 +306,7 @@ async def test_a_client_that_comes_again_waits_for_the_worker(monkeypatch: pytes
     """
     Without one the gateway knows less than the client has seen already, and that is no error.
     """
-    monkeypatch.setattr("refold.a2a.streams.AGAIN_S", 0.01)
+    monkeypatch.setattr("refold.a2a.streams.follow.AGAIN_S", 0.01)
     fake = Forgetful(skills.ALL)
     async with running(fake) as (calls, _):
         task = await calls.send("Hi", metadata={"skill": "ask"})

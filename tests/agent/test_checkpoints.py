@@ -9,8 +9,8 @@ from refold.core import InputRejected
 from refold.core.chat import Reply, ToolCall
 from refold.core.commands import CallChat, CallTool
 from refold.core.events import ChatResult, Event, ToolResult
-from refold.core.snapshot import Snapshot
-from refold.core.wanted import Perform
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import Perform
 from refold.testing import calls, play
 from tests.agent.shop import TOOLS, shop
 

@@ -26,9 +26,9 @@ from refold.agent import (
 from refold.agent.middleware import Wrapped
 from refold.agent.steps import ModelReplied
 from refold.core import CommandError, Content, RetryPolicy, Status, TaskState
-from refold.core.around import Performing
 from refold.core.chat import Reply, ToolCall, UserSaid
 from refold.core.commands import AskApproval, CallChat, CallTool
+from refold.middleware import Performing
 from refold.testing import approve, calls, deny, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, replies, results, shop
 

@@ -9,9 +9,9 @@ from refold.agent import AfterTools, Agent, Budget
 from refold.core import InputRejected, Status
 from refold.core.chat import ToolReturn
 from refold.core.events import ChatResult
-from refold.core.fold import advance
-from refold.core.journal import Entry
-from refold.core.recover import recover
+from refold.core.fold.apply import advance
+from refold.core.fold.journal import Entry
+from refold.core.lineage.recover import recover
 from refold.testing import FakeEngine, calls, play
 from refold.testing.play import START
 from tests.agent.shop import TOOLS, shop

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from refold import Content
 from refold.core.commands import CallTool
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.testing import FakeEngine, calls
 from tests.agent.shop import TOOLS, shop
 from tests.cli.conftest import Shell

@@ -9,10 +9,10 @@ from pydantic import BaseModel
 from rich.text import Text
 
 from refold import Content, Ctx, Transition, flow_skill, step
-from refold.cli.entries import Story
-from refold.cli.history import watch
-from refold.cli.output import Output, clean
+from refold.cli.text.entries import Story
+from refold.cli.text.output import Output, clean
 from refold.cli.verb import Call, Connection
+from refold.cli.verbs.history import watch
 from refold.engine import Engine, Tokens
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell

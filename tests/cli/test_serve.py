@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.serve import _settings
+from refold.cli.verbs.serve import _settings
 from tests.cli.conftest import Shell
 
 ROOT = Path(__file__).parents[2]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from refold.core import Content, Failure, FailureKind, Status, TaskState, UserMessage, skill_of
+from refold.core.authoring.skill import Live
 from refold.core.chat import Reply
 from refold.core.commands import (
     AskApproval,
@@ -34,14 +35,13 @@ from refold.core.events import (
     ToolResult,
     WorkflowResult,
 )
-from refold.core.fold import advance, fold, planned
-from refold.core.fork import fork
+from refold.core.fold.apply import advance, fold, planned
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Pending, Snapshot
+from refold.core.fold.wanted import Alarm, Perform, wanted
 from refold.core.gates import DecisionMade
-from refold.core.journal import Entry
-from refold.core.recover import recover
-from refold.core.skill import Live
-from refold.core.snapshot import Pending, Snapshot
-from refold.core.wanted import Alarm, Perform, wanted
+from refold.core.lineage.fork import fork
+from refold.core.lineage.recover import recover
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -40,7 +40,7 @@ from refold.core.conversation import (
     request_of,
 )
 from refold.core.events import DependencyResolved
-from refold.core.wanted import Perform, wanted
+from refold.core.fold.wanted import Perform, wanted
 from refold.testing import ScriptError, calls, check_laws, play, reply
 from refold.testing.strategies import replies
 from refold.testing.turns import Turn

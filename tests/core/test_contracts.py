@@ -38,8 +38,8 @@ from refold import (
     table,
 )
 from refold.core.commands import Cmd
-from refold.core.fold import advance
-from refold.core.recover import recover
+from refold.core.fold.apply import advance
+from refold.core.lineage.recover import recover
 from refold.testing import Played, fails, laws_of, permanent, play, reply, user
 
 

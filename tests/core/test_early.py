@@ -5,13 +5,13 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from refold import Content, Ctx, Transition, UserMessage, flow_skill, step
-from refold.core.define import skill_of
+from refold.core.authoring.define import skill_of
 from refold.core.events import Event, ToolResult
-from refold.core.fold import advance, planned
-from refold.core.journal import Entry
+from refold.core.fold.apply import advance, planned
+from refold.core.fold.journal import Entry
+from refold.core.fold.record import record_of, told_all
+from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
 from refold.core.lifecycle import Status
-from refold.core.record import record_of, told_all
-from refold.core.snapshot import EARLY_LIMIT, Snapshot
 from refold.testing.play import START
 
 

@@ -24,8 +24,8 @@ from refold.core import (
     flow_skill,
 )
 from refold.core.events import BackoffOver
-from refold.core.refusal import refusal
-from refold.core.wanted import finished, wanted
+from refold.core.fold.refusal import refusal
+from refold.core.fold.wanted import finished, wanted
 from tests.core.byhand import ByHand, at, busy, message, refused, result
 
 

@@ -29,12 +29,12 @@ from refold import (
     table,
     tool,
 )
+from refold.core.authoring.skill import Live
 from refold.core.events import DependencyResolved, Event
-from refold.core.fold import advance, planned
-from refold.core.recover import recover
-from refold.core.skill import Live
-from refold.core.snapshot import Given
-from refold.core.wanted import Perform, finished, wanted
+from refold.core.fold.apply import advance, planned
+from refold.core.fold.snapshot import Given
+from refold.core.fold.wanted import Perform, finished, wanted
+from refold.core.lineage.recover import recover
 from refold.testing import histories
 from refold.testing.play import START
 from refold.testing.strategies import OWNER, Happening

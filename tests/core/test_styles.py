@@ -27,11 +27,11 @@ from refold import (
     skill_of,
     table,
 )
+from refold.core.authoring.skill import Live
 from refold.core.commands import Effect
 from refold.core.events import RESULT_TYPES, Event
-from refold.core.fold import advance, planned
-from refold.core.skill import Live
-from refold.core.snapshot import Snapshot
+from refold.core.fold.apply import advance, planned
+from refold.core.fold.snapshot import Snapshot
 from refold.testing import histories, play, reply
 from refold.testing.play import START
 from refold.testing.strategies import Happening

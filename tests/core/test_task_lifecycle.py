@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from refold.core.errors import InputRejected, InvalidTransitionError, OutcomeUnknown
 from refold.core.lifecycle import TERMINAL, TRANSITION_TABLE, TaskEvent, TaskState
-from refold.core.task_lifecycle import (
+from refold.task_lifecycle import (
     AgentTaskStateMachine,
     InMemoryPersistence,
     StatePersistence,

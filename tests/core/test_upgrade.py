@@ -6,8 +6,8 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from refold.core import Cmd, Content, Ctx, Event, LlmResult, SkillError, Step, Transition, flow_skill, skill_of, table
-from refold.core.snapshot import Snapshot
-from refold.core.upgrade import upgraded
+from refold.core.fold.snapshot import Snapshot
+from refold.core.lineage.upgrade import upgraded
 from tests.core.byhand import START, ByHand
 
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from refold.core import Artifact, Cmd, Content, Ctx, Event, Message, Part, RetryPolicy, Transition, flow_skill
 from refold.core.commands import COMMAND, Command, fingerprint
 from refold.core.events import EVENT, LlmResult, UserMessage
-from refold.core.journal import Entry, receipts
+from refold.core.fold.journal import Entry, receipts
+from refold.core.fold.snapshot import Snapshot
 from refold.core.retry import LONGEST_WAIT_S
-from refold.core.snapshot import Snapshot
 from tests.core.byhand import START, ByHand, busy
 
 COMMANDS: list[Command] = [

@@ -12,7 +12,7 @@ import refold
 from refold import Ctx, EffectPolicy, Transition
 from refold.core import errors
 from refold.core.events import Event
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import ArtifactView, MessageView, PendingView, TaskView, Tokens, WaitView
 from tests.docs.help_texts import HEADING, REFERENCE, section
 

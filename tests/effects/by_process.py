@@ -10,9 +10,9 @@ import sys
 import threading
 from pathlib import Path
 
-from refold.effects.ledger import Ledger, LedgerUnavailable
-from refold.effects.ledger_store import store_of
-from refold.effects.receipts import Finished, InProgress, Perform
+from refold.effects.ledger.ledger import Ledger, LedgerUnavailable
+from refold.effects.ledger.receipts import Finished, InProgress, Perform
+from refold.effects.ledger.store import store_of
 
 
 def say(*words: object) -> None:

@@ -12,8 +12,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from refold.core.commands import CallLlm, CallTool
+from refold.core.fold.snapshot import Given
 from refold.core.retry import Failure
-from refold.core.snapshot import Given
 from refold.effects.activities import Effects
 from tests.services.openai_server import OpenAIServer
 

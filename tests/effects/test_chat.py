@@ -10,14 +10,14 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 from temporalio.exceptions import ApplicationError
 
+from refold.core.authoring.tool import tool
 from refold.core.chat import EMPTY, Reply, Thread, ToolCall, ToolOffer, ToolReturn, as_said
 from refold.core.commands import CallChat, Cmd
 from refold.core.conversation import ChatRequest, Prior, request_of
 from refold.core.retry import FailureKind
-from refold.core.tool import tool
 from refold.effects.activities import Effects
-from refold.effects.model_messages import messages_of, reply_parts
-from refold.effects.tail import CallTail, TokenTail
+from refold.effects.models.messages import messages_of, reply_parts
+from refold.effects.models.tail import CallTail, TokenTail
 from tests.effects.conftest import Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble
 

@@ -9,8 +9,8 @@ import pytest
 from refold.core.chat import EMPTY, Frame, Reply, Said, Thread, ToolCall, ToolOffer, ToolReturn, as_said
 from refold.core.commands import CallChat, Cmd
 from refold.core.conversation import ChatRequest, Conversation, Prior, request_of
-from refold.effects.conversations import Conversations, Remembered
-from refold.effects.verdicts import Verdict
+from refold.effects.failures.verdicts import Verdict
+from refold.effects.models.conversations import Conversations, Remembered
 
 LONG = "A long story. " * 100
 FRAME = Frame(instructions="Help.", tools=(ToolOffer(name="weather"),))

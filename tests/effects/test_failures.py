@@ -21,8 +21,8 @@ from pydantic_ai import exceptions as ai
 
 from refold.core.retry import FailureKind
 from refold.effects import Never, TryLater
-from refold.effects.failures import classify, surely_unsent
-from refold.effects.network_failures import LONGEST_RETRY_AFTER_S, retry_after
+from refold.effects.failures.classify import classify, surely_unsent
+from refold.effects.failures.network import LONGEST_RETRY_AFTER_S, retry_after
 
 TRANSIENT, PERMANENT = FailureKind.TRANSIENT, FailureKind.PERMANENT
 SECRET = "sk-0123456789abcdef"

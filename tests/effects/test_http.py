@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from pydantic_ai.models import create_async_httpx2_client
 
-from refold.effects.http import HttpClient, open_client
+from refold.effects.http.client import HttpClient, open_client
 
 
 async def seen_by(client: HttpClient, asked: Any) -> dict[str, float | None]:

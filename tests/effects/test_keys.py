@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from refold.effects.keys import after_undoing, key_of_call, nth, wire_key
+from refold.effects.http.keys import after_undoing, key_of_call, nth, wire_key
 
 
 def test_a_key_is_a_hash() -> None:

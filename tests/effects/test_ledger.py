@@ -20,9 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from refold.core.commands import result_hash
 from refold.core.errors import DefinitionError
-from refold.effects.ledger import Ledger, LedgerUnavailable, fingerprint, is_local
-from refold.effects.ledger_store import VERSION, store_from_env, store_of
-from refold.effects.receipts import Ask, Doubtful, Finished, InProgress, KeyReused, Perform, ReceiptState, Told
+from refold.effects.ledger.ledger import Ledger, LedgerUnavailable, fingerprint, is_local
+from refold.effects.ledger.receipts import Ask, Doubtful, Finished, InProgress, KeyReused, Perform, ReceiptState, Told
+from refold.effects.ledger.store import VERSION, store_from_env, store_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,9 +19,9 @@ from refold import tool
 from refold.core.commands import CallTool
 from refold.core.errors import DefinitionError
 from refold.effects.activities import Effects
-from refold.effects.ledger import Ledger, LedgerUnavailable
-from refold.effects.ledger_store import store_of
-from refold.effects.receipts import Doubtful, Finished, InProgress, KeyReused, Perform
+from refold.effects.ledger.ledger import Ledger, LedgerUnavailable
+from refold.effects.ledger.receipts import Doubtful, Finished, InProgress, KeyReused, Perform
+from refold.effects.ledger.store import store_of
 from tests.effects.conftest import Bench, failure_in
 
 pytestmark = pytest.mark.fault

@@ -61,8 +61,8 @@ def run(script: str, *args: str) -> str:
         # Skills import their tools' modules, in the sandbox too.
         ("refold.effects", HEAVY),
         # A worker that was killed is back before the libraries that models need are loaded.
-        ("refold.temporal.worker", PROVIDERS | {"sqlalchemy"}),
-        ("refold.temporal.workflow", PROVIDERS | {"httpx", "httpx2"}),
+        ("refold.temporal.worker.run", PROVIDERS | {"sqlalchemy"}),
+        ("refold.temporal.worker.workflow", PROVIDERS | {"httpx", "httpx2"}),
         # `refold --help` and wrong calls need no server.
         ("refold.cli.app", HEAVY),
     ],

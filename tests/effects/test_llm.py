@@ -15,8 +15,8 @@ from refold.core.content import Content, Part
 from refold.core.events import LlmOutcome
 from refold.core.retry import FailureKind
 from refold.effects.activities import Effects
-from refold.effects.keys import wire_key
-from refold.effects.tail import TokenTail
+from refold.effects.http.keys import wire_key
+from refold.effects.models.tail import TokenTail
 from tests.effects.conftest import INVOCATION, Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble
 from workflows.research import CRITIQUE, RESEARCH, Critique

@@ -19,11 +19,11 @@ from starlette.routing import Route
 from refold import DefinitionError
 from refold.core.commands import CallTool, EffectPolicy
 from refold.effects import Invocation, McpServer, Never, TryLater
-from refold.effects.http import HttpClient
-from refold.effects.ledger import Ledger
-from refold.effects.mcp import LIST, effect_of, pin_of, servers_in
-from refold.effects.mcp_tools import McpTools
-from refold.effects.verdicts import Verdict
+from refold.effects.failures.verdicts import Verdict
+from refold.effects.http.client import HttpClient
+from refold.effects.ledger.ledger import Ledger
+from refold.effects.mcp.servers import LIST, effect_of, pin_of, servers_in
+from refold.effects.mcp.tools import McpTools
 from tests.services import mcp_server
 from tests.services.serving import Serving
 

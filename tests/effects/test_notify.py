@@ -15,7 +15,7 @@ from starlette.routing import Route
 from refold import Content
 from refold.core.commands import Notify
 from refold.core.errors import DefinitionError
-from refold.effects.http import open_client
+from refold.effects.http.client import open_client
 from refold.effects.notify import LogNotifier, Reminder, WebhookNotifier, notifier_from_env
 from tests.services.serving import Serving
 

@@ -19,16 +19,16 @@ from temporalio.exceptions import ApplicationError
 
 from refold import Cmd, DefinitionError, tool
 from refold.core.commands import CallTool, Undoes, result_hash
+from refold.core.fold.snapshot import Given
 from refold.core.retry import Failure, FailureKind
-from refold.core.snapshot import Given
 from refold.effects import Done, Never, NotDone, TryLater, Unknown, current
 from refold.effects.activities import Effects
-from refold.effects.failures import surely_not_done
+from refold.effects.failures.classify import surely_not_done
+from refold.effects.http.keys import wire_key
 from refold.effects.invocation import Sent
-from refold.effects.keys import wire_key
-from refold.effects.ledger import Ledger
-from refold.effects.ledger_store import store_of
-from refold.effects.receipts import Perform, Receipt, ReceiptState
+from refold.effects.ledger.ledger import Ledger
+from refold.effects.ledger.receipts import Perform, Receipt, ReceiptState
+from refold.effects.ledger.store import store_of
 from tests.effects.conftest import INVOCATION, Bench, failure_in
 from tests.services.payments import Moved, PaymentGateway
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from refold.effects import receipts
-from refold.effects.receipts import (
+from refold.effects.ledger import receipts
+from refold.effects.ledger.receipts import (
     ANY_TRY,
     Ask,
     Doubtful,

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from starlette.responses import Response
 
 from refold.core.errors import DefinitionError
-from refold.effects import screen
-from refold.effects.screen import AddressRefused, Screen, ScreenedTransport
+from refold.effects.webhooks import screen
+from refold.effects.webhooks.screen import AddressRefused, Screen, ScreenedTransport
 from tests.services.receiver import Receiver
 
 PUBLIC = Screen()

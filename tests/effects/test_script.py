@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from refold.core.chat import Reply, Said, ToolReturn, as_said
-from refold.effects.script import Wish, scripted_reply, wishes_in
-from refold.effects.scripted import converse
+from refold.effects.models.script import Wish, scripted_reply, wishes_in
+from refold.effects.models.scripted import converse
 
 SCRIPT = """How is it in Oslo?
 -> weather(city="Oslo"), clock(place="Oslo", day=-1)

@@ -12,7 +12,7 @@ import pytest
 from annotated_types import Ge, Gt, Le, MinLen
 from pydantic import BaseModel, TypeAdapter
 
-from refold.effects.scripted import answer, smallest
+from refold.effects.models.scripted import answer, smallest
 from workflows.research import CRITIQUE, RESEARCH, Critique, Cycle, brief
 
 

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from refold import Cmd, tool
 from refold.effects import Invocation, as_current, current
 from refold.effects.activities import Effects
-from refold.effects.keys import wire_key
+from refold.effects.http.keys import wire_key
 from tests.effects.conftest import INVOCATION, Bench
 from tests.services.serving import Serving
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from refold.effects.tail import EVERY_S, TAIL_BYTES, Tail, TokenTail
+from refold.effects.models.tail import EVERY_S, TAIL_BYTES, Tail, TokenTail
 
 
 async def test_the_first_piece_is_shown_at_once_and_the_rest_together() -> None:

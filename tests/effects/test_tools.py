@@ -18,7 +18,7 @@ from refold.core.commands import CallTool
 from refold.core.retry import FailureKind
 from refold.effects import Invocation, as_current, current
 from refold.effects.activities import Effects
-from refold.effects.keys import wire_key
+from refold.effects.http.keys import wire_key
 from refold.effects.tools import tools_of
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
 

@@ -13,9 +13,9 @@ from standardwebhooks import WebhookVerificationError
 from starlette.responses import Response
 
 from refold.core.errors import DefinitionError, InputRejected
-from refold.effects import webhooks
-from refold.effects.screen import Screen
-from refold.effects.webhooks import Poster
+from refold.effects.webhooks import post as webhooks
+from refold.effects.webhooks.post import Poster
+from refold.effects.webhooks.screen import Screen
 from refold.webhooks import Webhook
 from tests.services.receiver import Receiver
 

@@ -11,9 +11,9 @@ from temporalio.client import Client
 from temporalio.service import RetryConfig
 
 from refold.temporal import TemporalEngine
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Folder, Storage
 from refold.temporal.dev import DevServer, dev_server
-from refold.temporal.payloads import data_converter
-from refold.temporal.storage import Folder, Storage
 from tests.faults.processes import Ledger, Workers
 from tests.faults.skills import LEDGER
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from refold.core.base import Value
+from refold.core.values import Value
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from temporalio.api.enums.v1 import EventType
 from refold import Status
 from refold.engine import Tokens
 from refold.temporal import TemporalEngine
+from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
-from refold.temporal.storage import Folder
 from tests.faults.conftest import engine_of
 from tests.faults.model import Model
 from tests.faults.processes import WorkerProcess, Workers, until

@@ -9,8 +9,8 @@ import pytest
 from refold import Content, PayloadTooLarge, Status, TaskState
 from refold.engine import TaskView
 from refold.temporal import TemporalEngine
+from refold.temporal.data.storage import ENV, Off, StorageUnusable
 from refold.temporal.dev import DevServer
-from refold.temporal.storage import ENV, Off, StorageUnusable
 from tests.faults.conftest import engine_of
 from tests.faults.processes import Ledger, Workers, until
 from tests.temporal.test_task import collected, settled, text

@@ -13,11 +13,11 @@ import pytest
 from temporalio.service import RetryConfig
 
 from refold import Content, NotConnected
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import Tokens
 from refold.temporal import connect
+from refold.temporal.data.storage import Folder
 from refold.temporal.dev import dev_server
-from refold.temporal.storage import Folder
 from tests.faults.conftest import engine_of
 from tests.faults.processes import Ledger, Workers
 from tests.faults.skills import LEDGER

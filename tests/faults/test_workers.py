@@ -10,7 +10,7 @@ import pytest
 
 from refold import Content, InputRejected, NoWorker, Status, TaskState
 from refold.temporal import TemporalEngine
-from refold.temporal.worker import GRACE
+from refold.temporal.worker.run import GRACE
 from tests.faults.processes import Ledger, Workers
 from tests.temporal.test_task import collected, settled, text
 

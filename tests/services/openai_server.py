@@ -29,9 +29,9 @@ from starlette.routing import Route
 
 from refold.core.chat import Reply, Said, ToolReturn, UserSaid
 from refold.core.content import as_content
-from refold.effects.output import FINAL_RESULT
-from refold.effects.script import Wish, wishes_in
-from refold.effects.scripted import converse
+from refold.effects.models.output import FINAL_RESULT
+from refold.effects.models.script import Wish, wishes_in
+from refold.effects.models.scripted import converse
 from tests.services.serving import Serving
 
 

@@ -11,9 +11,9 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer, dev_server
-from refold.temporal.payloads import data_converter
-from refold.temporal.storage import Folder
 from tests.temporal import skills
 from workflows import hello, react, research_loop, research_loop_steps, research_loop_table
 

@@ -16,7 +16,7 @@ from refold.core.chat import ToolReturn
 from refold.effects import McpServer
 from refold.engine import Tokens
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.storage import Folder
+from refold.temporal.data.storage import Folder
 from tests.services.mail import MailServer
 from tests.services.openai_server import OpenAIServer, Trouble
 from tests.services.shop import Shop

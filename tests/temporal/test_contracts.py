@@ -11,10 +11,10 @@ from temporalio.client import Client
 from activities import TOOLS
 from refold import Content, Explanation, InputRejected, Status
 from refold.core.events import UserMessage
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import Tokens
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.storage import Folder
+from refold.temporal.data.storage import Folder
 from tests.services.library import Library
 from tests.temporal import contract_skills
 from tests.temporal.conftest import PATIENT, replay_all

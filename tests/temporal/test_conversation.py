@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowHistory
 from refold import ChatResult, Status
 from refold.engine import TaskView, Tokens
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.storage import Folder
+from refold.temporal.data.storage import Folder
 from tests.temporal import chat_skills
 from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import collected, settled, text, without_ids

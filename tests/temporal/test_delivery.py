@@ -13,10 +13,11 @@ from starlette.responses import Response
 from temporalio.client import WorkflowFailureError
 
 from refold.core.errors import InputRejected, TaskNotFound
-from refold.effects.screen import Screen
-from refold.effects.webhooks import Poster
-from refold.temporal import TemporalEngine, TemporalWebhooks, delivery
-from refold.temporal.delivery import workflow_id
+from refold.effects.webhooks.post import Poster
+from refold.effects.webhooks.screen import Screen
+from refold.temporal import TemporalEngine, TemporalWebhooks
+from refold.temporal.worker import delivery
+from refold.temporal.worker.delivery import workflow_id
 from refold.webhooks import START, Shape, Update, Webhook
 from tests.services.receiver import Receiver
 

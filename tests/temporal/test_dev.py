@@ -16,8 +16,8 @@ from temporalio import workflow
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
+from refold.temporal.data.show import KINDS
 from refold.temporal.dev import DevServer, DevServerError, dev_server, find_binary
-from refold.temporal.show import KINDS
 
 pytestmark = pytest.mark.server
 

@@ -19,8 +19,8 @@ from temporalio.client import Client
 
 from refold import Content, Status, TaskState
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
-from refold.temporal.storage import Folder
 from refold.web.callback import approval_app, bearer_keys
 from tests.effects.test_ledger_postgres import Postgres
 from tests.services.shop import Shop

@@ -8,9 +8,9 @@ import pytest
 
 from refold import Status, TaskState
 from refold.core.content import Content, Message
-from refold.core.record import TaskRecord
+from refold.core.fold.record import TaskRecord
 from refold.temporal import TemporalEngine
-from refold.temporal.ended import EndedTasks
+from refold.temporal.client.ended import EndedTasks
 from tests.temporal.test_task import run
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

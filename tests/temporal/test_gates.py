@@ -18,10 +18,10 @@ from activities.payments import pay_refund
 from refold import Content, DecisionMade, InputRejected, Status, TaskState
 from refold.core.commands import Notify
 from refold.core.events import LlmResult
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.storage import Folder
+from refold.temporal.data.storage import Folder
 from tests.services.mail import MailServer
 from tests.services.shop import Shop
 from tests.temporal import gate_skills, skills

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from refold import InputRejected, Status, TaskExists, TaskNotFound
 from refold.engine import OffspringView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.storage import Folder
+from refold.temporal.data.storage import Folder
 from tests.services.shop import Shop
 from tests.temporal import gate_skills
 from tests.temporal.conftest import replay_all

@@ -11,7 +11,8 @@ from temporalio.client import Client
 
 from refold import Status
 from refold.engine import Listed, TaskFilter
-from refold.temporal import TemporalEngine, search
+from refold.temporal import TemporalEngine
+from refold.temporal.client import search
 
 SPANS_S = (1, 3600, 86_400, 86_400 * 400)
 

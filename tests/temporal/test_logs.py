@@ -8,7 +8,7 @@ import sys
 
 CHANGE = """
 import structlog
-from refold.temporal.logs import log_to_stderr
+from refold.temporal.worker.logs import log_to_stderr
 
 log_to_stderr(as_json=True)
 structlog.get_logger().info("state_transition", task_id="t", timestamp="2026-01-02T03:04:05+00:00")

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from refold import CommandFailed, Content, Status, ToolResult
 from refold.effects import McpServer
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.storage import Folder
+from refold.temporal.data.storage import Folder
 from tests.temporal import shopper
 from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import collected, settled

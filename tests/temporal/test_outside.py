@@ -14,10 +14,10 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, Re
 from temporalio.client import Client, WorkflowFailureError
 
 from refold import Content, InputRejected, NoWorker, Status, TaskNotFound, TaskState
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.storage import Folder
+from refold.temporal.data.storage import Folder
 from tests.temporal import changed_after, changed_before
 
 T = TypeVar("T")
@@ -156,7 +156,7 @@ async def test_code_that_does_not_fit_is_named(client: Client, values: Folder, m
     A task whose code was changed under it stands still. Who looks at it or answers it is told why, and what to do;
     with the right code it goes on.
     """
-    monkeypatch.setattr("refold.temporal.client.UPDATE_PATIENCE", timedelta(seconds=3))
+    monkeypatch.setattr("refold.temporal.client.engine.UPDATE_PATIENCE", timedelta(seconds=3))
     engine = TemporalEngine(client, "changed")
     before = RefoldPlugin([changed_before], model="scripted:demo", storage=values)
     after = RefoldPlugin([changed_after], model="scripted:demo", storage=values)

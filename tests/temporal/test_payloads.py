@@ -26,9 +26,9 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
 from refold.core.errors import PayloadTooLarge, StorageError
+from refold.temporal.data.payloads import LIMIT_BYTES, THRESHOLD_BYTES, Stored, data_converter, load
+from refold.temporal.data.storage import Folder, Off, Storage, StorageUnusable, ValueMissing
 from refold.temporal.dev import DevServer
-from refold.temporal.payloads import LIMIT_BYTES, THRESHOLD_BYTES, Stored, data_converter, load
-from refold.temporal.storage import Folder, Off, Storage, StorageUnusable, ValueMissing
 from tests.temporal.travel import Final, Line, Order, Segment, Travel, make, measure
 
 TOO_LARGE = "x" * 3_000_000

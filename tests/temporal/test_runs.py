@@ -10,9 +10,9 @@ import pytest
 from temporalio.client import Client
 
 from refold import Content, Status, TaskState
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.workflow import SkillWorkflow
+from refold.temporal.worker.workflow import SkillWorkflow
 from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import RESEARCH_LOOPS, collected, run, settled, text, without_ids
 

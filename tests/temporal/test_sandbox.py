@@ -19,11 +19,11 @@ import workflows.research
 import workflows.research_loop
 import workflows.research_loop_steps
 import workflows.research_loop_table
-from refold.temporal.constant import constant
-from refold.temporal.plugin import sandbox
-from refold.temporal.registry import workflows_of
-from refold.temporal.sandbox import Sandbox
-from refold.temporal.workflow import SkillWorkflow
+from refold.temporal.worker.constant import constant
+from refold.temporal.worker.plugin import sandbox
+from refold.temporal.worker.registry import workflows_of
+from refold.temporal.worker.sandbox import Sandbox
+from refold.temporal.worker.workflow import SkillWorkflow
 
 SHIPPED = [
     workflows.hello,

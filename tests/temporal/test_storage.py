@@ -12,7 +12,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
 
-from refold.temporal.storage import (
+from refold.temporal.data.storage import (
     Bucket,
     Folder,
     Objects,
@@ -32,7 +32,7 @@ PAYLOAD = Payload(metadata={"encoding": b"json/plain", "another": b"entry"}, dat
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from refold.temporal.storage import Folder, key_of
+from refold.temporal.data.storage import Folder, key_of
 
 async def main():
     folder = Folder(Path(sys.argv[1]))

@@ -10,12 +10,13 @@ import pytest
 from temporalio.client import Client
 
 from refold import TaskNotFound
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import Tokens
-from refold.temporal import TemporalEngine, tail
+from refold.temporal import TemporalEngine
+from refold.temporal.client import tail
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
-from refold.temporal.payloads import data_converter
-from refold.temporal.storage import Folder
 from tests.temporal.test_task import collected, run, text
 
 ALL = list(range(1, 9))

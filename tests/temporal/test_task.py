@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from refold import Content, InputRejected, Status, TaskExists, TaskNotFound, TaskState, UnknownSkill
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import TaskView, Tokens
 from refold.temporal import TemporalEngine
 

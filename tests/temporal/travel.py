@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from pydantic import BaseModel
 
     from refold.core.errors import PayloadTooLarge
-    from refold.temporal.payloads import Stored
+    from refold.temporal.data.payloads import Stored
 
 ATTEMPTS = 3
 

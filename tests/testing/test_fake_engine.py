@@ -23,8 +23,8 @@ from refold import (
     table,
 )
 from refold.core.events import UserMessage
-from refold.core.fold import fold, planned
-from refold.core.journal import Entry
+from refold.core.fold.apply import fold, planned
+from refold.core.fold.journal import Entry
 from refold.engine import Engine, Tokens
 from refold.testing import FakeEngine, ScriptError, transient
 from workflows.hello import Hello

@@ -28,7 +28,7 @@ from refold.agent import (
     skill_tool,
 )
 from refold.core.chat import Reply, ToolReturn
-from refold.core.journal import Entry
+from refold.core.fold.journal import Entry
 from refold.engine import Engine, Tokens
 
 

@@ -25,8 +25,8 @@ from refold import (
     skill_of,
     step,
 )
-from refold.core.contract import StepContract
-from refold.core.fold import fold
+from refold.core.contracts.contract import StepContract
+from refold.core.fold.apply import fold
 from refold.testing import Played, fails, laws_of, permanent, play, reply, transient, user
 from refold.testing.play import START
 from workflows.react import (

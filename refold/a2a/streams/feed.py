@@ -1,0 +1,89 @@
+"""What a webhook's receiver is told: the events of the task's stream, the same ones, each as a document of its own.
+
+A receiver of 1.0 gets each event as a StreamResponse. One of 0.3 gets the whole task, whenever its status may have
+changed: it may be newer than the change, and what it has told is not told again.
+
+Source: A2A specification 1.0, section 4.3.3; 0.3, section 9.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TypeAlias
+
+from a2a.compat.v0_3.conversions import to_compat_task
+from a2a.types import Message, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
+from a2a.utils.proto_utils import to_stream_response
+from google.protobuf.json_format import MessageToDict
+from pydantic_core import to_json
+
+from refold.a2a.convert import METADATA, task_of
+from refold.a2a.streams.follow import Streams
+from refold.a2a.streams.updates import EventId
+from refold.core.errors import NoWorker
+from refold.engine import Engine
+from refold.webhooks import START, Shape, Update
+
+Told: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
+
+_END = "end"
+"""The place of the one update that no journal entry tells: the task was ended from outside."""
+
+
+class WebhookFeed:
+    """See `refold.webhooks.Feed`. A cursor is the number of a stream's event."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._streams = Streams(engine)
+
+    async def __call__(self, task_id: str, shape: Shape, after: str | None) -> AsyncGenerator[Update, None]:
+        """See `Feed`."""
+        updates = self._events(task_id, after) if shape == "1.0" else self._tasks(task_id, after)
+        async with aclosing(updates):
+            async for update in updates:
+                yield update
+
+    async def _events(self, task_id: str, after: str | None) -> AsyncGenerator[Update, None]:
+        cursor = after or START
+        async with aclosing(self._numbered(task_id, after)) as events:
+            async for number, event in events:
+                id = f"{cursor}-{_END}" if number is None else str(number)
+                cursor = cursor if number is None else id
+                yield Update(id=id, cursor=cursor, body=to_json(MessageToDict(to_stream_response(event))))
+
+    async def _tasks(self, task_id: str, after: str | None) -> AsyncGenerator[Update, None]:
+        told = -1
+        async with aclosing(self._numbered(task_id, after)) as events:
+            async for number, event in events:
+                if isinstance(event, TaskArtifactUpdateEvent) or (number is not None and number.seq <= told):
+                    continue
+                record = await self._engine.record(task_id)
+                told = record.seq
+                cursor = str(EventId(told))
+                task = to_compat_task(task_of(record)).model_dump(mode="json", by_alias=True, exclude_none=True)
+                yield Update(id=f"{cursor}-{_END}" if number is None else cursor, cursor=cursor, body=to_json(task))
+
+    async def _numbered(self, task_id: str, after: str | None) -> AsyncGenerator[tuple[EventId | None, Told], None]:
+        """The events of the task's stream after a cursor, but for those that only say what is still being written."""
+        record = await self._engine.record(task_id)
+        if record.note and not record.ended and after != START:
+            raise NoWorker(record.note)  # what is known without one is less than what was told
+        seen = None if after is None else EventId.read(after)
+        if seen is not None and seen.seq > record.seq:
+            seen = None  # the task was reset, and has come less far than was told
+        if seen is None:
+            events = self._streams.follow(record, after=record.seq, over_pauses=True)
+        else:
+            events = self._streams.resume(record, seen, over_pauses=True)
+        async with aclosing(events):
+            if seen is not None and after != START:
+                await anext(events)  # the task as of the cursor, which was told
+            async for event in events:
+                assert not isinstance(event, Message), "a stream of a task is of its updates"
+                said = MessageToDict(event.metadata).get(METADATA, {})
+                if "id" in said:
+                    yield EventId.read(said["id"]), event
+                elif not said.get("transient"):
+                    yield None, event

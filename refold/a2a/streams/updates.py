@@ -1,0 +1,150 @@
+"""A journal entry as A2A's events, each with a number that it keeps: whoever follows a task sees the same ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple, Self, TypeAlias
+
+from a2a.types import Message as A2AMessage
+from a2a.types import Part as A2APart
+from a2a.types import Task, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent
+
+from refold.a2a.convert import (
+    METADATA,
+    STATE,
+    agent_message,
+    artifact_of,
+    context_of,
+    history_of,
+    status_of,
+    task_of,
+)
+from refold.core.fold.journal import Entry
+from refold.core.fold.record import TaskRecord, said_in, told
+from refold.engine import Tokens
+
+Update: TypeAlias = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
+
+_ID = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
+
+
+class EventId(NamedTuple):
+    """Where an event stands: in which journal entry, and which of its events it is.
+
+    Attributes:
+        seq: The entry's number.
+        place: 1 is the entry's first event; 0 stands for all of them, and is the id of a whole task.
+    """
+
+    seq: int
+    place: int = 0
+
+    @classmethod
+    def read(cls, text: str) -> Self | None:
+        """What an id says; None where it is none of ours."""
+        found = _ID.fullmatch(text.strip())
+        return None if found is None else cls(int(found[1]), int(found[2]))
+
+    def __str__(self) -> str:
+        """As streams carry it."""
+        return f"{self.seq}.{self.place}"
+
+
+def whole(record: TaskRecord) -> Task:
+    """A task as the first event of a stream, numbered."""
+    return numbered(task_of(record), EventId(record.seq))
+
+
+def numbered(task: Task, id: EventId) -> Task:
+    """The task, as of an event, with that event's number."""
+    task.metadata.get_or_create_struct(METADATA)["id"] = str(id)
+    return task
+
+
+def updates_of(before: TaskRecord, entry: Entry) -> list[Update]:
+    """What an entry tells: what was said, what was handed over, then the status. One update at the least.
+
+    Args:
+        before: The task before the entry.
+        entry: The next one.
+    """
+    after = told(before, entry)
+    status = status_of(after)
+    updates: list[Update] = [
+        _update(before, _saying(before, message, entry.at))
+        for message in _said(before, entry)
+        if message.message_id != status.message.message_id  # a task's last words come with its last status
+    ]
+    updates += [
+        TaskArtifactUpdateEvent(
+            task_id=before.task_id, context_id=context_of(before), artifact=artifact_of(artifact), last_chunk=True
+        )
+        for artifact in entry.artifacts
+    ]
+    if entry.status is not None or entry.progress is not None or not updates:
+        updates.append(_update(after, status))
+    for place, update in enumerate(updates, 1):
+        said = {"id": str(EventId(entry.seq, place)), "event": entry.event.kind}
+        update.metadata.get_or_create_struct(METADATA).update(said)
+    return updates
+
+
+def last_update_of(record: TaskRecord) -> TaskStatusUpdateEvent:
+    """The status of a task that was ended from outside: no entry tells it, so it has no number."""
+    return _update(record, status_of(record))
+
+
+def transient_of(record: TaskRecord, tokens: Tokens) -> TaskStatusUpdateEvent:
+    """Model text that is still being written; the journaled message takes its place, so it has no number."""
+    place = f"{tokens.invocation_id.rpartition('/')[2]}~{tokens.attempt}@{tokens.offset}"
+    message = agent_message(record.task_id, context_of(record), place, [A2APart(text=tokens.text)])
+    update = _update(record, TaskStatus(state=STATE[record.status], message=message))
+    told_of: dict[str, str | int | bool] = {
+        "transient": True,
+        "call": tokens.invocation_id,
+        "attempt": tokens.attempt,
+        "offset": tokens.offset,
+    }
+    if tokens.call is not None:  # what is written is no answer, but the arguments of a tool call
+        told_of |= {"tool": tokens.tool, "tool_call": tokens.call}
+    for metadata in (update.metadata, update.status.message.metadata):
+        metadata.get_or_create_struct(METADATA).update(told_of)
+    return update
+
+
+def partly_told(before: TaskRecord, updates: Iterable[Update]) -> Task:
+    """A task after some of an entry's updates.
+
+    Args:
+        before: The task before the entry.
+        updates: Those that were told, in order.
+    """
+    task = task_of(before)
+    for update in updates:
+        if isinstance(update, TaskStatusUpdateEvent):
+            task.status.CopyFrom(update.status)
+            if update.status.HasField("message"):
+                task.history.append(update.status.message)
+        else:
+            kept = [artifact for artifact in task.artifacts if artifact.artifact_id != update.artifact.artifact_id]
+            del task.artifacts[:]
+            task.artifacts.extend([*kept, update.artifact])
+    return task
+
+
+def _said(before: TaskRecord, entry: Entry) -> list[A2AMessage]:
+    said = said_in(entry)
+    messages = history_of(before.task_id, context_of(before), said)
+    return [message for message, one in zip(messages, said, strict=True) if one.role == "agent"]
+
+
+def _saying(before: TaskRecord, message: A2AMessage, at: datetime) -> TaskStatus:
+    status = TaskStatus(state=STATE[before.status], message=message)
+    status.timestamp.FromDatetime(at.replace(tzinfo=None))
+    return status
+
+
+def _update(record: TaskRecord, status: TaskStatus) -> TaskStatusUpdateEvent:
+    return TaskStatusUpdateEvent(task_id=record.task_id, context_id=context_of(record), status=status)

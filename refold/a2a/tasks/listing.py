@@ -1,0 +1,156 @@
+"""Listing a caller's tasks, by page: the latest change of status first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from a2a.types import ListTasksRequest, ListTasksResponse, Task
+from a2a.types import TaskState as A2AState
+from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
+from a2a.utils.errors import InvalidParamsError
+from a2a.utils.task import (
+    ListTasksCursor,
+    apply_history_length,
+    decode_list_tasks_cursor,
+    encode_list_tasks_cursor,
+)
+
+from refold.a2a.caller import owns
+from refold.a2a.convert import STATE, context_of, task_of
+from refold.core.errors import EngineError, NotConnected, TaskNotFound
+from refold.core.fold.record import TaskRecord
+from refold.engine import Engine, Listed, Place, TaskFilter
+
+AT_ONCE = 50
+"""How many tasks of a page are read at the same time."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST_NS = 2**63
+LATEST = datetime.max.replace(tzinfo=UTC)
+STATUS = {state: status for status, state in STATE.items()}
+
+logger = logging.getLogger("refold.a2a")
+
+
+class Listing:
+    """Lists tasks for callers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def page(self, request: ListTasksRequest, caller: str | None, *, tenant: str = "") -> ListTasksResponse:
+        """One page of the caller's tasks. The request's history length and page size are checked already.
+
+        The interface of one skill, which is what a tenant names, lists that skill's tasks.
+
+        Which tasks are on it is what the server's index knows, which may be behind by moments; how they stand is read
+        from each of them, and one that has meanwhile become another than was asked for is left out.
+
+        Raises:
+            InvalidParamsError: No such status, time or page token can be.
+        """
+        wanted = _filter(request, caller, request.tenant or tenant)
+        size = request.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
+        # One more than is shown tells whether there is another page.
+        found, total = await asyncio.gather(
+            self.engine.find(wanted, after=_place(request.page_token), limit=size + 1), self.engine.count(wanted)
+        )
+        records = [record for record in await self._read(found[:size]) if _still(record, wanted, caller)]
+        records.sort(key=lambda record: (EPOCH - record.status_at, record.task_id))
+        return ListTasksResponse(
+            tasks=[_shown(record, request) for record in records],
+            next_page_token=_token(found[size - 1].place) if len(found) > size else "",
+            page_size=size,
+            total_size=total,
+        )
+
+    async def _read(self, found: Sequence[Listed]) -> list[TaskRecord]:
+        free = asyncio.Semaphore(AT_ONCE)
+
+        async def one(listed: Listed) -> TaskRecord | None:
+            async with free:
+                try:
+                    return await self.engine.record(listed.task_id)
+                except TaskNotFound:
+                    return None  # deleted meanwhile
+                except NotConnected:
+                    raise
+                except EngineError as error:
+                    # One task that cannot be read must not hide the others.
+                    logger.error("task %s is left out of a list: %s", listed.task_id, error)
+                    return None
+
+        return [record for record in await asyncio.gather(*map(one, found)) if record is not None]
+
+
+def check_status(request: ListTasksRequest, written: object) -> None:
+    """Whether the status that a caller wrote is one: an unknown one would list everything.
+
+    Args:
+        request: What was read.
+        written: What the caller wrote; None is nothing.
+
+    Raises:
+        InvalidParamsError: It is none.
+    """
+    none = ("", 0, A2AState.Name(A2AState.TASK_STATE_UNSPECIFIED))
+    if written is not None and request.status == A2AState.TASK_STATE_UNSPECIFIED and written not in none:
+        states = ", ".join(A2AState.Name(state) for state in STATUS)
+        raise InvalidParamsError(f"there is no status {written!r}; there are {states}")
+
+
+def _filter(request: ListTasksRequest, caller: str | None, tenant: str) -> TaskFilter:
+    status = STATUS.get(request.status)
+    if status is None and request.status != A2AState.TASK_STATE_UNSPECIFIED:
+        raise InvalidParamsError(f"there is no task state {request.status}")
+    return TaskFilter(
+        skill=tenant or None,
+        owner=caller or "",
+        context=request.context_id or None,
+        status=status,
+        since=_since(request) if request.HasField("status_timestamp_after") else None,
+    )
+
+
+def _since(request: ListTasksRequest) -> datetime:
+    after = request.status_timestamp_after
+    try:
+        at = after.ToDatetime(UTC)
+    except ValueError:
+        raise InvalidParamsError("statusTimestampAfter is no time between the years 1 and 9999") from None
+    # Times are kept to the microsecond: one that is a little later than a kept one comes after it.
+    return at + timedelta(microseconds=1) if after.nanos % 1000 and at < LATEST else at
+
+
+def _place(token: str) -> Place | None:
+    if not token:
+        return None
+    cursor = decode_list_tasks_cursor(token) if token.isascii() else None
+    if cursor is None or cursor.timestamp_ns is None or not 0 <= cursor.timestamp_ns < LATEST_NS:
+        raise InvalidParamsError("pageToken is none that this agent gave out")
+    return Place(at=EPOCH + timedelta(microseconds=cursor.timestamp_ns // 1000), task_id=cursor.task_id)
+
+
+def _token(place: Place) -> str:
+    micros = (place.at - EPOCH) // timedelta(microseconds=1)
+    return encode_list_tasks_cursor(ListTasksCursor(timestamp_ns=micros * 1000, task_id=place.task_id))
+
+
+def _still(record: TaskRecord, wanted: TaskFilter, caller: str | None) -> bool:
+    """Whether a task is what was asked for, by what it says itself. Its owner is checked here once more."""
+    return (
+        owns(caller, record)
+        and wanted.status in (None, record.status)
+        and wanted.context in (None, context_of(record))
+        and (wanted.since is None or record.status_at >= wanted.since)
+    )
+
+
+def _shown(record: TaskRecord, request: ListTasksRequest) -> Task:
+    task = task_of(record)
+    if not request.include_artifacts:
+        task.ClearField("artifacts")
+    return apply_history_length(task, request)

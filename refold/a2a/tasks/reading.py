@@ -1,0 +1,74 @@
+"""Reading a task for somebody: whoever may not see it is told that it does not exist."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from a2a.utils.errors import TaskNotFoundError
+
+from refold.a2a.caller import may_read, owns
+from refold.core.errors import NoWorker, TaskNotFound
+from refold.core.fold.record import TaskRecord
+from refold.engine import Engine
+
+AGAIN_S = 1.0
+"""The pause before a worker is looked for again where there was none."""
+
+
+class Reader:
+    """Reads tasks for callers."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    async def record(self, task_id: str, caller: str | None) -> TaskRecord:
+        """A task that the caller may see.
+
+        Raises:
+            TaskNotFoundError: There is none, or it is somebody else's.
+        """
+        record = await self._found(task_id)
+        if not may_read(caller, record):
+            raise not_found(task_id)
+        return record
+
+    async def own(self, task_id: str, caller: str | None) -> TaskRecord:
+        """A task that is the caller's own.
+
+        Raises:
+            TaskNotFoundError: There is none, or it is somebody else's.
+        """
+        record = await self._found(task_id)
+        if not owns(caller, record):
+            raise not_found(task_id)
+        return record
+
+    async def _found(self, task_id: str) -> TaskRecord:
+        try:
+            return await self.engine.record(task_id)
+        except TaskNotFound:
+            raise not_found(task_id) from None
+
+    async def settled(self, record: TaskRecord) -> TaskRecord:
+        """The task once it has ended, or waits for somebody: at once where it does so already.
+
+        Args:
+            record: As it was last seen.
+        """
+        if record.ended or record.paused:
+            return record
+        while True:
+            try:
+                async with aclosing(self.engine.watch(record.task_id, after=record.seq)) as news:
+                    async for _ in news:
+                        pass
+                return await self._found(record.task_id)
+            except NoWorker:
+                # The task waits for one, and so does whoever called.
+                await asyncio.sleep(AGAIN_S)
+
+
+def not_found(task_id: str) -> TaskNotFoundError:
+    """The same words for what does not exist and what is not the caller's."""
+    return TaskNotFoundError(f"no task {task_id!r}")

@@ -1,0 +1,59 @@
+"""Sends that may be repeated: the header `Idempotency-Key` makes a second one the first one's answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+from a2a.server.context import ServerCallContext
+from a2a.utils.errors import InvalidParamsError
+
+from refold.core.content import Content, Message
+from refold.core.fold.record import TaskRecord
+
+HEADER = "idempotency-key"
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+def key_of(context: ServerCallContext) -> str | None:
+    """The key that a caller gave; None where it gave none.
+
+    Raises:
+        InvalidParamsError: It is none.
+    """
+    headers = context.state.get("headers", {})
+    key = headers.get(HEADER) if isinstance(headers, dict) else None
+    if key is None:
+        return None
+    if not _KEY.fullmatch(key):
+        raise InvalidParamsError("Idempotency-Key takes 1 to 255 visible ASCII characters")
+    return str(key)
+
+
+def delivery_of(owner: str | None, where: str, key: str) -> str:
+    """What a delivery is known by: the same for the same caller, place and key, and for no others.
+
+    Args:
+        owner: Who calls.
+        where: The skill of a new task, or the task that is answered.
+        key: The caller's key.
+    """
+    return hashlib.sha256(json.dumps([owner, where, key]).encode()).hexdigest()[:32]
+
+
+def taken(record: TaskRecord, delivery: str) -> Message | None:
+    """The message that a delivery brought; None where it brought none yet."""
+    return next((message for message in record.messages if message.delivery_id == delivery), None)
+
+
+def check_same(message: Message, content: Content, message_id: str | None) -> None:
+    """Whether a repeated send says the same again.
+
+    Raises:
+        InvalidParamsError: It does not.
+    """
+    if message.content != content or message.id != message_id:
+        raise InvalidParamsError(
+            "this Idempotency-Key was used before, for another message; repeat that one as it was, or take a new key"
+        )

@@ -1,0 +1,219 @@
+"""What becomes of a message: a new task, an answer to one that waits, or a reply without a task."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from uuid import uuid4
+
+from a2a.server.context import ServerCallContext
+from a2a.types import Message as A2AMessage
+from a2a.types import Role, SendMessageRequest
+from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+from a2a.utils.task import validate_history_length
+
+from refold.a2a.caller import caller_of, owns
+from refold.a2a.card import modes
+from refold.a2a.convert import content_of, context_of, data_of
+from refold.a2a.tasks import repeats
+from refold.a2a.tasks.deciding import decide, decision_in
+from refold.a2a.tasks.push import Push
+from refold.a2a.tasks.reading import Reader
+from refold.a2a.tasks.routing import Routing
+from refold.core.authoring.skill import Skill, skill_id, unfit_start
+from refold.core.content import Content
+from refold.core.errors import TaskExists
+from refold.core.fold.record import TaskRecord
+from refold.core.lifecycle import TERMINAL
+from refold.engine import Engine, TaskFilter
+
+LOOKED_BACK = 20
+"""How many tasks of a conversation are looked through for one that has ended, newest first."""
+
+MOST_PARTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A message that a task took.
+
+    Attributes:
+        record: The task since.
+        after: The newest entry's number before the message was taken.
+    """
+
+    record: TaskRecord
+    after: int
+
+
+class Sender:
+    """Gives messages to tasks."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        reader: Reader,
+        routing: Routing,
+        push: Push,
+        *,
+        may_vouch: Collection[str] = (),
+        most_parts: int = MOST_PARTS,
+        queues: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.reader = reader
+        self.routing = routing
+        self.push = push
+        self.may_vouch = may_vouch
+        self.most_parts = most_parts
+        self.queues = queues
+
+    async def send(self, request: SendMessageRequest, context: ServerCallContext, *, stream: bool) -> Sent | A2AMessage:
+        """Give a message to its task, which may be a new one; or a reply, where no task is made.
+
+        Args:
+            request: The message, and how it is to be answered.
+            context: Who calls, and what the call says beside the message.
+            stream: Whoever sends it wants to see the answer while it is written.
+
+        Raises:
+            A2AError: The message is refused, and nothing was done.
+        """
+        validate_history_length(request.configuration)
+        if request.message.role != Role.ROLE_USER:
+            raise InvalidParamsError("a message to an agent has the role ROLE_USER")
+        if len(request.message.parts) > self.most_parts:
+            raise InvalidParamsError(
+                f"a message holds at most {self.most_parts} parts; got {len(request.message.parts)}"
+            )
+        content = content_of(request.message)
+        if request.message.task_id:
+            return await self._answer(request, content, context)
+        return await self._start(request, content, context, stream=stream)
+
+    # --- a new task
+
+    async def _start(
+        self, request: SendMessageRequest, content: Content, context: ServerCallContext, *, stream: bool
+    ) -> Sent | A2AMessage:
+        caller, message = caller_of(context), request.message
+        conversation = message.context_id or uuid4().hex
+        chosen = await self.routing.choose(request, content, caller, tenant=context.tenant, context=conversation)
+        if isinstance(chosen, A2AMessage):
+            return chosen
+        skill = skill_id(chosen)
+        modes.check_input(chosen.options.card, content)
+        modes.check_output(chosen.options.card, request.configuration.accepted_output_modes)
+        if problem := unfit_start(chosen, content):
+            raise InvalidParamsError(problem)
+        key = repeats.key_of(context)
+        delivery = None if key is None else repeats.delivery_of(caller, skill, key)
+        task_id = f"{skill}-{delivery or uuid4().hex}"
+        await self._keep_push_config(request, task_id, context, new_task=True)
+        try:
+            await self.engine.start(
+                skill,
+                content,
+                task_id=task_id,
+                stream=stream,
+                owner=caller,
+                context=conversation,
+                message_id=message.message_id or None,
+                delivery_id=delivery,
+                previous=await self._before(chosen, caller, message.context_id),
+            )
+        except TaskExists:
+            if delivery is None:
+                raise
+        record = await self.reader.own(task_id, caller)
+        if delivery is not None and (first := repeats.taken(record, delivery)) is not None:
+            repeats.check_same(first, content, message.message_id or None)
+        return Sent(record=record, after=0)
+
+    async def _before(self, skill: Skill, caller: str | None, context: str) -> str | None:
+        """The newest ended task of the same conversation, for a skill whose tasks go on with it."""
+        if not context or not skill.options.converses:
+            return None
+        wanted = TaskFilter(skill=skill_id(skill), owner=caller or "", context=context)
+        listed = await self.engine.find(wanted, limit=LOOKED_BACK)
+        return next((one.task_id for one in listed if one.lifecycle in TERMINAL), None)
+
+    # --- an answer
+
+    async def _answer(self, request: SendMessageRequest, content: Content, context: ServerCallContext) -> Sent:
+        caller, message = caller_of(context), request.message
+        record = await self.reader.record(message.task_id, caller)
+        if message.context_id and message.context_id != context_of(record):
+            raise InvalidParamsError(f"task {record.task_id!r} belongs to another context than {message.context_id!r}")
+        key = repeats.key_of(context)
+        delivery = None if key is None else repeats.delivery_of(caller, record.task_id, key)
+        if delivery is not None and (before := repeats.taken(record, delivery)) is not None:
+            repeats.check_same(before, content, message.message_id or None)
+            return Sent(record=record, after=before.seq - 1)
+        decision = decision_in(content)
+        self._check_taker(record, caller, decides=decision is not None)
+        if decision is None:
+            self._check_modes(record.skill, content, request)
+        await self._keep_push_config(request, record.task_id, context)
+        if decision is not None:
+            await decide(self.engine, record, decision, caller, vouches=caller in self.may_vouch)
+        else:
+            await self._say(record, content, message, delivery, caller)
+        after = await self.engine.record(record.task_id)
+        if delivery is not None and (mine := repeats.taken(after, delivery)) is not None:
+            # Somebody else may have used the key at the same moment, and have been faster.
+            repeats.check_same(mine, content, message.message_id or None)
+        return Sent(record=after, after=record.seq)
+
+    def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool) -> None:
+        """Whether the task takes this of this caller now."""
+        if record.ended:
+            raise UnsupportedOperationError(
+                f"task {record.task_id!r} has ended ({record.status}); send the message without a task id"
+            )
+        if not decides and not owns(caller, record):
+            raise UnsupportedOperationError(f"{caller} may decide at a gate of this task, and do nothing else there")
+        if not record.paused and (decides or not self.queues):
+            raise UnsupportedOperationError(
+                f"task {record.task_id!r} is at work ({record.status}); it takes a message when it asks for one"
+            )
+
+    def _check_modes(self, skill: str, content: Content, request: SendMessageRequest) -> None:
+        served = self.routing.skills.get(skill)
+        if served is not None:
+            modes.check_input(served.options.card, content)
+            modes.check_output(served.options.card, request.configuration.accepted_output_modes)
+
+    async def _say(
+        self, record: TaskRecord, content: Content, message: A2AMessage, delivery: str | None, caller: str | None
+    ) -> None:
+        await self.engine.send(
+            record.task_id,
+            content,
+            slot=slot_in(message),
+            delivery_id=delivery,
+            message_id=message.message_id or None,
+            sender=caller,
+            early=self.queues,
+        )
+
+    async def _keep_push_config(
+        self, request: SendMessageRequest, task_id: str, context: ServerCallContext, *, new_task: bool = False
+    ) -> None:
+        if request.configuration.HasField("task_push_notification_config"):
+            config = request.configuration.task_push_notification_config
+            config.task_id = task_id
+            await self.push.keep(config, context, new_task=new_task)
+
+
+def slot_in(message: A2AMessage) -> str | None:
+    """Which question a message answers, where it says so in its metadata.
+
+    Raises:
+        InvalidParamsError: It says so, and not by a name.
+    """
+    said = data_of(message.metadata, "message.metadata")
+    slot = said.get("slot") if isinstance(said, dict) else None
+    if slot is not None and not isinstance(slot, str):
+        raise InvalidParamsError(f"metadata.slot names a question; got {slot!r}")
+    return slot

@@ -1,0 +1,1 @@
+"""Ready-made middleware of an agent: guards, limits, memory, tracing."""

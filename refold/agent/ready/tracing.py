@@ -1,0 +1,43 @@
+"""Middleware that tells a tracer of every call, in the worker that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from refold.agent.middleware import Proceed, Scope, Simple
+from refold.middleware import Performing
+
+
+class Tracer(Protocol):
+    """Any tracer of OpenTelemetry's is one: `opentelemetry.trace.get_tracer("my-agents")`."""
+
+    def start_as_current_span(self, name: str, *, attributes: Mapping[str, str | int]) -> AbstractContextManager[Any]:
+        """A span for as long as the block is open; an exception that leaves it is the span's."""
+        ...
+
+
+@dataclass(frozen=True)
+class Spans(Simple):
+    """A span for each try of a model call and of a tool, with the ids by which the journal knows it.
+
+    Attributes:
+        tracer: Where spans go.
+    """
+
+    tracer: Tracer
+    steps: Collection[str] = ("model", "tool")
+    scope: Scope = "activity"
+
+    async def around(self, turn: Performing, proceed: Proceed) -> Any:
+        """See `Simple.around`."""
+        tool = getattr(turn.command, "name", None)
+        attributes: dict[str, str | int] = {
+            "refold.task_id": turn.task_id,
+            "refold.invocation_id": turn.invocation_id,
+            "refold.attempt": turn.attempt,
+        }
+        with self.tracer.start_as_current_span(f"tool {tool}" if tool else "model", attributes=attributes):
+            return await proceed(turn)

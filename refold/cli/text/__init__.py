@@ -1,0 +1,1 @@
+"""What a command line reads from words and prints as text: contents, journal entries, tasks, tables."""

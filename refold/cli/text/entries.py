@@ -1,0 +1,170 @@
+"""Journal entries and model text as people read them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date
+
+from pydantic import JsonValue
+from rich.text import Text
+
+from refold.cli.text.output import Output, clean, snippet
+from refold.core.chat import Reply
+from refold.core.content import Content
+from refold.core.contracts.audit import StateTransitionEvent
+from refold.core.events import (
+    ActivityResult,
+    BackoffOver,
+    CancelRequested,
+    ChatResult,
+    ChildAsked,
+    CommandFailed,
+    DependencyResolved,
+    Event,
+    Forked,
+    GateTimedOut,
+    GraceOver,
+    LlmResult,
+    Notified,
+    Recovered,
+    ReminderDue,
+    SkillResult,
+    TimerFired,
+    ToolResult,
+    UserMessage,
+    WorkflowResult,
+)
+from refold.core.fold.journal import Entry
+from refold.core.gates import DecisionMade
+from refold.engine import Tokens
+
+INDENT = "    "
+
+
+class Story:
+    """Prints what happens to a task, line by line, to people or to programs."""
+
+    def __init__(self, out: Output) -> None:
+        self.out = out
+        self._day: date | None = None
+        self._writing: tuple[str, int, int | None] | None = None
+        self._shown: dict[tuple[str, int, int | None], int] = {}
+
+    def tell(self, news: Entry | Tokens) -> None:
+        """Print one thing that happened."""
+        if self.out.json:
+            self.out.value(news)
+        elif isinstance(news, Tokens):
+            self._write(news)
+        else:
+            self._writing = None
+            day = news.at.astimezone().date()
+            if self._day is not None and day != self._day:
+                self.out.say(day.isoformat())
+            self._day = day
+            self.out.say(*entry_lines(news))
+
+    def _write(self, tokens: Tokens) -> None:
+        key = (tokens.invocation_id, tokens.attempt, tokens.call)
+        if key != self._writing:
+            self.out.end_line()
+            doing = f"asks for {clean(tokens.tool)}" if tokens.tool else "writes"
+            self.out.stream(f"{INDENT}{tokens.invocation_id} {doing}: ")
+            self._writing = key
+        # A reader that came late misses the beginning; one that reconnects gets some of it twice.
+        seen = self._shown.get(key, 0)
+        gap = "…" if tokens.offset > seen else ""
+        self.out.stream(gap + clean(tokens.text[max(0, seen - tokens.offset) :]))
+        self._shown[key] = max(seen, tokens.offset + len(tokens.text))
+
+
+def entry_lines(entry: Entry) -> Iterator[str | Text]:
+    """`#5 12:00:03  critique answered: …`, and what it caused, a line each."""
+    head = f"#{entry.seq} {entry.at.astimezone():%H:%M:%S}  {event_text(entry.event)}"
+    if entry.refused:
+        yield Text(head, "dim")
+        yield Text(f"{INDENT}refused: {snippet(entry.refused)}", "dim")
+        return
+    yield Text(head)
+    if entry.held:
+        yield f"{INDENT}held until the task goes on"
+    if entry.note:
+        yield f"{INDENT}{snippet(entry.note)}"
+    if entry.progress:
+        yield f"{INDENT}progress: {snippet(entry.progress)}"
+    yield from (f"{INDENT}says: {snippet(_text(message))}" for message in entry.messages)
+    yield from (f"{INDENT}hands over: {clean(artifact.name)}" for artifact in entry.artifacts)
+    yield from (f"{INDENT}{_step(event)}" for event in entry.audit)
+    asks = [f"{one.command.kind} {one.command.subject}" for one in entry.commands]
+    if asks:
+        yield f"{INDENT}asks: {clean(', '.join(asks))}"
+    if entry.moves:
+        states = [entry.moves[0].from_state, *(move.to_state for move in entry.moves)]
+        yield Text(f"{INDENT}{' → '.join(states)}", "bold")
+
+
+def event_text(event: Event) -> str:
+    """What happened, in a line."""
+    match event:
+        case UserMessage(content=content, sender=sender):
+            return f"{clean(sender) if sender else 'user'}: {snippet(_text(content))}"
+        case LlmResult() | ToolResult() | ActivityResult() | WorkflowResult():
+            return f"{clean(event.id)} answered: {snippet(_shown(event.value))}"
+        case ChatResult(id=id, reply=reply):
+            return f"{clean(id)} replied: {snippet(_replied(reply))}"
+        case SkillResult(id=id, outcome=outcome):
+            return f"{clean(id)} answered: {snippet(outcome.text)}"
+        case TimerFired(id=id):
+            return f"{clean(id)} is over"
+        case CommandFailed(id=id, failure=failure):
+            return f"{clean(id)} failed ({failure.kind}): {snippet(failure.message)}"
+        case BackoffOver(invocation_id=id, retry=retry):
+            return f"{clean(id)} is tried again, attempt {retry + 1}"
+        case ChildAsked(invocation_id=id, waits=waits):
+            asks = "; ".join(f"{wait.slot}: {wait.ask.message.text}" for wait in waits)
+            return f"{clean(id)} asks: {snippet(asks)}" if waits else f"{clean(id)} has its answer"
+        case DecisionMade(slot=slot, gate=gate, decision=decision, approver=approver, comment=comment):
+            said = f": {snippet(comment)}" if comment else ""
+            return f"{clean(slot or gate)} {decision} by {clean(approver)}{said}"
+        case ReminderDue(gate=gate):
+            return f"reminder is due for {clean(gate)}"
+        case Notified(id=id):
+            return f"{clean(id)}: done"
+        case GateTimedOut(gate=gate):
+            return f"nobody decided at {clean(gate)} in time"
+        case GraceOver(gate=gate):
+            return f"too late for a grant at {clean(gate)} from now on"
+        case DependencyResolved(retry=retry, outcome=outcome, by=by):
+            how = "perform it again" if retry else f"its outcome is {snippet(_shown(outcome))}"
+            return f"{clean(by) if by else 'an operator'} says: {how}"
+        case Recovered(task_id=id):
+            return f"goes on for {clean(id)}"
+        case Forked(task_id=id, seq=seq, live=live):
+            return f"branches off from entry {seq} of {clean(id)}{'' if live else ', dry: nothing takes place'}"
+        case CancelRequested(reason=reason, by=by):
+            return f"cancel requested{f' by {clean(by)}' if by else ''}{f': {snippet(reason)}' if reason else ''}"
+
+
+def _replied(reply: Reply) -> str:
+    said = [reply.text] if reply.text else []
+    said += [_shown(reply.value)] if reply.value is not None else []
+    return "; ".join([*said, *(f"{call.name}({_shown(call.args)})" for call in reply.tool_calls)])
+
+
+def _step(event: StateTransitionEvent) -> str:
+    """`think: thinking → acting, writes thought`; why it failed, where it did."""
+    if event.err is not None:
+        return clean(f"{event.stage} failed in {event.from_state}: {event.err.type}")
+    moved = " → ".join(dict.fromkeys(filter(None, [event.from_state, event.to_state])))
+    wrote = ", ".join(name for name in (*event.patch, *event.owned))
+    free = ", makes any move" if event.free else ""
+    return clean(f"{event.stage}: {moved}{f', writes {wrote}' if wrote else ''}{free}")
+
+
+def _text(content: Content) -> str:
+    return content.text or (_shown(content.data) if content.has_data else "a file")
+
+
+def _shown(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,166 @@
+"""Tasks as people read them: a short answer, a card, and a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from rich.text import Text
+
+from refold.cli.text.output import clean, indented, snippet
+from refold.core.lifecycle import Status, TaskState
+from refold.engine import ArtifactView, PendingView, TaskView, WaitView
+
+FAILED = frozenset({Status.FAILED, Status.REJECTED, Status.CANCELED})
+"""Statuses that `start`, `answer` and `watch` exit 1 for."""
+
+COLORS = {
+    Status.SUBMITTED: "dim",
+    Status.WORKING: "cyan",
+    Status.INPUT_REQUIRED: "yellow",
+    Status.AUTH_REQUIRED: "yellow",
+    Status.COMPLETED: "green",
+    Status.FAILED: "red",
+    Status.REJECTED: "red",
+    Status.CANCELED: "magenta",
+}
+LABEL = 12  # columns of a card's labels
+
+
+def brief(view: TaskView) -> Iterator[str | Text]:
+    """What came of a call: the task, how it stands, and what is asked or said."""
+    if view.waiting_for:
+        slots = ", ".join(wait.slot for wait in view.waiting_for)
+        yield Text(clean(view.task_id)).append("  ").append(clean(f"waiting for: {slots}"), COLORS[view.status])
+        for wait in view.waiting_for:
+            yield from indented(wait.message)
+        return
+    yield Text(clean(view.task_id)).append("  ").append(view.status, COLORS[view.status])
+    if view.reason:
+        yield from indented(view.reason)
+    elif view.status is Status.COMPLETED:
+        said = [message.text for message in view.messages if message.role == "agent"]
+        yield from indented(said[-1] if said else "")
+        yield from (f"  {clean(one.name)}: {snippet(_content(one))}" for one in view.artifacts)
+    else:
+        yield from (f"  {_pending(one)}" for one in view.pending)
+
+
+def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
+    """Everything about a task, on one screen.
+
+    Args:
+        past: It is not so any more; nothing can be done about it.
+    """
+    yield Text(f"{clean(view.task_id)}  {clean(view.skill)}")
+    status = Text("status".ljust(LABEL)).append(view.status, COLORS[view.status])
+    # "completed (done)" says nothing twice as well.
+    yield status if view.lifecycle in (TaskState.DONE, TaskState.FAILED) else status.append(f" ({view.lifecycle})")
+    if view.updated_at is not None:
+        yield _row("updated", f"{moment(view.updated_at)}  entry {view.seq}")
+    for label, text in (("reason", view.reason), ("progress", view.progress), ("note", view.note)):
+        if text:
+            yield from _rows(label, clean(text).splitlines())
+    yield from _family(view)
+    if view.refused:
+        yield _row("refused", f"{view.refused} event{'s' if view.refused > 1 else ''}, see `refold journal`")
+    yield from _rows("pending", [_pending(one) for one in view.pending])
+    for wait in view.waiting_for:
+        article = "an" if (wait.expects or "").lower().startswith(("a", "e", "i", "o")) else "a"
+        fits = f" ({article} {wait.expects})" if wait.expects else ""
+        yield from _rows("waits for", [f"{wait.slot}{fits}", *asked(wait)])
+        if past:
+            continue
+        yield _row("", way_out(view, wait))
+    if view.messages:
+        yield "messages"
+    for message in view.messages:
+        first, *more = clean(message.text).splitlines() or [""]
+        yield f"  {message.role.ljust(LABEL - 2)}{first}"
+        yield from (f"{' ' * LABEL}{line}" for line in more)
+    if view.artifacts:
+        yield "artifacts"
+    for artifact in view.artifacts:
+        yield f"  {clean(artifact.name)}"
+        yield from indented(_content(artifact), " " * LABEL)
+
+
+def asked(wait: WaitView) -> list[str]:
+    """What a person is asked, and what they decide on."""
+    shown = [] if wait.show is None else indented(json.dumps(wait.show, ensure_ascii=False))
+    return [*indented(wait.message), *shown]
+
+
+def way_out(view: TaskView, wait: WaitView) -> str:
+    """The command that answers a question, or decides at a gate."""
+    several = len(view.waiting_for) > 1
+    if wait.gate_kind is not None:
+        return f"refold approve {view.task_id}{f' {wait.gate}' if several else ''}"
+    if wait.fields:
+        reply = " ".join(f"{name}=…" for name in wait.fields if not name.endswith("?")) or f"{wait.fields[0][:-1]}=…"
+    else:
+        reply = "TEXT" if wait.expects is None else "--data JSON"
+    return f"refold answer {view.task_id} {reply}{f' --slot {wait.slot}' if several else ''}"
+
+
+def _family(view: TaskView) -> Iterator[str]:
+    """The tasks that it goes on from, and those that go on from it."""
+    if view.recovered_from is not None:
+        yield _row("recovers", view.recovered_from)
+    if (fork := view.forked_from) is not None:
+        how = "live" if fork.live else "dry: no effect takes place"
+        yield _row("forked from", f"{fork.task_id}  entry {fork.seq}  ({how})")
+    lines = [f"{one.task_id}  {one.how} from entry {one.seq}" for one in view.offspring]
+    yield from _rows("went on as", lines)
+
+
+def rows(views: Sequence[TaskView]) -> Iterator[str]:
+    """Tasks as an aligned table, one a line."""
+    table = [("TASK", "SKILL", "STATUS", "LIFECYCLE", "UPDATED", "WHAT")]
+    for view in views:
+        updated = moment(view.updated_at) if view.updated_at is not None else "-"
+        table.append((view.task_id, view.skill, view.status, view.lifecycle, updated, _what(view)))
+    widths = [max(len(clean(row[column])) for row in table) for column in range(5)]
+    for row in table:
+        cells = [clean(cell).ljust(width) for cell, width in zip(row, widths, strict=False)]
+        yield "  ".join([*cells, row[5]]).rstrip()
+
+
+def moment(at: datetime) -> str:
+    """A time, as the clock on the wall shows it."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _what(view: TaskView) -> str:
+    if view.waiting_for:
+        return snippet("; ".join(f"{wait.slot}: {wait.message}" for wait in view.waiting_for), 80)
+    if view.reason or view.progress:
+        return snippet(view.reason or view.progress, 80)
+    return snippet(", ".join(one.command for one in view.pending) or view.note, 80)
+
+
+def _pending(pending: PendingView) -> str:
+    text = f"{pending.command}  {pending.invocation_id}"
+    if pending.attempt > 1:
+        text += f"  attempt {pending.attempt}"
+    if pending.failure:
+        text += f"  after: {snippet(pending.failure, 100)}"
+    if pending.due_at is not None:
+        text += f"  due {pending.due_at.astimezone():%H:%M:%S}"
+    return clean(text)
+
+
+def _content(artifact: ArtifactView) -> str:
+    if artifact.text is not None:
+        return artifact.text
+    return artifact.url if artifact.url is not None else json.dumps(artifact.data, ensure_ascii=False)
+
+
+def _row(label: str, text: str) -> str:
+    return f"{label.ljust(LABEL)}{clean(text)}"
+
+
+def _rows(label: str, lines: Sequence[str]) -> Iterator[str]:
+    for number, line in enumerate(lines):
+        yield _row("" if number else label, line)

@@ -1,0 +1,101 @@
+"""`refold graph` and `refold check`: what can be known about skills without running them."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refold.cli.application import application, quiet_stdout, sources_of
+from refold.cli.errors import DONE, TASK_FAILED, CallError
+from refold.cli.verb import Call, add
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import Skill, skill_id
+from refold.core.errors import UnknownSkill
+from refold.static import check as check_sources
+from refold.static import graph as graph_of
+
+Modules = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODULE",
+        help="Modules, files or folders; `workflows` and `activities` of this folder where none are named.",
+        show_default=False,
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verbs."""
+    for run in (graph, check):
+        add(app, run, connects=False)
+
+
+def graph(
+    call: Call,
+    skill: Annotated[
+        str, typer.Argument(metavar="SKILL", help="A skill's id, or module:Name of its class.", show_default=False)
+    ],
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--module", help="Where to look for the id; `workflows` of this folder otherwise. Repeatable."),
+    ] = None,
+) -> None:
+    """Print a skill as a Mermaid state diagram.
+
+    Where it may go, what it asks for, and how it ends; read from the code, so it shows what is written literally.
+    With --json, `{"skill": …, "mermaid": …}`.
+    """
+    found = _by_path(skill) if ":" in skill else _by_id(skill, modules or [])
+    mermaid = graph_of(found)
+    if call.out.json:
+        call.out.value({"skill": skill_id(found), "mermaid": mermaid})
+    else:
+        call.out.say(*mermaid.splitlines())
+
+
+def check(call: Call, modules: Modules = None) -> int:
+    """Look for mistakes in skills.
+
+    Found are definition errors and, with file and line: the clock, random numbers, input and output, threads, tools
+    called directly, calls of ctx that are not awaited, other awaits, and steps that return no transition; in
+    reducers, steps and the helpers they use. A line that ends in `# refold: ignore[rule]` is left out. The modules
+    are imported.
+
+    Exits 1 where there are findings.
+    """
+    sources = sources_of(modules or [])
+    with quiet_stdout():
+        findings = check_sources(sources)
+    for one in findings:
+        if call.out.json:
+            call.out.value(one)
+        else:
+            call.out.say(f"{one.file}:{one.line}:{one.column}: {one.rule}: {one.message}")
+    files = f"{len(sources)} file{'' if len(sources) == 1 else 's'}"
+    count = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}" if findings else "nothing found"
+    call.out.note(f"{count} in {files}")
+    return TASK_FAILED if findings else DONE
+
+
+def _by_id(id: str, modules: list[str]) -> Skill:
+    skills = application(modules).skills
+    if id not in skills:
+        raise UnknownSkill(id, list(skills))
+    return skills[id]
+
+
+def _by_path(path: str) -> Skill:
+    name, _, attribute = path.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        with quiet_stdout():
+            module = importlib.import_module(name)
+    except ImportError as error:
+        raise CallError(f"module {name!r} cannot be imported: {error}") from error
+    if not hasattr(module, attribute):
+        raise CallError(f"module {name!r} has no {attribute!r}")
+    return skill_of(getattr(module, attribute))

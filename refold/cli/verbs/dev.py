@@ -1,0 +1,147 @@
+"""`refold dev`: a Temporal server, a worker and an A2A gateway, with one command."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import signal
+from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from refold import temporal
+from refold.cli.errors import DONE, WRONG_CALL
+from refold.cli.supervise import Supervised
+from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
+from refold.cli.verbs.code import Modules
+from refold.cli.verbs.worker import LogJson, Mcp, Model, NoSandbox, Recovery
+from refold.temporal.worker.profile import DEFAULT
+
+if TYPE_CHECKING:
+    from refold.temporal.dev import DevServer
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb."""
+    add(app, dev, connects=False)
+
+
+async def dev(
+    call: Call,
+    modules: Modules = None,
+    more_modules: Annotated[
+        list[str] | None, typer.Option("--modules", help="As MODULE; repeatable.", show_default=False)
+    ] = None,
+    db: Annotated[
+        Path | None, typer.Option("--db", metavar="FILE", help="Keep the server's state in this file; else in memory.")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="The server's port; a free one is taken.")] = None,
+    ui_port: Annotated[int | None, typer.Option("--ui-port", help="The web UI's port; a free one is taken.")] = None,
+    log: Annotated[Path | None, typer.Option("--log", metavar="FILE", help="Append the server's output to it.")] = None,
+    namespace: Namespace = None,
+    task_queue: TaskQueue = QUEUE,
+    model: Model = None,
+    recovery: Recovery = DEFAULT.name,
+    no_sandbox: NoSandbox = False,
+    mcp: Mcp = None,
+    log_json: LogJson = False,
+    a2a_port: Annotated[int, typer.Option("--a2a-port", help="The A2A gateway's port; else a free one is taken.")] = 0,
+    a2a: Annotated[bool, typer.Option("--a2a/--no-a2a", help="Start the A2A gateway, where it is installed.")] = True,
+) -> int:
+    """Start a Temporal server, a worker and an A2A gateway.
+
+    The server comes with its web UI, the worker serves the skills and tools of this folder, the gateway lets other
+    agents call them. Prints where they are once all is up; with --json, one object on one line. A worker or gateway
+    that crashes is reported and started again. Ctrl-C or SIGTERM stops everything.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    space = namespace or "default"
+    async with temporal.dev_server(port=port, ui=True, ui_port=ui_port, db=db, namespace=space, log=log) as server:
+        shared = [*(modules or []), *(more_modules or []), "--address", server.address]
+        shared += ["--namespace", space, "--task-queue", task_queue]
+        shared += ["--log-json"] if log_json else []
+        options = [*shared, "--recovery", recovery]
+        options += ["--model", model] if model else []
+        options += ["--no-sandbox"] if no_sandbox else []
+        options += ["--mcp", str(mcp)] if mcp else []
+        async with AsyncExitStack() as running:
+            worker = await running.enter_async_context(Supervised("worker", options, call.out.alert))
+            gateway: Supervised | None = None
+            if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
+                beside = ["--port", str(a2a_port), "--recovery", recovery, "--allow-loopback"]
+                served = Supervised("serve", [*shared, *beside], call.out.alert)
+                gateway = await running.enter_async_context(served)
+            both = [one for one in (worker, gateway) if one is not None]
+            gave_up = [one.gave_up.wait() for one in both]
+            await _first(_all_ready(both), *gave_up, stop.wait())
+            if all(one.ready.is_set() for one in both):
+                _say(call, server, worker, gateway, task_queue)
+                gave_up = [one.gave_up.wait() for one in both]
+                await _first(*gave_up, stop.wait(), asyncio.shield(server.ended))
+                call.out.note("stopping")
+        if server.ended.done() and not stop.is_set():
+            raise temporal.DevServerError(f"{server.ended.result()}\n{_what_is_left(db)}")
+    return DONE if stop.is_set() else WRONG_CALL
+
+
+async def _all_ready(processes: Sequence[Supervised]) -> None:
+    for one in processes:
+        await one.ready.wait()
+
+
+def _say(call: Call, server: DevServer, worker: Supervised, gateway: Supervised | None, task_queue: str) -> None:
+    skills, tools = worker.told["skills"], worker.told["tools"]
+    ui = f"{server.ui_url}/namespaces/{server.namespace}/workflows"
+    if call.out.json:
+        line = {"address": server.address, "ui": ui, "namespace": server.namespace, "task_queue": task_queue}
+        pids = {"server_pid": server.pid, "worker_pid": worker.pid}
+        if gateway is not None:
+            line |= {"a2a": gateway.told["url"], "card": gateway.told["card"]}
+            pids["gateway_pid"] = gateway.pid
+        call.out.value({**line, **pids, "skills": skills, "tools": tools})
+        return
+    links = [f"UI         {ui}"]
+    if gateway is not None:
+        links += [f"A2A        {gateway.told['url']}", f"card       {gateway.told['card']}"]
+    call.out.say(
+        f"Temporal   {server.address}   namespace {server.namespace}",
+        *links,
+        f"worker     {', '.join(skills)}   task queue {task_queue}",
+        "",
+        "In another terminal:",
+        f"  export TEMPORAL_ADDRESS={server.address}",
+        f"  {_first_start(worker.told)}",
+    )
+    call.out.note("Ctrl-C stops all of it.")
+
+
+def _first_start(told: dict[str, Any]) -> str:
+    """A command that starts a task: of a skill that takes a text, if there is one."""
+    skills, inputs = told["skills"], told["inputs"]
+    for skill in skills:
+        if skill not in inputs:
+            return f'refold start {skill} "Hello"'
+    return f"refold start {skills[0]} {' '.join(f'{name}=…' for name in inputs[skills[0]] if not name.endswith('?'))}"
+
+
+def _what_is_left(db: Path | None) -> str:
+    if db is None:
+        return "Its tasks were in memory, and are gone; --db FILE keeps them."
+    return f"Its tasks are in {db}: `refold dev --db {db}` goes on with them."
+
+
+async def _first(*awaited: Awaitable[Any]) -> None:
+    """Wait for the first of several."""
+    waits = [asyncio.ensure_future(one) for one in awaited]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)

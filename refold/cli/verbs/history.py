@@ -1,0 +1,107 @@
+"""`refold journal`, `watch`, `at` and `explain`: what happened to a task, what happens now, how it was, and why."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from pydantic import JsonValue
+
+from refold.cli.errors import DONE, TASK_FAILED
+from refold.cli.text.entries import Story
+from refold.cli.text.output import clean, snippet
+from refold.cli.text.views import FAILED, card, way_out
+from refold.cli.verb import Call, TaskId, add
+from refold.engine import view_of
+
+After = Annotated[int, typer.Option("--after", min=0, help="Only entries after this number.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verbs."""
+    for run in (watch, journal, at, explain):
+        add(app, run)
+
+
+async def journal(call: Call, task_id: TaskId, after: After = 0) -> None:
+    """Print what happened to a task, oldest first."""
+    engine = await call.engine()
+    story = Story(call.out)
+    async for entry in engine.journal(task_id, after=after):
+        story.tell(entry)
+
+
+async def watch(
+    call: Call,
+    task_id: TaskId,
+    after: After = 0,
+    follow: Annotated[bool, typer.Option("--follow", help="Stay over pauses, until the task ends.")] = False,
+) -> int:
+    """Print what happens to a task, as it happens.
+
+    Journal entries, and the model's text where the task was started with --stream. Begins with what happened so
+    far, ends at a pause or at the end of the task. Exits 1 where the task failed, was rejected or canceled. With
+    --json, model text comes as `{"kind": "tokens", …}` between the entries.
+    """
+    engine = await call.engine()
+    story = Story(call.out)
+    async for news in engine.watch(task_id, after=after, follow=follow):
+        story.tell(news)
+    view = await engine.look(task_id)
+    for wait in view.waiting_for:
+        verb = "answer" if wait.gate_kind is None else "decide"
+        call.out.note(f"waiting for {wait.slot}: {wait.message}\n{verb} it with: {way_out(view, wait)}")
+    return TASK_FAILED if view.status in FAILED else DONE
+
+
+async def at(
+    call: Call,
+    task_id: TaskId,
+    seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The entry's number.", show_default=False)],
+) -> None:
+    """Show a task as it was after a journal entry.
+
+    With --json, the whole snapshot.
+    """
+    snapshot = await (await call.engine()).at(task_id, seq)
+    if call.out.json:
+        call.out.value(snapshot)
+        return
+    call.out.say(*card(view_of(snapshot), past=True))
+    call.out.say("state", *clean(json.dumps(snapshot.state, indent=2, ensure_ascii=False)).splitlines())
+
+
+async def explain(
+    call: Call,
+    task_id: TaskId,
+    field: Annotated[
+        str, typer.Argument(metavar="FIELD", help="Of the state that the steps share.", show_default=False)
+    ],
+    upto: Annotated[int | None, typer.Option("--upto", min=1, help="As it was after this entry.")] = None,
+) -> None:
+    """Say who wrote a field, when, and from what.
+
+    For skills whose steps keep a contract. Each source has the number of the entry that wrote it; `--upto` leads on
+    from there.
+    """
+    found = await (await call.engine()).explain(task_id, field, upto=upto)
+    if call.out.json:
+        call.out.value(found)
+        return
+    took = (found.at - found.started_at).total_seconds()
+    moved = f", {found.from_state} → {found.to_state}" if found.from_state else ""
+    call.out.say(f"{clean(found.field)} = {_short(found.value)}")
+    call.out.say(f"written by  {found.step}{moved}")
+    call.out.say(f"when        {found.at.astimezone():%Y-%m-%d %H:%M:%S}  entry {found.seq}, after {took:.3g} s")
+    if found.awaited:
+        call.out.say(f"waited for  {clean(', '.join(found.awaited))}")
+    for number, source in enumerate(found.sources):
+        head = "read        " if number == 0 else " " * 12
+        call.out.say(f"{head}{source.field} = {_short(source.value)}  ({source.step}, entry {source.seq})")
+    if found.earlier:
+        call.out.say(f"before      entry {', '.join(map(str, found.earlier))}")
+
+
+def _short(value: JsonValue) -> str:
+    return snippet(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,146 @@
+"""`refold serve`: the A2A gateway to this folder's skills."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import ValidationError
+
+from refold import temporal
+from refold.cli.application import application
+from refold.cli.errors import CallError
+from refold.cli.verb import Call, add
+from refold.cli.verbs.code import Modules
+from refold.cli.verbs.worker import LogJson, Recovery, WithParent, end_with_parent, profile_named
+from refold.core.schema import problems
+from refold.temporal.worker.profile import DEFAULT
+
+if TYPE_CHECKING:
+    from refold.a2a.settings import Settings
+    from refold.webhooks import Webhooks
+
+PORT = 9000
+
+Router = Annotated[
+    str | None,
+    typer.Option(
+        "--router", metavar="SKILL", help="The skill that chooses one where a message does not say which is meant."
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb."""
+    add(app, serve)
+
+
+async def serve(
+    call: Call,
+    modules: Modules = None,
+    host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.")] = PORT,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", envvar="REFOLD_A2A_URL", help="Where clients reach it, if not where it listens."),
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The agent's name on its card.")] = None,
+    router: Router = None,
+    settings: Annotated[
+        Path | None,
+        typer.Option("--settings", metavar="FILE", help="More of what the card says, as JSON; docs/a2a.md lists it."),
+    ] = None,
+    webhooks: Annotated[
+        bool, typer.Option("--webhooks/--no-webhooks", help="Post the updates of tasks to who asks for it.")
+    ] = True,
+    allow_loopback: Annotated[
+        bool, typer.Option("--allow-loopback", help="Let webhooks go to this machine, too: for development.")
+    ] = False,
+    recovery: Recovery = DEFAULT.name,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Let everybody who reaches it call it, beyond this machine, too.")
+    ] = False,
+    log_json: LogJson = False,
+    with_parent: WithParent = False,
+) -> None:
+    """Serve the skills of this folder to other agents, over A2A.
+
+    JSON-RPC and REST, A2A 1.0 and 0.3. It keeps nothing: any number of them serve the same tasks, and a worker runs
+    them. It also delivers webhooks. Prints where it is once it answers; with --json, one object. Ctrl-C or SIGTERM
+    stops it.
+    """
+    # Its libraries are an extra, and take long to load.
+    try:
+        from refold import a2a
+        from refold.a2a import serve as serving
+        from refold.temporal.worker.logs import log_to_stderr
+    except ImportError as error:
+        raise CallError(f"the gateway needs more packages ({error}): pip install 'refold[a2a]'") from None
+    security = a2a.security_from_env()
+    if anonymous:
+        security = replace(security, anonymous="everywhere")
+    security.check_bind(host)
+    log_to_stderr(as_json=log_json)
+    # The SDK writes a traceback for each request that does not fit; what matters to us is logged by us.
+    logging.getLogger("a2a").setLevel(logging.CRITICAL)
+    found = application(modules or [])
+    if not found.skills:
+        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
+    if router is not None and router not in found.skills:
+        raise CallError(f"--router names no skill {router!r}; skills: {', '.join(found.skills)}")
+    told = _settings(settings, url=url, name=name)
+    if with_parent:
+        end_with_parent()
+    engine = await call.engine()
+    try:
+        sock = serving.bound(host, port)
+    except OSError as error:
+        raise CallError(f"the gateway cannot listen on {host}:{port}: {error.strerror or error}") from None
+    if "url" not in told.model_fields_set:
+        told = told.model_copy(update={"url": serving.url_of(sock, host)})
+    hooks: AbstractAsyncContextManager[Webhooks | None] = nullcontext()
+    if webhooks and isinstance(engine, temporal.TemporalEngine):
+        profile = profile_named(recovery)
+        hooks = temporal.TemporalWebhooks(engine, a2a.WebhookFeed(engine), loopback=allow_loopback, recovery=profile)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    with sock:
+        async with hooks as delivering:
+            push = None if delivering is None else a2a.WebhookPush(delivering)
+            try:
+                offered = [skill for id, skill in found.skills.items() if id != router]
+                app = a2a.a2a_app(engine, offered, told, push=push, router=router, security=security)
+            except ValueError as error:
+                raise CallError(str(error)) from None
+            await serving.serve(app, sock, stop, ready=lambda: _say_ready(call, told, sorted(found.skills)))
+    call.out.note("gateway stopped")
+
+
+def _settings(file: Path | None, **said: str | None) -> Settings:
+    """The settings: what the command line says goes before the file."""
+    from refold.a2a.settings import Settings
+
+    try:
+        read = {} if file is None else Settings.model_validate_json(file.read_bytes()).model_dump(exclude_unset=True)
+        return Settings.model_validate({**read, **{key: value for key, value in said.items() if value is not None}})
+    except OSError as error:
+        raise CallError(f"--settings {file} cannot be read: {error.strerror or error}") from None
+    except ValidationError as error:
+        raise CallError(f"the gateway's settings do not fit: {problems(error)}") from None
+
+
+def _say_ready(call: Call, settings: Settings, skills: list[str]) -> None:
+    card = f"{settings.url}/.well-known/agent-card.json"
+    if call.out.json:
+        call.out.value({"pid": os.getpid(), "url": settings.url, "card": card, "skills": skills})
+        return
+    call.out.say(f"A2A gateway at {settings.url}; skills: {', '.join(skills)}", f"card {card}")

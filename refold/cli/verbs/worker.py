@@ -1,0 +1,148 @@
+"""`refold worker`: runs the tasks of this folder's skills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from refold import temporal
+from refold.cli.application import Application, application
+from refold.cli.errors import CallError
+from refold.cli.verb import Call, add
+from refold.cli.verbs.code import Modules
+from refold.core.authoring.skill import skill_id
+from refold.core.authoring.tool import tool_spec
+from refold.core.errors import DefinitionError
+from refold.core.schema import fields_of_kind
+from refold.temporal.worker.profile import DEFAULT, PROFILES, Profile
+
+Model = Annotated[
+    str | None,
+    typer.Option("--model", help="provider:name for calls that name none. Else REFOLD_MODEL, else scripted:demo."),
+]
+Recovery = Annotated[
+    str,
+    typer.Option(
+        "--recovery",
+        metavar="|".join(PROFILES),
+        help="How soon a lost worker is noticed: `fast-recovery` takes about a second, and more heartbeats.",
+    ),
+]
+Mcp = Annotated[
+    Path | None,
+    typer.Option(
+        "--mcp", metavar="FILE", help="MCP servers whose tools skills may call, as JSON. Else the file in REFOLD_MCP."
+    ),
+]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Write log lines as JSON; on stderr, as always.")]
+NoSandbox = Annotated[
+    bool,
+    typer.Option(
+        "--no-sandbox",
+        help="Run skills outside Temporal's sandbox: replay takes about an eighth less time, and an impure skill is "
+        "found by `refold check` and by replay only.",
+    ),
+]
+
+
+WithParent = Annotated[
+    bool, typer.Option("--with-parent", hidden=True, help="Stop when stdin closes: the parent is gone.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb."""
+    add(app, worker)
+
+
+async def worker(
+    call: Call,
+    modules: Modules = None,
+    model: Model = None,
+    recovery: Recovery = DEFAULT.name,
+    no_sandbox: NoSandbox = False,
+    mcp: Mcp = None,
+    log_json: LogJson = False,
+    with_parent: WithParent = False,
+) -> None:
+    """Serve the skills and tools of this folder.
+
+    Runs until Ctrl-C or SIGTERM; what is going on then has a few seconds to finish. Prints one line once it polls;
+    with --json, an object with its pid, task queue, skills and tools, and the
+    fields that skills start from where that is data.
+    """
+    profile = profile_named(recovery)
+    found = application(modules or [])
+    _all_served(found)
+    if with_parent:
+        end_with_parent()
+
+    def ready(polling: Any) -> None:
+        client = polling.client
+        say_ready(call, found, address=client.service_client.config.target_host, namespace=client.namespace)
+
+    await temporal.run_worker(
+        skills=found.modules,
+        tools=found.tools,
+        address=call.connection.address,
+        namespace=call.connection.namespace,
+        config_profile=call.connection.profile,
+        task_queue=call.connection.task_queue,
+        model=model,
+        recovery=profile,
+        sandboxed=not no_sandbox,
+        mcp=mcp,
+        log_json=log_json,
+        ready=ready,
+    )
+    call.out.note("worker stopped")
+
+
+def profile_named(recovery: str) -> Profile:
+    """The profile that is chosen by `--recovery`."""
+    profile = PROFILES.get(recovery)
+    if profile is None:
+        raise CallError(f"--recovery takes {' or '.join(PROFILES)}, not {recovery!r}")
+    return profile
+
+
+def say_ready(call: Call, found: Application, *, address: str, namespace: str) -> None:
+    """The line that says that the worker polls."""
+    skills = sorted(found.skills)
+    tools = sorted(spec.name for tool in found.tools if (spec := tool_spec(tool)) is not None)
+    typed = {id: skill.options.input for id, skill in found.skills.items() if skill.options.input is not None}
+    inputs = {id: fields_of_kind(kind) for id, kind in sorted(typed.items())}
+    queue = call.connection.task_queue
+    if call.out.json:
+        line = {"pid": os.getpid(), "address": address, "namespace": namespace, "task_queue": queue}
+        call.out.value({**line, "skills": skills, "tools": tools, "inputs": inputs})
+        return
+    listed = f"skills: {', '.join(skills) or 'none'}; tools: {', '.join(tools) or 'none'}"
+    call.out.say(f"worker ready on task queue {queue} at {address}; {listed}")
+
+
+def _all_served(found: Application) -> None:
+    """A skill that no worker can serve would only be noticed when its first task hangs."""
+    served = {skill_id(cls.skill) for cls in temporal.workflows_of(found.modules)}
+    for id in found.skills.keys() - served:
+        raise DefinitionError(id, ["its module makes no workflow of it; add `... = workflow_for(...)` at its end"])
+    if not served:
+        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
+
+
+def end_with_parent() -> None:
+    """Stop, as SIGTERM does, when the process that started this one is gone."""
+
+    def closed() -> None:
+        if not os.read(sys.stdin.fileno(), 1024):
+            loop.remove_reader(sys.stdin.fileno())
+            signal.raise_signal(signal.SIGTERM)
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(sys.stdin.fileno(), closed)

@@ -1,0 +1,203 @@
+"""The reducer style: a class with a typed `State` and one pure function, `on_event(state, event, ctx)`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+from pydantic import JsonValue, ValidationError
+
+from refold.core.authoring.bytecode import called_globals
+from refold.core.authoring.context import Ctx
+from refold.core.authoring.skill import Live, Moment, Options, snake
+from refold.core.authoring.tool import tool_spec
+from refold.core.authoring.transition import UNCHANGED, Transition
+from refold.core.codec import Codec, NoData, codec, copied, unsavable
+from refold.core.errors import DefinitionError, SkillError
+from refold.core.events import ActivityResult, ChatResult, Event, LlmResult, ToolResult, UserMessage, WorkflowResult
+from refold.core.schema import problems
+
+
+class ReducerSkill:
+    """A skill written as a reducer."""
+
+    def __init__(self, options: Options, author: Any, states: Codec) -> None:
+        self._options = options
+        self.author = author
+        self.states = states
+
+    @property
+    def options(self) -> Options:
+        """What the author said of the skill."""
+        return self._options
+
+    def where(self, state: JsonValue) -> str:
+        """The state's `kind`, or the class's name."""
+        if isinstance(state, dict) and isinstance(state.get("kind"), str):
+            return str(state["kind"])
+        try:
+            return "start" if state is None else type(self._decoded(state)).__name__
+        except SkillError:
+            return "unknown"
+
+    def awaiting(self, state: JsonValue) -> tuple[str, ...]:
+        """A reducer is called with each outcome; what it waits for is in its state, as it likes."""
+        return ()
+
+    def edges(self) -> list[tuple[str, str]]:
+        """A reducer's moves are not literal; `refold graph` reads them from its source."""
+        return []
+
+    def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
+        """See `Skill.on`."""
+        ctx = Ctx(moment)
+        before = self._before(state, live)
+        transition = _checked(self.author.on_event(before, _own(event), ctx), event, ctx)
+        after = UNCHANGED if transition.ignored else transition.state
+        if after is UNCHANGED and state is None:
+            after = self.author.initial()  # the one that on_event got is its own to change
+        if after is not UNCHANGED:
+            after, fresh = self._encoded(after)
+            if live is not None:
+                live.decoded = (after, fresh)
+        return replace(transition.after(ctx._said), state=after, forgets=True)
+
+    def _before(self, state: JsonValue, live: Live | None) -> Any:
+        if state is None:
+            return self.author.initial()
+        if live is not None and live.decoded is not None and live.decoded[0] is state:
+            fresh, live.decoded = live.decoded[1], None
+            return fresh
+        return self._decoded(state)
+
+    def _decoded(self, state: JsonValue) -> Any:
+        try:
+            return self.states.fresh(state)
+        except ValidationError as error:
+            raise SkillError(f"the saved state does not read back: {problems(error)}") from None
+
+    def _encoded(self, state: Any) -> tuple[JsonValue, Any]:
+        """A state as data, and the fresh state that the data reads back as."""
+        kind = type(state).__name__
+        try:
+            data = self.states.data(state)
+        except NoData as error:
+            raise SkillError(f"state {kind} cannot be saved: {error}") from None
+        try:
+            fresh = self._decoded(data)
+        except SkillError as error:
+            raise SkillError(f"state {kind} cannot be saved, for {error}") from None
+        if type(fresh) is not type(state):
+            raise SkillError(
+                f"state {kind} reads back as {type(fresh).__name__}; tell the state classes apart, for example by "
+                f"`kind: Literal[{snake(kind)!r}] = {snake(kind)!r}`"
+            )
+        return data, fresh
+
+
+def _own(event: Event) -> Event:
+    """The event with data of its own: what a skill writes into does not change the journal."""
+    match event:
+        case UserMessage(content=content) if content.has_data:
+            return event.model_copy(update={"content": content.own()})
+        case LlmResult(value=dict() | list()) | ToolResult(value=dict() | list()):
+            return event.model_copy(update={"value": copied(event.value)})
+        case ChatResult(reply=reply):
+            return event.model_copy(update={"reply": reply.own()})
+        case ActivityResult(value=dict() | list()) | WorkflowResult(value=dict() | list()):
+            return event.model_copy(update={"value": copied(event.value)})
+        case _:
+            return event
+
+
+def _checked(transition: object, event: Event, ctx: Ctx) -> Transition:
+    if not isinstance(transition, Transition):
+        raise SkillError(
+            f"on_event returned {repr(transition)[:200]} for {event.kind}; it returns a transition, "
+            "for example `Transition.to(...)` or `Transition.ignore(state)`"
+        )
+    if ctx._made:
+        raise SkillError(
+            f"on_event made the call {ctx._made[0].command.id!r} on ctx; a reducer asks with "
+            "`Transition.to(...).cmd(Cmd...)`"
+        )
+    if transition.enters is not None:
+        raise SkillError(f"on_event went to step {transition.enters.step!r}; a reducer has states, not steps")
+    if transition.resume:
+        raise SkillError(
+            f"on_event carries {', '.join(transition.resume)} over a wait; a reducer keeps them in its state: "
+            "`Transition.await_input(slot, message, state)`"
+        )
+    return transition
+
+
+def compile_reducer(options: Options, cls: type) -> ReducerSkill:
+    """The skill that a class with `on_event` and `initial` is.
+
+    Raises:
+        DefinitionError: All that is wrong with the class, at once.
+    """
+    found = [*options.problems, *_shape(cls)]
+    annotation = _state_type(cls, found)
+    author = instance(cls, found)
+    for name, function in inspect.getmembers(cls, inspect.isfunction):
+        found.extend(direct_tool_calls(name, function))
+    if annotation is not None and (problem := unsavable(annotation)):
+        found.append(f"its state {problem}")
+    if found:
+        raise DefinitionError(options.card.id, found)
+    skill = ReducerSkill(options, author, codec(annotation))
+    try:
+        skill._encoded(author.initial())
+    except Exception as error:
+        raise DefinitionError(options.card.id, [f"its initial state: {type(error).__name__}: {error}"]) from error
+    return skill
+
+
+def _shape(cls: type) -> list[str]:
+    found = []
+    on_event = cls.on_event  # type: ignore[attr-defined]  # what makes a class a reducer
+    if inspect.iscoroutinefunction(on_event):
+        found.append("on_event is `async`; a reducer is a plain function: drop `async`, and ask with `.cmd(...)`")
+    names = list(inspect.signature(on_event).parameters)
+    if len(names) != 4:
+        found.append(f"on_event takes (self, state, event, ctx); it takes ({', '.join(names)})")
+    if not callable(getattr(cls, "initial", None)):
+        found.append("it needs `initial()`, a static method that returns the first state")
+    return found
+
+
+def _state_type(cls: type, found: list[str]) -> Any:
+    on_event = cls.on_event  # type: ignore[attr-defined]  # what makes a class a reducer
+    try:
+        hints = get_type_hints(on_event, include_extras=True)
+    except (NameError, TypeError, SyntaxError) as error:
+        found.append(f"the annotations of on_event cannot be read: {error}")
+        return None
+    name = next(iter(list(inspect.signature(on_event).parameters)[1:]), "state")
+    annotation = hints.get(name, Any)
+    if annotation is Any:
+        found.append(f"parameter {name!r} of on_event needs the type of the state, or the union of its types")
+        return None
+    return annotation
+
+
+def instance(cls: type, found: list[str]) -> Any:
+    """The one object of an author's class; a sentence in `found` where it cannot be made."""
+    try:
+        return cls()
+    except Exception as error:  # noqa: BLE001 - __init__ is the author's code
+        found.append(f"{cls.__name__}() failed with {type(error).__name__}: {error}; a skill is made without arguments")
+        return None
+
+
+def direct_tool_calls(name: str, function: Callable[..., Any]) -> list[str]:
+    """A sentence for each tool that the function calls by its bare name."""
+    return [
+        f"{name} calls the tool {spec.name!r} directly; ask for it: `Cmd.tool({spec.name!r}, ...)`, "
+        f"or in a step `await ctx.tool({spec.name!r}, ...)`"
+        for called in called_globals(function)
+        if (spec := tool_spec(called)) is not None
+    ]

@@ -1,0 +1,225 @@
+"""What every style of skill compiles to, and how a compiled skill is found.
+
+A skill is called by the fold alone, with its state as JSON data, and answers with a `Transition` whose state is JSON
+data again. Calling it changes nothing: the same state, event and moment give the same transition.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from pydantic import JsonValue, PydanticUserError
+
+from refold.core.authoring.transition import Transition
+from refold.core.chat import Thread
+from refold.core.content import Content, Message
+from refold.core.contracts.contract import Contract
+from refold.core.events import Event
+from refold.core.fold.snapshot import Receipt
+from refold.core.retry import RetryPolicy
+from refold.core.schema import adapter, fields_of_kind, first_line, misfit_of
+from refold.core.values import Value
+
+Upgrade = Callable[[int, Any], Any]
+C = TypeVar("C", bound=type)
+
+
+class Card(Value):
+    """What the outside is told of a skill. Source: A2A specification 1.0, AgentSkill.
+
+    Attributes:
+        id: Unique among the skills that are served together; letters, digits, `_`, `-` and `.`.
+        name: For people.
+        description: What it does, for people and for models that choose a skill.
+        tags: For search.
+        examples: Messages that it understands.
+        input_modes: Media types it takes.
+        output_modes: Media types it answers with.
+    """
+
+    id: str
+    name: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    input_modes: tuple[str, ...] = ("text/plain", "application/json")
+    output_modes: tuple[str, ...] = ("text/plain", "application/json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What the fold tells a skill of the moment it is called in.
+
+    Attributes:
+        task_id: The task's id.
+        seq: The number of the entry that is being made.
+        at: The entry's time.
+        issued: How many commands this entry has issued before this call.
+        receipts: Outcomes kept for the skill, the event's own among them.
+        messages: What was said so far.
+        threads: Conversations with models so far, by name.
+        patched: Whether new code takes its new path here, by patch id, and by whether a step is driven again through
+            what it did with older code; see `ctx.patched`.
+    """
+
+    task_id: str
+    seq: int
+    at: datetime
+    issued: int = 0
+    receipts: Mapping[str, Receipt] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
+    threads: Mapping[str, Thread] = field(default_factory=dict)
+    patched: Callable[[str, bool], bool] = lambda _, again: not again
+
+    def invocation_id(self, position: int) -> str:
+        """The id of the command at `position` (0 is the first) of the transition that this call returns."""
+        return f"{self.task_id}/{self.seq}.{self.issued + position + 1}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What an author says of a skill beside its code.
+
+    Attributes:
+        card: What the outside is told.
+        input: The type that the first message's data must fit; None takes any content.
+        retry: How "try later" is tried again, for commands that do not say.
+        version: Of the saved state's shape; raise it when the shape changes.
+        upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
+        contract: What holds between its steps, where they share a state.
+        around: What stands around the performing of its commands, in the worker; see `refold.middleware`.
+        converses: A task takes over the conversation of the task before it, where it is started with one.
+        problems: What is wrong with the above; whoever compiles the skill reports it with what it finds itself.
+    """
+
+    card: Card
+    input: Any = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    version: int = 1
+    upgrade: Upgrade | None = None
+    contract: Contract | None = None
+    around: tuple[Any, ...] = ()
+    converses: bool = False
+    problems: tuple[str, ...] = ()
+
+
+class Live:
+    """A step's running coroutine, or a reducer's decoded state: a cache, thrown away at will, of whoever runs the task.
+
+    Attributes:
+        awaiting: The ids of the commands that the coroutine awaits.
+        run: The coroutine and what belongs to it; None where there is none.
+        decoded: A state as data, and a fresh decode of it that nobody has seen yet.
+    """
+
+    __slots__ = ("awaiting", "decoded", "run")
+
+    def __init__(self) -> None:
+        self.awaiting: list[str] = []
+        self.run: Any = None
+        self.decoded: tuple[JsonValue, Any] | None = None
+
+
+class Skill(Protocol):
+    """What each style compiles to."""
+
+    @property
+    def options(self) -> Options:
+        """What the author said of the skill."""
+        ...
+
+    def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
+        """What follows from `event` in `state`.
+
+        Args:
+            state: As JSON data; None before the first event.
+            event: What happened.
+            moment: When, and what may be looked back at.
+            live: The cache, if there is one.
+
+        Returns:
+            A transition whose state is JSON data, and whose gotos have been followed.
+
+        Raises:
+            CommandError: A command failed and the skill did not catch it.
+            SkillError: The skill broke a rule of its style.
+            Exception: Whatever the author's code raised.
+        """
+        ...
+
+    def where(self, state: JsonValue) -> str:
+        """The name of the step or state that the task is in, for people."""
+        ...
+
+    def awaiting(self, state: JsonValue) -> tuple[str, ...]:
+        """The ids of the commands whose outcomes are all needed before the skill goes on; empty where it says not."""
+        ...
+
+    def edges(self) -> list[tuple[str, str]]:
+        """Which step may lead to which, as far as the code says so literally."""
+        ...
+
+
+def skill_id(skill: Skill) -> str:
+    """The skill's id."""
+    return skill.options.card.id
+
+
+def options_for(
+    author: Any,
+    *,
+    id: str | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    **more: Any,
+) -> Options:
+    """Options with what was not said filled in from the class's name and docstring.
+
+    Args:
+        author: The class; None for a table.
+        id: The skill's id.
+        name: For people.
+        description: For people and for models.
+        more: What else `flow_skill` takes.
+    """
+    own = id or "skill" if author is None else str(author.__name__)
+    id = id or snake(own)
+    doc = "" if author is None else inspect.getdoc(author) if author.__doc__ else ""
+    said = " ".join((doc or "").partition("\n\n")[0].split())
+    listed = {key: more.pop(key, None) for key in ("tags", "examples", "input_modes", "output_modes")}
+    card_fields = {key: tuple(given) for key, given in listed.items() if given is not None}
+    found = []
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", id):
+        found.append(f"its id {id!r} may have letters, digits, `_`, `-` and `.` only, 1 to 100 of them")
+    if more.get("input") is not None:
+        try:
+            adapter(more["input"])
+        except PydanticUserError as error:
+            found.append(f"input={more['input']!r} is not a type that pydantic knows: {first_line(error)}")
+    card = Card(id=id, name=name or own, description=said if description is None else description, **card_fields)
+    more["retry"] = more.get("retry") or RetryPolicy()
+    return Options(card=card, problems=tuple(found), **more)
+
+
+def snake(name: str) -> str:
+    """`ResearchLoop` as `research_loop`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def unfit_start(skill: Skill, content: Content) -> str:
+    """Why the skill cannot start from this content; empty if it can."""
+    wanted = skill.options.input
+    if wanted is None:
+        return ""
+    expected = getattr(wanted, "__name__", str(wanted))
+    if not content.has_data:
+        fields = ", ".join(fields_of_kind(wanted))
+        way_out = f"; send data with the fields {fields}" if fields else ""
+        return f"skill {skill_id(skill)!r} starts from data that fits {expected}; got text only{way_out}"
+    found = misfit_of(wanted, content.data)
+    return f"skill {skill_id(skill)!r} starts from data that fits {expected}: {found}" if found else ""

@@ -1,0 +1,189 @@
+"""What others are shown of a task: all that was said and handed over, whole; and how it stands.
+
+A record follows from the journal alone, without the skill's code: whoever reads journals keeps one up to date with
+`told`, entry by entry, and it is what `record_of` makes of the task's snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from refold.core.commands import AskApproval, AskUser
+from refold.core.content import Artifact, Message
+from refold.core.events import EVENT, ChildAsked, Event, Recovered, ReminderDue, UserMessage
+from refold.core.fold.at_gates import as_told
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.core.gates import DecisionMade
+from refold.core.lifecycle import Status, TaskState
+from refold.core.values import Value, lean
+from refold.core.waits import Wait
+
+ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELED, Status.REJECTED})
+PAUSED = frozenset({Status.INPUT_REQUIRED, Status.AUTH_REQUIRED})
+
+
+class TaskRecord(Value):
+    """A task as of one journal entry, without what only its skill needs.
+
+    Attributes:
+        task_id: The task's id.
+        skill: The skill's id.
+        seq: The newest entry's number; 0 before the first.
+        at: When that entry was taken.
+        status: In A2A's words.
+        status_at: When the status last changed.
+        lifecycle: Where it is in its life.
+        reason: Why it failed; empty otherwise.
+        messages: What was said, oldest first.
+        artifacts: What was handed over; one per name.
+        waits: What can be answered here, oldest first: the task's own questions, then those of its parts.
+        progress: One line on what is going on.
+        owner: Whose task it is; None where nobody said.
+        context: The conversation that it belongs to.
+        parent: The task that this one is a part of.
+        recovered_from: The task that this one goes on for.
+        note: Why parts of this are missing, where they are: no worker answered, for example.
+    """
+
+    task_id: str
+    skill: str
+    seq: int = 0
+    at: datetime
+    status: Status
+    status_at: datetime
+    lifecycle: TaskState
+    reason: str = lean("")
+    messages: tuple[Message, ...] = lean(())
+    artifacts: tuple[Artifact, ...] = lean(())
+    waits: tuple[Wait, ...] = lean(())
+    progress: str = lean("")
+    owner: str | None = lean()
+    context: str | None = lean()
+    parent: str | None = lean()
+    recovered_from: str | None = lean()
+    note: str = lean("")
+
+    @property
+    def ended(self) -> bool:
+        """No message is taken any more."""
+        return self.status in ENDED
+
+    @property
+    def paused(self) -> bool:
+        """It waits for a person, or for the agent that asked."""
+        return self.status in PAUSED
+
+
+def record_of(snapshot: Snapshot) -> TaskRecord:
+    """What others are shown of a task."""
+    return TaskRecord.trusted(
+        task_id=snapshot.task_id,
+        skill=snapshot.skill,
+        seq=snapshot.seq,
+        at=snapshot.at,
+        status=snapshot.status,
+        status_at=snapshot.status_at or snapshot.at,
+        lifecycle=snapshot.lifecycle,
+        reason=snapshot.reason,
+        messages=snapshot.messages,
+        artifacts=snapshot.artifacts,
+        waits=snapshot.open_waits,
+        progress=snapshot.progress,
+        owner=snapshot.owner,
+        context=snapshot.context,
+        parent=snapshot.parent,
+        recovered_from=snapshot.recovered_from,
+    )
+
+
+def told(record: TaskRecord, entry: Entry) -> TaskRecord:
+    """The record after one more entry."""
+    fields = dict(record.__dict__)
+    fields.update(seq=entry.seq, at=entry.at)
+    if not entry.refused:
+        fields.update(_news(record, entry))
+    return TaskRecord.trusted(**fields)
+
+
+def told_all(record: TaskRecord, entries: Iterable[Entry]) -> TaskRecord:
+    """The record after these entries; those that it has heard of are left out."""
+    for entry in entries:
+        if entry.seq > record.seq:
+            record = told(record, entry)
+    return record
+
+
+def said_in(entry: Entry) -> tuple[Message, ...]:
+    """What was said in an entry: by the user, then by the skill."""
+    if entry.refused:
+        return ()
+    agent = tuple(Message.trusted(role="agent", content=content, seq=entry.seq) for content in entry.messages)
+    user = _heard(entry.event)
+    if user is None:
+        return agent
+    message = Message.trusted(
+        role="user", content=user.content, seq=entry.seq, id=user.message_id, delivery_id=user.delivery_id
+    )
+    return (message, *agent)
+
+
+def _heard(event: Event) -> UserMessage | None:
+    if isinstance(event, Recovered) and event.again is not None:
+        event = EVENT.validate_python(event.again)
+    return event if isinstance(event, UserMessage) else None
+
+
+def _news(record: TaskRecord, entry: Entry) -> dict[str, object]:
+    news: dict[str, object] = {}
+    if said := said_in(entry):
+        news["messages"] = (*record.messages, *said)
+    if entry.artifacts:
+        latest = {artifact.name: artifact for artifact in entry.artifacts}
+        kept = (artifact for artifact in record.artifacts if artifact.name not in latest)
+        news["artifacts"] = (*kept, *latest.values())
+    if entry.progress is not None:
+        news["progress"] = entry.progress
+    if entry.moves:
+        news["lifecycle"] = entry.moves[-1].to_state
+    news["waits"] = _waits(record, entry)
+    if entry.status is not None:
+        news |= {"status": entry.status, "status_at": entry.at}
+        if entry.status in ENDED:
+            news |= {"waits": (), "lifecycle": TaskState.DONE if entry.status is Status.COMPLETED else TaskState.FAILED}
+            if entry.status is not Status.COMPLETED:
+                news["reason"] = entry.reason
+    return news
+
+
+def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
+    """What can be answered after an entry: own questions first, in the order they were asked."""
+    still = [wait for wait in record.waits if wait.gate not in entry.closed]
+    own = [wait for wait in still if _is_own(record, wait)]
+    parts = [wait for wait in still if not _is_own(record, wait)]
+    match entry.event:
+        case ChildAsked(invocation_id=part, waits=waits):
+            parts = [wait for wait in parts if wait.gate.rpartition("/")[0] != part] + list(waits)
+        case DecisionMade(gate=gate) as grant:
+            own = [_decided(wait, grant) if wait.gate == gate else wait for wait in own]
+        case ReminderDue(gate=gate):
+            own = [wait.model_copy(update={"reminded": True}) if wait.gate == gate else wait for wait in own]
+        case _:
+            pass
+    own += [
+        Wait.trusted(gate=one.invocation_id, ask=one.command, since=entry.at)
+        for one in entry.commands
+        if isinstance(one.command, AskUser | AskApproval) and one.invocation_id not in entry.closed
+    ]
+    return (*own, *parts)
+
+
+def _decided(wait: Wait, decision: DecisionMade) -> Wait:
+    return wait.decided(as_told(decision, wait.ask)) if isinstance(wait.ask, AskApproval) else wait
+
+
+def _is_own(record: TaskRecord, wait: Wait) -> bool:
+    # A part's questions have its id, which is an invocation id; a task that goes on for another keeps that one's.
+    asker = wait.gate.rpartition("/")[0]
+    return asker == record.task_id or "/" not in asker

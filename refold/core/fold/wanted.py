@@ -1,0 +1,135 @@
+"""What should be going on for a task now: effects and alarms, derived from its snapshot.
+
+Whoever runs the task makes reality equal to it: starts what is missing, cancels what is not wanted any more. One
+mechanism serves start, retry, cancel, resume and recovery.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from refold.core.chat import EMPTY
+from refold.core.commands import CallChat, Effect, Sleep
+from refold.core.conversation import Prior
+from refold.core.events import (
+    BackoffOver,
+    CommandFailed,
+    Event,
+    GateTimedOut,
+    GraceOver,
+    ReminderDue,
+    TimerFired,
+    UserMessage,
+)
+from refold.core.fold.in_branch import dry_run, scoped
+from refold.core.fold.snapshot import Given, Pending, Snapshot
+from refold.core.lifecycle import TaskState
+from refold.core.waits import Wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perform:
+    """Perform a command and feed its outcome back.
+
+    Attributes:
+        command: The command; in a conversation with its frame, whether that is new or not.
+        decided: An operator said that it may be performed, whatever is known of an earlier try.
+        given: An operator said what it came to: nothing is performed, and its receipt is written.
+        prior: What came before, in a conversation; None for all else.
+    """
+
+    invocation_id: str
+    command: Effect
+    attempt: int
+    decided: bool = False
+    given: Given | None = None
+    prior: Prior | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """Feed `event` at `due_at`, or at once if that is past."""
+
+    due_at: datetime
+    event: Event
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """Pass an answer on to a part of the task. Once is enough: more often is harmless, and nothing comes back."""
+
+    task_id: str
+    message: UserMessage
+
+
+Want = Perform | Alarm | Tell
+
+
+def wanted(snapshot: Snapshot) -> dict[str, Want]:
+    """What should be going on, by a key that stays the same for as long as the same thing should.
+
+    Order: oldest command first.
+    """
+    going: dict[str, Want] = {}
+    if snapshot.grace is not None:
+        too_late = GraceOver(gate=snapshot.grace.gate)
+        going[f"{snapshot.grace.gate}~grace"] = Alarm(due_at=snapshot.grace.until, event=too_late, summary="grace over")
+    for wait in snapshot.waits:
+        going |= _alarms(wait)
+    settled = {event.invocation_id for event in snapshot.held if isinstance(event, CommandFailed)}
+    for id, pending in snapshot.pending.items():
+        command = pending.command
+        if id in settled:
+            continue
+        if isinstance(command, Sleep):
+            if pending.due_at is not None:
+                fired = TimerFired(id=command.id, invocation_id=id)
+                going[id] = Alarm(due_at=pending.due_at, event=fired, summary=f"sleep {command.id}")
+        elif pending.due_at is not None:
+            over = BackoffOver(invocation_id=id, retry=pending.attempt)
+            summary = f"retry {pending.attempt} of {command.id}: {pending.failure}"
+            going[f"{id}~{pending.attempt}"] = Alarm(due_at=pending.due_at, event=over, summary=summary)
+        elif pending.started:
+            going[f"{id}#{pending.attempt}"] = _performed(snapshot, pending)
+        for answer in pending.answers:
+            going[f"{id}<{answer.gate}"] = Tell(task_id=id, message=answer)
+    return going
+
+
+def _performed(snapshot: Snapshot, pending: Pending) -> Want:
+    id, command, fork, prior = pending.invocation_id, pending.command, snapshot.fork, None
+    if fork is not None and not fork.live:
+        summary = f"dry run: {command.kind} {command.subject}"
+        return Alarm(due_at=snapshot.at, event=dry_run(id, command), summary=summary)
+    if fork is not None:
+        command = scoped(fork, command)
+    if isinstance(command, CallChat):
+        prior = Prior(thread=snapshot.threads.get(command.thread, EMPTY), framed=command.frame is None)
+        if command.frame is None:
+            command = command.model_copy(update={"frame": prior.thread.frame})
+    return Perform(
+        invocation_id=id,
+        command=command,
+        attempt=pending.attempt,
+        decided=pending.decided,
+        given=pending.given,
+        prior=prior,
+    )
+
+
+def _alarms(wait: Wait) -> dict[str, Want]:
+    found: dict[str, Want] = {}
+    if wait.reminder_at is not None:
+        due = ReminderDue(gate=wait.gate)
+        found[f"{wait.gate}~remind"] = Alarm(due_at=wait.reminder_at, event=due, summary=f"remind of {wait.slot}")
+    if wait.timeout_at is not None:
+        out = GateTimedOut(gate=wait.gate)
+        found[f"{wait.gate}~timeout"] = Alarm(due_at=wait.timeout_at, event=out, summary=f"timeout of {wait.slot}")
+    return found
+
+
+def finished(snapshot: Snapshot) -> bool:
+    """The task has ended and nothing is going on for it any more."""
+    return snapshot.lifecycle in (TaskState.DONE, TaskState.FAILED) and not wanted(snapshot)

@@ -1,0 +1,60 @@
+"""What a task takes over from the one before it in the same conversation: what was said to models, and by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from refold.core.chat import Reply, Said, Thread, ToolReturn
+from refold.core.errors import InputRejected
+from refold.core.fold.snapshot import Snapshot
+from refold.core.values import Value
+
+UNANSWERED = "the task ended before this was called"
+
+
+class Previous(Value):
+    """The task before, as far as the next one needs it.
+
+    Attributes:
+        task_id: The task.
+        threads: Its conversations with models, by name.
+    """
+
+    task_id: str
+    threads: Mapping[str, Thread]
+
+
+def check_previous(snapshot: Snapshot, owner: str | None) -> None:
+    """Whether a task of this owner may go on with that task's conversations.
+
+    Raises:
+        InputRejected: It may not.
+    """
+    if snapshot.owner != owner:
+        whose = "nobody" if snapshot.owner is None else "somebody else"
+        raise InputRejected(f"task {snapshot.task_id!r} is owned by {whose}; a task goes on with its owner's own")
+
+
+def previous_of(snapshot: Snapshot) -> Previous:
+    """What another task can take over from this one.
+
+    A conversation that went on in copies (`main~2`) is its newest copy; a tool call that came to nothing gets a result
+    that says so, without which providers refuse the conversation.
+    """
+    newest: dict[str, tuple[int, Thread]] = {}
+    for name, thread in snapshot.threads.items():
+        own, _, number = name.partition("~")
+        copy = int(number) if number.isdigit() else 1
+        if copy >= newest.get(own, (0, thread))[0]:
+            newest[own] = copy, thread
+    return Previous(task_id=snapshot.task_id, threads={name: _closed(thread) for name, (_, thread) in newest.items()})
+
+
+def _closed(thread: Thread) -> Thread:
+    last = thread.said[-1] if thread.said else None
+    if not isinstance(last, Reply) or not last.tool_calls:
+        return thread
+    calls: Sequence[Said] = [
+        ToolReturn(id=call.id, name=call.name, value=UNANSWERED, failed=True) for call in last.tool_calls
+    ]
+    return thread.after(calls)

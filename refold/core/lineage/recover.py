@@ -1,0 +1,217 @@
+"""How a task goes on from where another one failed: its journal, folded again without what killed it.
+
+The failed task stays as it is. The new one has its state, receipts and open commands, under the ids they had, so that
+no finished effect is asked for again and an open one is recognised by who received it before. Source: S3.27.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from datetime import datetime
+
+from refold.core.authoring.skill import Live, Skill
+from refold.core.commands import CallSkill, CallTool, CallWorkflow, Notify
+from refold.core.errors import InputRejected
+from refold.core.events import (
+    EVENT,
+    RESULT_TYPES,
+    CommandFailed,
+    DependencyResolved,
+    Event,
+    GateTimedOut,
+    GraceOver,
+    Recovered,
+    ToolResult,
+    UserMessage,
+)
+from refold.core.fold.apply import advance
+from refold.core.fold.ending import UNDO, under_way
+from refold.core.fold.journal import Entry, receipt_of
+from refold.core.fold.snapshot import Pending, Snapshot
+from refold.core.fold.turn import Turn, to_undo
+from refold.core.fold.when_blocked import blocked_one, given_outcome, with_outcome
+from refold.core.gates import DecisionMade
+from refold.core.lifecycle import TaskEvent, TaskState
+from refold.core.lineage.ids import anew, next_id, renamed
+
+
+def recover(
+    skill: Skill, base: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime, *, by: str | None = None
+) -> tuple[Snapshot, Recovered]:
+    """The new task, planned, and its first event.
+
+    Args:
+        skill: Today's code of the failed task's skill.
+        base: The failed task before the first of the entries.
+        entries: Its journal, to the end.
+        task_id: The new task's id.
+        at: Now; open gates and waits begin anew.
+        by: Who wants it.
+
+    Raises:
+        InputRejected: The task has not failed; or folded again, or as soon as it goes on, it ends all the same.
+    """
+    last = next((entry for entry in entries if entry.ends), None)
+    how = "is open" if last is None else _unrecoverable(last)
+    if last is None or how:
+        raise InputRejected(f"task {base.task_id!r} {how}; only a task that failed or was canceled recovers")
+    kept = [entry for entry in entries if entry.seq <= last.seq and not entry.refused]
+    again: Event | None = None
+    failed = {entry.event.invocation_id for entry in kept if isinstance(entry.event, CommandFailed)}
+    without = {id for id in failed if id == last.cause}
+    if not without:
+        kept, again = kept[:-1], _again(kept[-1], entries)
+    snapshot = _folded(skill, base, kept, without)
+    # What a `gather` raises is its first failure, when all are back; the next task would meet the others.
+    beside = {id for id in skill.awaiting(snapshot.state) if id in failed and id not in snapshot.pending}
+    if beside and again is None:
+        snapshot = _folded(skill, base, kept, without | beside)
+    if isinstance(again, DependencyResolved):
+        snapshot, again = _resolved(snapshot, again)
+    if snapshot.ended:
+        raise InputRejected(
+            f"task {base.task_id!r} ends without what killed it, too: {snapshot.reason}; change the skill, then recover"
+        )
+    if open_still := _not_over(snapshot, last, entries):
+        raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
+    snapshot = _with_late(snapshot, last, entries)
+    data = None if again is None else again.model_dump(mode="json")
+    new, first = _planned(snapshot, entries, task_id, at, again), Recovered(task_id=base.task_id, again=data, by=by)
+    tried, _ = advance(skill, new, first, at)
+    if tried.ended and tried.lifecycle is TaskState.FAILED:
+        raise InputRejected(
+            f"task {base.task_id!r} would end again at once: {tried.reason}; change the skill, then recover"
+        )
+    return new, first
+
+
+def _unrecoverable(last: Entry) -> str:
+    return "is done" if last.moves and last.moves[-1].to_state is TaskState.DONE else ""
+
+
+def _resolved(snapshot: Snapshot, again: DependencyResolved) -> tuple[Snapshot, Event | None]:
+    """What an operator said of a blocked command, as the new task is told it."""
+    blocked = blocked_one(snapshot.pending, again)
+    if blocked is None:
+        return snapshot, None
+    if not isinstance(blocked.command, CallTool):
+        return snapshot, given_outcome(blocked, again)
+    told = {blocked.invocation_id: with_outcome(blocked, again.outcome)}
+    return snapshot.changed({"pending": {**snapshot.pending, **told}}), None
+
+
+def _not_over(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> str:
+    """What an ended task has still to do, that a new one must not be in the way of."""
+    after = [entry for entry in entries if entry.seq > last.seq and not entry.refused]
+    over = {
+        entry.event.invocation_id
+        for entry in [last, *after]
+        if isinstance(entry.event, ToolResult) or (isinstance(entry.event, CommandFailed) and not entry.backoffs)
+    }
+    late = [id for id, one in snapshot.pending.items() if under_way(one) and id not in over]
+    if late:
+        return f"still waits for {', '.join(late)}, which is under way and has to be undone"
+    if not snapshot.done:
+        return ""
+    if isinstance(last.event, GateTimedOut) and not any(
+        isinstance(entry.event, GraceOver | DecisionMade) for entry in after
+    ):
+        return "waits for a late grant, before its effects are undone"
+    undos = {issued.invocation_id for entry in [last, *after] for issued in entry.commands} - over
+    return f"is still undoing {', '.join(sorted(undos))}" if any(id.endswith(UNDO) for id in undos) else ""
+
+
+def _with_late(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> Snapshot:
+    """What took place after the end and stands, since it could not be undone: the new task hears of it."""
+    undone = _undone(entries)
+    pending, receipts = dict(snapshot.pending), dict(snapshot.receipts)
+    held, done = list(snapshot.held), list(snapshot.done)
+    for entry in entries:
+        event = entry.event
+        if entry.seq <= last.seq or entry.refused or not isinstance(event, ToolResult):
+            continue
+        id, one = event.invocation_id, pending.get(event.invocation_id)
+        if one is None or id in undone or not isinstance(one.command, CallTool) or one.command.undo is None:
+            continue
+        del pending[id]
+        done.append(to_undo(id, one.command, one.command.undo, event.value))
+        if not one.aside and (receipt := receipt_of(event)) is not None:
+            receipts[id] = receipt
+            held.append(event)
+    return snapshot.changed({"pending": pending, "receipts": receipts, "held": tuple(held), "done": tuple(done)})
+
+
+def _undone(entries: Sequence[Entry]) -> set[str]:
+    """The effects that were undone."""
+    ids = (entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult) and not entry.refused)
+    return {id.removesuffix(UNDO) for id in ids if id.endswith(UNDO)}
+
+
+def _again(last: Entry, entries: Sequence[Entry]) -> Event | None:
+    """What the new task is given first: the event that met a bug, or the grant that came too late."""
+    match last.event:
+        case GateTimedOut(gate=gate):
+            late = (one.event for one in entries if one.seq > last.seq and not one.refused)
+            return next((event for event in late if isinstance(event, DecisionMade) and event.gate == gate), None)
+        case DecisionMade() if last.moves[-1].event is TaskEvent.APPROVAL_DENIED:
+            return None
+        case DecisionMade() | UserMessage() | DependencyResolved(retry=False):
+            return last.event
+        case event if isinstance(event, RESULT_TYPES):
+            return event
+        case Recovered(again=again):
+            return None if again is None else EVENT.validate_python(again)
+        case _:
+            # A cancel; a failure, whose command is asked for again; an alarm, after which held events met the bug:
+            # those are held still.
+            return None
+
+
+def _folded(skill: Skill, base: Snapshot, entries: Sequence[Entry], without: Set[str]) -> Snapshot:
+    # Numbers are kept where entries are left out: ids are made of them. The failures that are not to count are taken
+    # all the same, and only not heard of at the end: else what came while the command was tried again would have been
+    # delivered at other numbers.
+    snapshot, live = base, Live()
+    for entry in entries:
+        snapshot = snapshot.changed({"seq": entry.seq - 1})
+        turn = Turn(skill, snapshot, entry.event, entry.at, live, None, recorded=entry.patches, without=without)
+        turn.take()
+        snapshot = turn.snapshot()
+    return snapshot
+
+
+def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime, again: Event | None) -> Snapshot:
+    undone = _undone(entries)
+    delivered = again.invocation_id if isinstance(again, RESULT_TYPES) else None
+    open_still = {id: one for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)}
+    # What was undone is done again under another id; so is what took place too late, and a part or child workflow,
+    # whose id the old one has.
+    ids = {id: next_id(id) for id, one in open_still.items() if id != delivered and (id in undone or _has_id(one))}
+    pending = {ids.get(id, id): anew(one, ids.get(id, id)) for id, one in open_still.items()}
+    effects = {done.invocation_id: done.command for done in snapshot.done}
+    if delivered is not None and isinstance(command := snapshot.pending[delivered].command, CallTool):
+        effects[delivered] = command
+    for id, effect in effects.items():
+        if id in undone:
+            pending[next_id(id)] = Pending(invocation_id=next_id(id), command=effect, aside=True)
+    return snapshot.changed(
+        {
+            "task_id": task_id,
+            "seq": entries[-1].seq,
+            "at": at,
+            "lifecycle": TaskState.PLANNED,
+            "recovered_from": snapshot.task_id,
+            "state": renamed(snapshot.state, ids),
+            "pending": pending,
+            "waits": tuple(wait.anew(task_id, at) for wait in snapshot.waits),
+            "done": tuple(done for done in snapshot.done if done.invocation_id not in undone),
+            "held": tuple(event for event in snapshot.held if not isinstance(event, CommandFailed)),
+            "undone": (),
+            "parent": None,
+        }
+    )
+
+
+def _has_id(pending: Pending) -> bool:
+    """Whether its invocation id is that of a workflow, which nothing else can have any more."""
+    return isinstance(pending.command, CallSkill | CallWorkflow)

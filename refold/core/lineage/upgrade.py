@@ -1,0 +1,44 @@
+"""How saved state of an older version of a skill is brought up to date, once, before the task goes on."""
+
+from __future__ import annotations
+
+from pydantic_core import to_jsonable_python
+
+from refold.core.authoring.skill import Skill, skill_id
+from refold.core.codec import copied
+from refold.core.errors import SkillError
+from refold.core.fold.snapshot import Snapshot
+
+
+def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
+    """The snapshot with its state in the shape of today's version of the skill.
+
+    `upgrade(version, state)` is called once for each version in between, oldest first.
+
+    Raises:
+        SkillError: The state is newer than the code, or there is no way up to today's version, or that way failed.
+    """
+    state, version, today = snapshot.state, snapshot.skill_version, skill.options.version
+    if version == today:
+        return snapshot
+    if version > today:
+        raise SkillError(
+            f"task {snapshot.task_id!r} was saved by version {version} of skill {skill_id(skill)!r}; this worker runs "
+            f"version {today}: deploy the newer code"
+        )
+    if skill.options.upgrade is None:
+        raise SkillError(
+            f"task {snapshot.task_id!r} was saved by version {version} of skill {skill_id(skill)!r}, which is now "
+            f"{today} and has no `upgrade`: give flow_skill(upgrade=...) a function (version, state) -> state"
+        )
+    while version < today:
+        if state is not None:
+            try:
+                state = to_jsonable_python(skill.options.upgrade(version, copied(state)))
+            except Exception as error:  # `upgrade` is the author's code
+                raise SkillError(
+                    f"task {snapshot.task_id!r}: `upgrade` of skill {skill_id(skill)!r} failed on its state of version "
+                    f"{version}: {type(error).__name__}: {error}"
+                ) from error
+        version += 1
+    return snapshot.changed({"state": state, "skill_version": today})

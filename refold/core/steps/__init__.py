@@ -1,0 +1,1 @@
+"""Named steps and step tables, compiled to a machine that drives coroutines without an event loop."""

@@ -1,0 +1,132 @@
+"""Several coroutines of one step at once: each goes on as soon as what it awaits has come back.
+
+There is no event loop. The coroutines' calls are the step's calls; whichever comes back first wakes the coroutine that
+awaits it, in the order of the journal, so that a step that is driven again takes the same turns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Coroutine, Generator, Sequence
+from typing import Any, Generic, TypeVar
+
+from refold.core.commands import AskApproval, AskUser, Sleep
+from refold.core.errors import CommandError, SkillError
+from refold.core.steps.calls import Asked, Call, FirstOf
+
+T = TypeVar("T")
+
+
+class Parallel(Generic[T]):
+    """See `Ctx.parallel`."""
+
+    def __init__(self, runs: Sequence[Coroutine[Any, Any, T]], limit: int | None) -> None:
+        self._jobs = [_Job(run) for run in runs]
+        self._limit = limit
+        self._open: dict[int, tuple[Call[Any], _Job]] = {}
+        self._waiting: deque[tuple[Call[Any], _Job]] = deque()
+        self._questions: list[tuple[Call[Any], _Job]] = []
+
+    def __await__(self) -> Generator[FirstOf, Any, tuple[T, ...]]:
+        try:
+            for job in self._jobs:
+                self._take(job, job.go_on(None))
+            while (calls := self._next()) is not None:
+                came: list[tuple[Call[Any], Any]] = yield FirstOf(calls)
+                for job, results in self._sorted(came):
+                    self._take(job, job.arrived(results))
+        finally:
+            for job in self._jobs:
+                job.run.close()
+        for job in self._jobs:
+            if job.failed is not None:
+                raise job.failed
+        return tuple(job.value for job in self._jobs)
+
+    def _take(self, job: _Job, calls: Sequence[Call[Any]]) -> None:
+        for call in calls:
+            question = isinstance(call.command, AskUser | AskApproval)
+            (self._questions if question else self._waiting).append((call, job))
+
+    def _next(self) -> tuple[Call[Any], ...] | None:
+        """What is asked for now; None when all is done.
+
+        A question pauses the task, and then nothing new is started. So it is asked when nothing else goes on, together
+        with all others.
+        """
+        asked = []
+        busy = sum(not isinstance(call.command, Sleep) for call, _ in self._open.values())
+        for call, job in list(self._waiting):
+            free = self._limit is None or busy < self._limit or isinstance(call.command, Sleep)
+            if free:
+                self._waiting.remove((call, job))
+                asked.append((call, job))
+                busy += not isinstance(call.command, Sleep)
+        if not asked and not self._open:
+            asked, self._questions = self._questions, []
+        for call, job in asked:
+            self._name_apart(call)
+            self._open[id(call)] = call, job
+        return tuple(call for call, _ in asked) if self._open else None
+
+    def _name_apart(self, call: Call[Any]) -> None:
+        """Two commands in flight need two ids."""
+        taken = {one.command.id for one, _ in self._open.values()}
+        own, number = call.command.id, 2
+        while call.command.id in taken:
+            call.command = call.command.model_copy(update={"id": f"{own}.{number}"})
+            number += 1
+
+    def _sorted(self, came: list[tuple[Call[Any], Any]]) -> list[tuple[_Job, list[tuple[Call[Any], Any]]]]:
+        """What came, by the coroutine that awaits it, in the coroutines' order."""
+        by_job: dict[int, list[tuple[Call[Any], Any]]] = {}
+        for call, result in came:
+            _, job = self._open.pop(id(call))
+            by_job.setdefault(id(job), []).append((call, result))
+        return [(job, by_job[id(job)]) for job in self._jobs if id(job) in by_job]
+
+
+class _Job:
+    """One of the coroutines.
+
+    Attributes:
+        value: What it returned.
+        failed: The command's failure that it did not catch.
+    """
+
+    def __init__(self, run: Coroutine[Any, Any, Any]) -> None:
+        self.run = run
+        self.value: Any = None
+        self.failed: CommandError | None = None
+        self._first = False
+        self._asked: Asked = ()
+        self._came: dict[int, Any] = {}
+
+    def go_on(self, results: Any) -> Sequence[Call[Any]]:
+        """Send results in, or raise a failure there; what comes out is what it asks for next."""
+        self._came = {}
+        try:
+            asked = self.run.throw(results) if isinstance(results, CommandError) else self.run.send(results)
+        except StopIteration as stop:
+            self.value = stop.value
+            return ()
+        except CommandError as error:
+            self.failed = error
+            return ()
+        if isinstance(asked, FirstOf):
+            self._first = True
+            return asked.calls
+        if not isinstance(asked, tuple) or not all(isinstance(call, Call) for call in asked):
+            raise SkillError(f"a coroutine in ctx.parallel awaited {repr(asked)[:100]}; it awaits calls of ctx only")
+        self._first, self._asked = False, asked
+        return asked
+
+    def arrived(self, came: list[tuple[Call[Any], Any]]) -> Sequence[Call[Any]]:
+        """Take what came back; go on if that was all, or any, of what was awaited."""
+        if self._first:
+            return self.go_on(came)
+        self._came |= {id(call): result for call, result in came}
+        if any(id(call) not in self._came for call in self._asked):
+            return ()
+        results = tuple(self._came[id(call)] for call in self._asked)
+        return self.go_on(next((one for one in results if isinstance(one, CommandError)), results))

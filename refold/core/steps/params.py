@@ -1,0 +1,211 @@
+"""What a step's parameters say: what each one is filled with, read once, when the skill is defined.
+
+Source: S0.49 to S0.53.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from refold.core.authoring.context import Ctx
+from refold.core.codec import Codec, NoData, codec, unsavable
+from refold.core.content import Content
+from refold.core.contracts.audit import ErrorRecord
+from refold.core.errors import SkillError
+from refold.core.events import UserMessage
+from refold.core.gates import DecisionMade
+from refold.core.schema import problems
+
+MISSING = inspect.Parameter.empty
+
+
+class Source(StrEnum):
+    """Where a parameter's value comes from."""
+
+    CTX = "ctx"
+    CONTENT = "content"
+    EVENT = "event"
+    DECISION = "decision"
+    INPUT = "input"
+    PAYLOAD = "payload"
+    STATE = "state"
+    ERROR = "error"
+
+    @property
+    def beside(self) -> bool:
+        """Whether it is no argument: whoever drives the step gives it."""
+        return self in (Source.CTX, Source.STATE, Source.ERROR)
+
+    @property
+    def from_message(self) -> bool:
+        """Whether the message that enters the step fills it."""
+        return self in (Source.CONTENT, Source.EVENT, Source.DECISION, Source.INPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A value that is JSON already: a carried argument, a command's result, the data of a message."""
+
+    data: JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param:
+    """One parameter of a step.
+
+    Attributes:
+        name: As it is written.
+        source: What fills it where nothing is passed on.
+        annotation: Its type.
+        codec: The type's way to and from data.
+        type_name: The type, for people.
+        default: What it is where nothing fills it; `MISSING` where that is an error.
+    """
+
+    name: str
+    source: Source
+    annotation: Any
+    codec: Codec
+    type_name: str
+    default: Any = MISSING
+
+    @property
+    def needed(self) -> bool:
+        """Whether something must fill it."""
+        return not self.source.beside and self.default is MISSING
+
+    def encode(self, value: Any, step: str) -> tuple[JsonValue, Any]:
+        """`value` as JSON, and the fresh value that the JSON reads back as.
+
+        Args:
+            value: What the parameter is to be, or that as `Json`.
+            step: The step's name, for the error.
+
+        Raises:
+            SkillError: It does not fit the annotation, or does not survive the way through JSON.
+        """
+        try:
+            data: JsonValue
+            if isinstance(value, Json):
+                data = value.data
+            else:
+                data = self.codec.data(value)
+            return data, self.codec.fresh(data)
+        except (ValidationError, NoData) as error:
+            found = problems(error) if isinstance(error, ValidationError) else str(error)
+            came = value.data if isinstance(value, Json) else value
+            raise SkillError(
+                f"step {step!r} takes {self.name}: {self.type_name}, but got {repr(came)[:200]}: {found}"
+            ) from None
+
+
+def read_params(
+    function: Callable[..., Any], *, bound: bool, input: Any = None, state: Any = None
+) -> tuple[list[Param], list[str]]:
+    """A step's parameters, and what is wrong with them.
+
+    Args:
+        function: The step's function.
+        bound: Whether its first parameter is `self`.
+        input: The type that the skill starts from, if it says.
+        state: The type of the state of its contract, if it has one.
+    """
+    found: list[str] = []
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, SyntaxError) as error:
+        return [], [f"its annotations cannot be read: {error}"]
+    params: list[Param] = []
+    for parameter in list(inspect.signature(function).parameters.values())[1 if bound else 0 :]:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            found.append(f"parameter {parameter.name!r} must be a plain one, not `*` or `**` or positional-only")
+            continue
+        annotation = hints.get(parameter.name, Ctx if parameter.name == "ctx" else MISSING)
+        if annotation is MISSING:
+            found.append(f"parameter {parameter.name!r} needs an annotation")
+            continue
+        source = _source(annotation, input, state)
+        kind = Any if source.beside else annotation
+        if problem := unsavable(kind):
+            found.append(f"parameter {parameter.name!r} {problem}")
+            continue
+        param = Param(
+            name=parameter.name,
+            source=source,
+            annotation=annotation,
+            codec=codec(kind),
+            type_name=type_name(annotation),
+            default=parameter.default,
+        )
+        params.append(param)
+        if param.default is not MISSING and not source.beside:
+            found.extend(_misfit_default(param))
+    return params, found
+
+
+def type_name(annotation: Any) -> str:
+    """A type, as people write it."""
+    return str(annotation) if get_args(annotation) else str(getattr(annotation, "__name__", annotation))
+
+
+def _misfit_default(param: Param) -> list[str]:
+    try:
+        param.encode(param.default, "")
+    except SkillError:
+        return [f"the default of parameter {param.name!r}, {param.default!r}, is no {param.type_name}"]
+    return []
+
+
+def _source(annotation: Any, input: Any, state: Any) -> Source:
+    options = [one for one in get_args(annotation) if one is not type(None)]
+    if type(None) in get_args(annotation) and len(options) == 1:
+        annotation = options[0]
+    if annotation is Ctx:
+        return Source.CTX
+    if state is not None and _is_state(annotation, state):
+        return Source.STATE
+    if state is not None and annotation is ErrorRecord:
+        return Source.ERROR
+    if annotation is Content:
+        return Source.CONTENT
+    if annotation is DecisionMade:
+        return Source.DECISION
+    if annotation is UserMessage:
+        return Source.EVENT
+    if input is not None and annotation is input:
+        return Source.INPUT
+    return Source.PAYLOAD
+
+
+def _is_state(annotation: Any, state: Any) -> bool:
+    """The state's class, or one that it is made of: a step does not know what was added to the state since."""
+    return isinstance(annotation, type) and annotation not in BaseModel.__mro__ and issubclass(state, annotation)
+
+
+def start_default(param: Param) -> Any:
+    """What a start step's extra parameter begins as: its default, else an empty container, `Model()` or None.
+
+    `MISSING` where there is nothing to begin with. Source: S0.50.
+    """
+    if param.default is not MISSING:
+        return param.default
+    annotation = param.annotation
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    origin = get_origin(annotation) or annotation
+    if origin in (list, dict, set, frozenset, tuple):
+        return origin()
+    if type(None) in get_args(annotation) and get_origin(annotation) in (Union, type(int | None)):
+        return None
+    if inspect.isclass(origin) and (hasattr(origin, "__pydantic_validator__") or is_dataclass(origin)):
+        try:
+            return origin()
+        except (ValidationError, TypeError):
+            return MISSING
+    return MISSING

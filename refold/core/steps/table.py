@@ -1,0 +1,271 @@
+"""The step styles: a class with `@step` methods, or a table of plain functions. Both compile to the step machine."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, Unpack, overload
+
+from refold.core.authoring.bytecode import literal_gotos, mentions
+from refold.core.authoring.reducer import direct_tool_calls, instance
+from refold.core.authoring.skill import Options, Skill, Upgrade, options_for
+from refold.core.contracts.check import compile_contract
+from refold.core.contracts.contract import Contract, Terms
+from refold.core.contracts.run import ContractedMachine
+from refold.core.errors import DefinitionError, SkillError
+from refold.core.retry import RetryPolicy
+from refold.core.steps.machine import StepMachine
+from refold.core.steps.params import MISSING, Param, Source, read_params, start_default
+from refold.core.steps.spec import StepSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Step:
+    """One step of a table: a name, a function, what leads to it, and what it may do under the skill's contract.
+
+    `Step("begin", begin).start()`, `Step("guided", guided).resume_from("judge")`,
+    `Step("think", think, reads=["question"], writes=["thought"])`.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    starts: bool
+    resumes: str | None
+    terms: Terms
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        starts: bool = False,
+        resumes: str | None = None,
+        terms: Terms | None = None,
+        **more: Unpack[Terms],
+    ) -> None:
+        given: dict[str, Any] = {**(terms or {}), **more}
+        # Tuples: what cannot change is shared between the tasks of a worker.
+        said = {what: tuple(one) if isinstance(one, list | set) else one for what, one in given.items()}
+        for attribute, value in (("name", name), ("function", function), ("starts", starts), ("resumes", resumes)):
+            object.__setattr__(self, attribute, value)
+        object.__setattr__(self, "terms", said)
+
+    def start(self) -> Step:
+        """The first message enters here."""
+        return replace(self, starts=True)
+
+    def takes_user_message(self) -> Step:
+        """Say for the reader that the step takes the message; its annotation `Content` is what counts."""
+        return self
+
+    def resume_from(self, step: str) -> Step:
+        """The answer to the question of `step` enters here."""
+        return replace(self, resumes=step)
+
+
+@overload
+def step(function: F, /) -> F: ...
+
+
+@overload
+def step(
+    *, start: bool = False, resume_from: str | None = None, name: str | None = None, **terms: Unpack[Terms]
+) -> Callable[[F], F]: ...
+
+
+def step(
+    function: Any = None,
+    /,
+    *,
+    start: bool = False,
+    resume_from: str | None = None,
+    name: str | None = None,
+    **terms: Unpack[Terms],
+) -> Any:
+    """Make a method a step: `@step`, `@step(start=True)`, `@step(resume_from="critique")`.
+
+    Args:
+        start: The first message enters here; exactly one step says so.
+        resume_from: The answer to that step's question enters here.
+        name: The step's name; None takes the method's.
+        terms: What it may do under the skill's contract; see `Terms`.
+    """
+
+    def declare(author: F) -> F:
+        declared = Step(name or author.__name__, author, start, resume_from, terms)
+        author.__refold_step__ = declared  # type: ignore[attr-defined]  # how a method carries its declaration
+        return author
+
+    return declare(function) if function is not None else declare
+
+
+def steps_of(cls: type) -> list[Step]:
+    """The `@step` methods of a class, in the order they stand in."""
+    found: dict[str, Step] = {}
+    for base in reversed(cls.__mro__):
+        for attribute, member in vars(base).items():
+            declared = getattr(member, "__refold_step__", None)
+            if isinstance(declared, Step):
+                found[attribute] = declared
+    # A subclass that writes the method anew has written the step anew.
+    return [
+        declared if isinstance(declared.function, staticmethod | classmethod) else replace(declared, function=written)
+        for written, declared in ((getattr(cls, attribute), declared) for attribute, declared in found.items())
+    ]
+
+
+def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = None) -> StepMachine:
+    """The skill that these steps are.
+
+    Args:
+        options: What the author said of the skill.
+        steps: In the author's order.
+        owner: The class whose methods they are; None for plain functions.
+
+    Raises:
+        DefinitionError: All that is wrong, at once.
+    """
+    found = [*options.problems, *_check_routes(steps)]
+    author = None if owner is None else instance(owner, found)
+    specs: dict[str, StepSpec] = {}
+    shared = getattr(options.contract, "state", None)
+    shared = shared if isinstance(shared, type) else None  # anything else is told of with the contract
+    for one in steps:
+        if not inspect.isfunction(one.function):
+            found.append(f"step {one.name!r} is {one.function!r}; a step is a plain function, or a method with `self`")
+            continue
+        params, wrong = read_params(one.function, bound=owner is not None, input=options.input, state=shared)
+        found.extend(f"step {one.name!r}: {problem}" for problem in wrong)
+        found.extend(f"step {one.name!r}: {problem}" for problem in _check_code(one, params))
+        specs[one.name] = StepSpec(
+            name=one.name,
+            run=one.function if owner is None else one.function.__get__(author, owner),
+            params={param.name: param for param in params},
+            start=one.starts,
+            resume_from=one.resumes,
+            seeds=_seeds(one, params, found) if one.starts else {},
+            goes_to=tuple(literal_gotos(one.function)),
+        )
+    contract = options.contract
+    if contract is None:
+        found.extend(f"step {one.name!r}: {min(one.terms)}= needs a contract" for one in steps if one.terms)
+    else:
+        specs, wrong = compile_contract(contract, {one.name: one.terms for one in steps if one.name in specs}, specs)
+        found.extend(wrong)
+    if found:
+        raise DefinitionError(options.card.id, found)
+    return StepMachine(options, specs) if contract is None else ContractedMachine(options, specs, contract)
+
+
+def table(
+    id: str,
+    *steps: Step,
+    name: str | None = None,
+    description: str | None = None,
+    tags: Sequence[str] = (),
+    examples: Sequence[str] = (),
+    input_modes: Sequence[str] | None = None,
+    output_modes: Sequence[str] | None = None,
+    input: Any = None,
+    retry: RetryPolicy | None = None,
+    version: int = 1,
+    upgrade: Upgrade | None = None,
+    contract: Contract | None = None,
+) -> Skill:
+    """A skill from a table of steps over plain functions.
+
+    Args:
+        id: The skill's id.
+        steps: In reading order; exactly one is the start.
+        name: For people; None takes the id. The other options are as in `flow_skill`.
+        description: For people and models.
+        tags: For search.
+        examples: Messages that it understands.
+        input_modes: Media types it takes; None is text and JSON.
+        output_modes: Media types it answers with; None is text and JSON.
+        input: The type that the first message's data must fit; None takes any content.
+        retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
+        version: Of the saved state's shape.
+        upgrade: Brings a state saved by an older version up to the next one.
+        contract: What holds between the steps, where they share a state.
+
+    Raises:
+        DefinitionError: All that is wrong, at once.
+    """
+    options = options_for(
+        None,
+        id=id,
+        name=name,
+        description=description,
+        tags=tags,
+        examples=examples,
+        input_modes=input_modes,
+        output_modes=output_modes,
+        input=input,
+        retry=retry,
+        version=version,
+        upgrade=upgrade,
+        contract=contract,
+    )
+    return compile_steps(options, steps)
+
+
+def _check_routes(steps: Sequence[Step]) -> list[str]:
+    names = [one.name for one in steps]
+    found = [f"two steps are named {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1]
+    starts = [one.name for one in steps if one.starts]
+    if len(starts) != 1:
+        listed = ", ".join(map(repr, starts)) or "none"
+        found.append(f"exactly one step is the start (`@step(start=True)`); here: {listed}")
+    resumes = [one.resumes for one in steps if one.resumes is not None]
+    for source in dict.fromkeys(resumes):
+        if source not in names:
+            found.append(f"resume_from={source!r}: no such step; the steps are: {', '.join(names)}")
+        if resumes.count(source) > 1:
+            found.append(f"two steps say resume_from={source!r}; one answer enters one step")
+    known = ", ".join(names)
+    for one in steps:
+        asks = mentions(one.function, "await_input")
+        if asks and one.name not in resumes:
+            found.append(f"step {one.name!r} awaits input, but no step says resume_from={one.name!r}")
+        found.extend(
+            f"step {one.name!r} goes to {target!r}, which does not exist; the steps are: {known}"
+            for target in literal_gotos(one.function)
+            if target not in names
+        )
+    return found
+
+
+def _check_code(one: Step, params: list[Param]) -> list[str]:
+    found = direct_tool_calls("its code", one.function)
+    if inspect.isasyncgenfunction(one.function) or inspect.isgeneratorfunction(one.function):
+        found.append("it yields; a step awaits calls of ctx and returns a transition")
+    if one.resumes is None and not one.starts:
+        found.extend(
+            f"parameter {param.name!r} takes a message, but no message enters this step"
+            for param in params
+            if param.source is Source.EVENT
+        )
+    return found
+
+
+def _seeds(one: Step, params: list[Param], found: list[str]) -> dict[str, Any]:
+    seeds: dict[str, Any] = {}
+    for param in params:
+        if param.source is not Source.PAYLOAD:
+            continue
+        value = start_default(param)
+        try:
+            fits = value is not MISSING and param.encode(value, one.name) is not None
+        except SkillError:
+            fits = False
+        if fits:
+            seeds[param.name] = value
+        elif param.default is MISSING:  # a default that does not fit is reported with the parameter
+            found.append(
+                f"step {one.name!r}: parameter {param.name!r} has nothing to start from; give it a default, or take "
+                "the message as `content: Content`"
+            )
+    return seeds

@@ -1,0 +1,1 @@
+"""Why an effect failed, and whether another attempt can help."""

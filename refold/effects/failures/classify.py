@@ -1,0 +1,196 @@
+"""Why an effect failed, and whether asking again can help: `classify`, one table for every kind of exception.
+
+The question behind every row: *would the outcome change with all inputs unchanged?* Where it would (the network, load,
+a limit that is lifted by waiting), the failure is transient, and the task tries again. Where it would not (wrong
+credentials, no such thing, what came cannot be read), it is permanent, and trying again only costs.
+
+| what went wrong                                        | verdict   | type                            |
+| ------------------------------------------------------ | --------- | ------------------------------- |
+| no name, no connection, broken off, no answer in time  | transient | `dns`, `connection`, `timeout`  |
+| HTTP 408, 425, 429, 500, 502, 503, 504 and other 5xx   | transient | `http_NNN`, Retry-After kept    |
+| a quota or budget that is used up, though it is a 429  | permanent | `quota_exceeded`                |
+| HTTP 501, 505, 506, 508, 510, 511, and every other 4xx | permanent | `http_NNN`                      |
+| a certificate that does not hold                       | permanent | `certificate`                   |
+| an answer that cannot be read, a value that misfits    | permanent | `corrupt_data`, `validation`    |
+| a setting that is missing or wrong                     | permanent | `configuration`                 |
+| `TryLater`, `Never`, raised by the tool itself         | as it says| as it says                      |
+| anything else: a bug, until someone says otherwise     | permanent | the exception's class name      |
+
+500 counts as transient: it says that the server failed, not that the request is wrong, and in practice it is load, a
+deployment or a crash. Model providers' own SDKs repeat it too. Retries are few, and an effect that must not be repeated
+says so by its policy.
+
+The rules for the network and HTTP stand in `network_failures`, those for pydantic-ai in `model_failures`.
+
+Messages are for people: they name the host and the status, never a path, a query, a header or a body.
+
+Source: S3.48, S3.49; RFC 9110 sections 10.2.3 and 15; RFC 6585; the exception classes of openai 3 and pydantic-ai 2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from refold.core.errors import CommandError, DefinitionError
+from refold.core.retry import Failure, FailureKind
+from refold.core.schema import problems
+from refold.effects.failures.network import by_network, by_status, never_sent, permanent, status_of
+from refold.effects.failures.verdicts import Never, TryLater, Verdict
+from refold.effects.invocation import Sent
+
+_REFUSING = frozenset({*range(400, 432), 451} - {408, 409, 418, 419, 420, 430})
+"""Statuses by which the other side says that it has not done what was asked. Not among them: 408, as a proxy may have
+given up waiting for an answer; 409, which may speak of the same effect; and every 5xx, after which it may be done."""
+
+
+def classify(error: BaseException) -> Failure:
+    """The failure that an exception is. Never raises; cancellation is no failure, and is not given here."""
+    for rule in _RULES:
+        failure = rule(error)
+        if failure is not None:
+            return failure
+    return _unknown(error)
+
+
+def surely_unsent(error: BaseException) -> bool:
+    """Whether the request behind `error` never left: no name, no connection. False where nobody can know."""
+    if isinstance(error, TryLater):
+        return error.unsent
+    seen: BaseException | None = error
+    while seen is not None:  # causes only: an exception's mere context may be another request's
+        if never_sent(seen):
+            return True
+        seen = seen.__cause__
+    return False
+
+
+def surely_not_done(error: BaseException, sent: Sequence[Sent]) -> bool:
+    """Whether a tool that failed by `error` has had no effect; False where nobody can know.
+
+    Args:
+        sent: What it is known to have sent that may have changed something, oldest first.
+    """
+    match error:
+        case TryLater():
+            return error.unsent
+        case Never():
+            return True
+        case Verdict():
+            return False
+        case _:
+            pass
+    if any(one.status is not None and one.status not in _REFUSING for one in sent):
+        return False
+    unanswered = sum(one.status is None for one in sent)
+    if surely_unsent(error):
+        return unanswered <= 1
+    found = status_of(error)
+    # A read that is refused says nothing about what was written before it.
+    return not unanswered and found is not None and found[0] in _REFUSING and _method(error) not in _READING
+
+
+_READING = {"GET", "HEAD", "OPTIONS"}
+
+
+def _method(error: BaseException) -> str:
+    """The method of the request behind an exception: httpx and requests, then aiohttp; empty where nobody says."""
+    try:
+        request = getattr(error, "request", None) or getattr(error, "request_info", None)
+    except RuntimeError:  # httpx: "the .request property has not been set"
+        return ""
+    return str(getattr(request, "method", "") or "").upper()
+
+
+# --- the rules, in order; each knows its own kind of exception
+
+
+def _by_its_author(error: BaseException) -> Failure | None:
+    match error:
+        case Verdict():
+            return error.failure
+        case CommandError():
+            return error.failure
+        case _:
+            return None
+
+
+def _group(error: BaseException) -> Failure | None:
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    failures = [classify(one) for one in error.exceptions]
+    # Asking again helps only if it can help with all of them.
+    return next((failure for failure in failures if failure.kind is FailureKind.PERMANENT), failures[0])
+
+
+def _by_pydantic_ai(error: BaseException) -> Failure | None:
+    if not any(cls.__module__.partition(".")[0] == "pydantic_ai" for cls in type(error).__mro__):
+        return None
+    from refold.effects.models.failures import by_pydantic_ai
+
+    return by_pydantic_ai(error)
+
+
+def _by_data(error: BaseException) -> Failure | None:
+    match error:
+        case ValidationError():
+            return permanent("validation", f"a value does not fit {error.title}: {problems(error)}")
+        case json.JSONDecodeError() | UnicodeDecodeError():
+            return permanent("corrupt_data", "what came is neither JSON nor text that can be read")
+        case DefinitionError():
+            return permanent("configuration", str(error))
+        case _:
+            return None
+
+
+def _unknown(error: BaseException) -> Failure:
+    name = type(error).__name__
+    said = _plain(error)
+    return Failure(
+        kind=FailureKind.PERMANENT, type=name, message=f"{name}: {said}" if said else name, details=_place(error)
+    )
+
+
+_RULES: tuple[Callable[[BaseException], Failure | None], ...] = (
+    _by_its_author,
+    _group,
+    _by_pydantic_ai,
+    by_status,
+    by_network,
+    _by_data,
+)
+
+
+# --- what an exception says itself
+
+
+_LONGEST_MESSAGE = 300
+_SECRETS = (
+    (re.compile(r"(\w[\w+.-]*://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\")]*"), r"\1\2"),  # an address: its host is enough
+    (re.compile(r"(?i)\b(bearer|basic)\s+\S+"), r"\1 ***"),
+    (re.compile(r"\b(?:sk|pk|rk|ghp|gho|xox[a-z])[-_][\w-]{8,}"), "***"),
+    (re.compile(r"(?i)\b([\w-]*(?:key|token|secret|password|passwd))(\s*[=:]\s*)[^\s,;)'\"`]{4,}"), r"\1\2***"),
+)
+
+
+def _plain(error: BaseException) -> str:
+    """The first line of what an exception says, shortened, without what looks like a secret."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+
+
+def _place(error: BaseException) -> dict[str, Any] | None:
+    """Where an exception was raised: the file's name, line and function, which is what its author needs."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return None
+    last = frames[-1]
+    return {"at": f"{PurePath(last.filename).name}:{last.lineno} in {last.name}"}

@@ -1,0 +1,280 @@
+"""What went wrong on the way: connections, certificates, HTTP statuses, whichever library raised the exception.
+
+The verdicts are those of the table in `classify`. Exceptions are known by package and class name,
+so that none of these libraries need be installed, or loaded.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from refold.core.retry import Failure, FailureKind
+
+LONGEST_RETRY_AFTER_S = 86_400.0
+"""Whoever asks for more than a day of patience gets a day: beyond it a timer is no answer, a person is."""
+
+_NEVER_SERVED = {501, 505, 506, 508, 510, 511}
+"""5xx that say something about the request or the network set-up, not about the moment."""
+
+_EARLY_4XX = {408, 425, 429}
+
+# By package and class name, looked up along an exception's bases.
+_HTTPX = {
+    "TimeoutException": "timeout",
+    "NetworkError": "connection",
+    "ProxyError": "connection",
+    "RemoteProtocolError": "connection",
+    "DecodingError": "corrupt_data",
+}
+_SDK = {"APITimeoutError": "timeout", "APIConnectionError": "connection", "APIResponseValidationError": "corrupt_data"}
+_KNOWN: dict[str, dict[str, str]] = {
+    "httpx": _HTTPX,
+    "httpx2": _HTTPX,
+    "openai": _SDK,
+    "anthropic": _SDK,
+    "groq": _SDK,
+    "requests": {
+        "Timeout": "timeout",
+        "ConnectionError": "connection",
+        "ChunkedEncodingError": "connection",
+        "ContentDecodingError": "corrupt_data",
+        "JSONDecodeError": "corrupt_data",
+    },
+    "aiohttp": {
+        "ServerTimeoutError": "timeout",
+        "ClientConnectionError": "connection",
+        "ClientPayloadError": "connection",
+        "ContentTypeError": "corrupt_data",
+    },
+    "urllib3": {"TimeoutError": "timeout", "ProtocolError": "connection", "NewConnectionError": "connection"},
+}
+TRANSIENT_TYPES = {"timeout": "no answer in time", "connection": "the connection failed or broke off"}
+"""What is tried again, and how it is said."""
+
+_UNSENT: dict[str, set[str]] = {
+    "httpx": {"ConnectError", "ConnectTimeout", "PoolTimeout"},
+    "httpx2": {"ConnectError", "ConnectTimeout", "PoolTimeout"},
+    "aiohttp": {"ClientConnectorError"},
+    "urllib3": {"NewConnectionError", "ConnectTimeoutError"},
+    "requests": {"ConnectTimeout"},
+    "builtins": {"ConnectionRefusedError"},
+    "socket": {"gaierror"},
+    "smtplib": {
+        "SMTPAuthenticationError",
+        "SMTPConnectError",
+        "SMTPDataError",
+        "SMTPHeloError",
+        "SMTPNotSupportedError",
+        "SMTPRecipientsRefused",
+        "SMTPSenderRefused",
+    },
+}
+
+_UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN, errno.ETIMEDOUT}
+
+
+def never_sent(error: BaseException) -> bool:
+    """Whether this very exception says that its request did not leave."""
+    return any(cls.__name__ in _UNSENT.get(cls.__module__.partition(".")[0], ()) for cls in type(error).__mro__)
+
+
+def by_status(error: BaseException) -> Failure | None:
+    """The verdict on an exception that carries an HTTP status; None for any other."""
+    found = status_of(error)
+    if found is None:
+        return None
+    status, headers = found
+    said = f"{host(error) or 'the other side'} answered {phrase(status)}"
+    return http_failure(status, said, retry_after(headers))
+
+
+def by_network(error: BaseException, *, sure: bool = False, whom: str | None = None) -> Failure | None:
+    """The verdict on an exception of the network; None for any other.
+
+    Args:
+        error: Its causes are looked at too.
+        sure: Somebody else has found already that it is about a connection.
+        whom: The other side, as `addressed` writes it; None takes what the exception says.
+    """
+    kind = _named_type(error)
+    whom = addressed(error) if whom is None else whom
+    causes = list(_chain(error))
+    about_network = sure or kind in TRANSIENT_TYPES or isinstance(error, OSError)
+    if about_network and any(isinstance(one, ssl.SSLCertVerificationError) for one in causes):
+        return permanent("certificate", f"the other side's certificate does not hold{whom}")
+    if about_network and any(isinstance(one, socket.gaierror) for one in causes):
+        return transient("dns", f"the name of the other side cannot be resolved{whom}")
+    if kind in TRANSIENT_TYPES:
+        return transient(kind, f"{TRANSIENT_TYPES[kind]}{whom}")
+    if kind is not None:
+        return permanent(kind, f"the answer cannot be read{whom}")
+    return _by_os(error)
+
+
+def _by_os(error: BaseException) -> Failure | None:
+    reason = getattr(error, "reason", None)
+    match error:
+        case TimeoutError():
+            return transient("timeout", TRANSIENT_TYPES["timeout"])
+        case ConnectionError() | ssl.SSLError():
+            return transient("connection", TRANSIENT_TYPES["connection"])
+        case OSError(errno=code) if code in _UNREACHABLE:
+            return transient("connection", TRANSIENT_TYPES["connection"])
+        case OSError() if isinstance(reason, OSError):  # urllib.error.URLError
+            return by_network(reason)
+        case _:
+            return None
+
+
+# --- HTTP
+
+
+def retry_after(headers: Mapping[str, str] | None, now: datetime | None = None) -> float | None:
+    """Seconds to wait, from `Retry-After` (seconds or a date) or `retry-after-ms`; None where neither says so.
+
+    Args:
+        headers: Any mapping; names in any case.
+        now: What a date is compared with; None is the clock.
+    """
+    fields = {name.lower(): value for name, value in (headers or {}).items()}
+    wait = _seconds(fields.get("retry-after-ms"))
+    if wait is not None:
+        wait /= 1000
+    else:
+        wait = _seconds(fields.get("retry-after"))
+    if wait is None and "retry-after" in fields:
+        wait = _until(fields["retry-after"], now or datetime.now(UTC))
+    return None if wait is None else min(wait, LONGEST_RETRY_AFTER_S)
+
+
+def _seconds(text: str | None) -> float | None:
+    return float(text) if text is not None and re.fullmatch(r"\s*\d{1,12}(\.\d*)?\s*", text) else None
+
+
+def _until(date: str, now: datetime) -> float | None:
+    try:
+        then = parsedate_to_datetime(date)
+    except (ValueError, OverflowError):
+        return None
+    return max(0.0, ((then if then.tzinfo else then.replace(tzinfo=UTC)) - now).total_seconds())
+
+
+def http_failure(status: int, said: str, wait: float | None, hint: bool | None = None) -> Failure:
+    """The verdict on a status; `hint` is what a provider says itself (`x-should-retry`), and it knows better."""
+    later = status in _EARLY_4XX or (status >= 500 and status not in _NEVER_SERVED)
+    if later if hint is None else hint:
+        return transient(f"http_{status}", said, wait, {"status": status})
+    way_out = _WAYS_OUT.get(status, "")
+    return Failure(
+        kind=FailureKind.PERMANENT, type=f"http_{status}", message=said + way_out, details={"status": status}
+    )
+
+
+_WAYS_OUT = {
+    401: "; check the credentials",
+    403: "; check what the credentials are allowed to do",
+    404: "; check the name and the address",
+    405: "; check the address",
+}
+
+
+def status_of(error: BaseException) -> tuple[int, Mapping[str, str]] | None:
+    """The HTTP status behind an exception: httpx, requests and the SDKs, then aiohttp, then urllib."""
+    response = getattr(error, "response", None)
+    places = (
+        (getattr(response, "status_code", None), getattr(response, "headers", None)),
+        (getattr(error, "status_code", None), getattr(error, "headers", None)),
+        (_of_package(error, "aiohttp", "status"), getattr(error, "headers", None)),
+        (_of_package(error, "urllib", "code"), getattr(error, "headers", None)),
+    )
+    for status, headers in places:
+        if isinstance(status, int) and 400 <= status < 600:
+            return status, dict(headers.items()) if isinstance(headers, Mapping | Message) else {}
+    return None
+
+
+def _of_package(error: BaseException, package: str, attribute: str) -> Any:
+    ours = any(cls.__module__.partition(".")[0] == package for cls in type(error).__mro__)
+    return getattr(error, attribute, None) if ours else None
+
+
+def phrase(status: int) -> str:
+    """A status with its name: `HTTP 503 Service Unavailable`."""
+    try:
+        return f"HTTP {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"HTTP {status}"
+
+
+def host(error: BaseException) -> str:
+    """The host that was asked; empty where nobody says. Never more of the address: paths may hold secrets."""
+    return next((host for one in _chain(error) if (host := _host_of(one))), "")
+
+
+def _host_of(error: BaseException) -> str:
+    try:
+        url = getattr(getattr(error, "request", None), "url", None)
+        return (urlsplit(str(url)).hostname or "") if url is not None else ""
+    except (RuntimeError, ValueError):  # httpx: "the .request property has not been set"
+        return ""
+
+
+# --- how failures are made
+
+
+def transient(type: str, message: str, wait: float | None = None, details: Any = None) -> Failure:
+    """A failure that the task answers by trying again.
+
+    Args:
+        type: For programs.
+        message: For people.
+        wait: Seconds that the other side asked for, cut to a day.
+        details: More, for programs; JSON.
+    """
+    wait = None if wait is None else min(max(wait, 0.0), LONGEST_RETRY_AFTER_S)
+    return Failure(kind=FailureKind.TRANSIENT, type=type, message=message, retry_after=wait, details=details)
+
+
+def permanent(type: str, message: str, status: int | None = None) -> Failure:
+    """A failure that stays.
+
+    Args:
+        type: For programs.
+        message: For people.
+        status: The HTTP status, kept in the details; None where there is none.
+    """
+    details = None if status is None else {"status": status}
+    return Failure(kind=FailureKind.PERMANENT, type=type, message=message, details=details)
+
+
+def addressed(error: BaseException, model: str = "") -> str:
+    """Whom it was sent to, in brackets: the model and the host, as far as they are known."""
+    known = ", ".join(one for one in (model, host(error)) if one)
+    return f" ({known})" if known else ""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+
+
+def _named_type(error: BaseException) -> str | None:
+    for cls in type(error).__mro__:
+        found = _KNOWN.get(cls.__module__.partition(".")[0], {}).get(cls.__name__)
+        if found is not None:
+            return found
+    return None

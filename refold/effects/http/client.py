@@ -1,0 +1,47 @@
+"""The one HTTP client of a worker: a pool of connections that model calls and tools share.
+
+httpx2, the successor of httpx with the same interface, because the OpenAI and Anthropic SDKs and pydantic-ai have moved
+to it: they take a client of httpx itself only with a deprecation warning, and drop it in their next major version. What
+httpx raises is classified all the same, for tools that bring a client of their own.
+
+The client is set up as pydantic-ai sets up its own (`pydantic_ai.models.create_async_httpx2_client`): the same
+timeouts, the same limits, the same cap. It is made here because pydantic-ai takes about a second to load.
+"""
+
+from __future__ import annotations
+
+import httpx2
+from httpx2 import AsyncClient as HttpClient
+
+from refold.effects.http.sending import keyed
+
+__all__ = ["HttpClient", "open_client"]
+
+CONNECT_S, ANSWER_S = 5.0, 600.0
+_LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
+
+
+def open_client() -> HttpClient:
+    """A new client: close it with `aclose()`. Proxies and certificates come from the environment.
+
+    What a tool sends by it carries the tool's idempotency key. A model may think for minutes before its first byte, so
+    reading waits for 10 minutes; connecting for 5 seconds.
+    """
+    timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
+    client = HttpClient(timeout=timeout, limits=_LIMITS, event_hooks={"request": [_connect_soon]})
+    keyed(client)
+    return client
+
+
+async def _connect_soon(request: httpx2.Request) -> None:
+    """Keep a request's one number of seconds from making it wait as long for a mere connection.
+
+    A timeout whose parts differ was chosen part by part, and is left as it is.
+    """
+    asked: dict[str, float | None] = request.extensions.get("timeout") or {}
+    if len(set(asked.values())) != 1:
+        return
+    seconds = asked["connect"]
+    caps = {"connect": CONNECT_S, "pool": ANSWER_S}
+    capped = {part: cap if seconds is None else min(seconds, cap) for part, cap in caps.items()}
+    request.extensions = {**request.extensions, "timeout": {**asked, **capped}}

@@ -1,0 +1,313 @@
+"""One effect, once: the order of things around a tool that must not be repeated blindly.
+
+Ask the ledger; wait while another is at it; settle a doubt by the tool's probe; perform; write down what came of it.
+
+| what the tool did                                                   | receipt     | the task hears               |
+| ------------------------------------------------------------------- | ----------- | ---------------------------- |
+| returned                                                            | done        | the result                   |
+| raised `TryLater(unsent=True)`                                      | released    | transient: it tries again    |
+| raised `Never`                                                      | released    | permanent                    |
+| could not connect, or not resolve the name                          | released    | transient                    |
+| was refused by a status that says "not done" (table in `failures`)  | released    | as the status is classified  |
+| anything else: no answer, 5xx, an answer that cannot be read, a bug | ask probe   | below                        |
+| ran into its time limit, its thread goes on                         | executing   | transient: it waits, then    |
+| was canceled, or its worker is shutting down                        | unknown     | canceled                     |
+
+The third and fourth row count only if nothing else that it sent may have had an effect. What a tool sends by other
+means than `current().http` is not seen here: one that does, and then fails otherwise, says so by `Never` or `TryLater`.
+
+| the probe says                                | receipt  | the task hears                                          |
+| --------------------------------------------- | -------- | ------------------------------------------------------- |
+| `Done(result)`                                | done     | the result                                              |
+| `NotDone()`, about an earlier worker's try    | executing| (it is performed, with the next fence)                  |
+| `NotDone()`, about this very try              | released | the failure, as it is classified                        |
+| `Unknown()`, an exception, nothing (no probe) | unknown  | `outcome_unknown`: a person decides                     |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
+
+from pydantic import JsonValue
+
+from refold.core.authoring.tool import ToolSpec
+from refold.core.retry import Failure, FailureKind
+from refold.effects.failures.classify import classify, surely_not_done
+from refold.effects.failures.verdicts import Verdict
+from refold.effects.http.keys import after_undoing
+from refold.effects.invocation import Invocation, as_current
+from refold.effects.ledger.receipts import (
+    Ask,
+    Doubtful,
+    Finished,
+    InProgress,
+    KeyReused,
+    LedgerUnavailable,
+    Perform,
+    Told,
+)
+from refold.effects.probing import Done, NotDone, Unknown
+
+if TYPE_CHECKING:
+    from refold.effects.ledger.ledger import Ledger
+
+FIRST_LOOK_S = 0.02
+LONGEST_LOOK_S = 0.5
+"""How often the ledger is looked at while another performs the effect, in seconds."""
+
+PROBE_S = 60.0
+"""How long a probe may take, in seconds, if the tool itself may take longer."""
+
+T = TypeVar("T")
+
+
+class StillRunning(TimeoutError):
+    """A tool has run into its time limit, and its thread cannot be stopped.
+
+    Attributes:
+        thread: What it comes to in the end.
+        canceled: Nobody waits for it any more.
+    """
+
+    def __init__(self, thread: Future[Any], canceled: asyncio.CancelledError | None = None) -> None:
+        self.thread = thread
+        self.canceled = canceled
+        super().__init__("it runs longer than its time limit")
+
+
+class Once:
+    """One call of a tool whose effect is kept in the ledger."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        spec: ToolSpec,
+        invocation: Invocation,
+        ask: Ask,
+        perform: Callable[[Invocation], Coroutine[Any, Any, Any]],
+        write: Callable[[Any], JsonValue],
+        *,
+        lost: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Prepare a call; begin nothing.
+
+        Args:
+            perform: Calls the tool.
+            write: Writes the tool's result as JSON, or raises.
+            lost: Whether a cancellation says no more than that the server has given this try up. Then the effect goes
+                on: whoever tries next is told what came of it.
+        """
+        self._ledger = ledger
+        self._spec = spec
+        self._invocation = invocation
+        self._ask = ask
+        self._perform = perform
+        self._write = write
+        self._lost = lost
+
+    async def result(self) -> JsonValue:
+        """The effect's result, whoever performed it.
+
+        Raises:
+            Verdict: The ledger is not there, the outcome is unknown, the key stands for something else, another takes
+                too long, or the tool's own failure.
+            CancelledError: Nobody waits any more.
+        """
+        try:
+            return await self._result()
+        except LedgerUnavailable as error:
+            raise later(error) from None
+
+    async def _result(self) -> JsonValue:
+        loop = asyncio.get_running_loop()
+        patience, pause = loop.time() + self._spec.timeout_s, FIRST_LOOK_S
+        told = await self._begin(self._ledger.begin, self._ask)
+        while True:
+            match told:
+                case Perform():
+                    return await self._performed(told)
+                case Finished():
+                    return told.value
+                case KeyReused():
+                    raise Verdict(self._reused(told))
+                case Doubtful():
+                    answer = await self._probed(told.receipt.undone)
+                    if isinstance(answer, Done):
+                        return await self._note(self._ledger.finish, self._ask.key, told.fence, answer.result)
+                    if isinstance(answer, Unknown):
+                        raise Verdict(self._unknown(told.fence, _about(told, answer)))
+                    told = await self._begin(self._ledger.take_over, self._ask, told.fence)
+                case InProgress():
+                    if loop.time() >= patience:
+                        message = f"another call of the tool {self._spec.name!r} with the same key is still under way"
+                        raise Verdict(Failure(kind=FailureKind.TRANSIENT, type="in_progress", message=message))
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, LONGEST_LOOK_S)
+                    told = await self._begin(self._ledger.begin, self._ask)
+                case _:
+                    assert_never(told)
+
+    async def _begin(self, begin: Callable[..., Told], *args: Any) -> Told:
+        told, canceled = await _to_the_end(self._ledger.run(begin, *args))
+        if canceled is None:
+            return told
+        if isinstance(told, Perform):
+            await _to_the_end(self._ledger.run(self._ledger.release, self._ask.key, told.fence, "canceled before it"))
+        raise canceled
+
+    # --- perform
+
+    async def _performed(self, told: Perform) -> JsonValue:
+        key, fence = self._ask.key, told.fence
+        shown = after_undoing(self._invocation.idempotency_key, told.undone)
+        invocation = replace(self._invocation, fence=fence, idempotency_key=shown)
+        call, canceled = await self._ended(asyncio.ensure_future(self._perform(invocation)))
+        if call.cancelled() and canceled:
+            await self._note(self._ledger.doubt, key, fence, "it was canceled while it was under way")
+            raise canceled
+        error = RuntimeError("the tool canceled itself") if call.cancelled() else call.exception()
+        if error is None:
+            # Canceled or not: what it has done is the truth.
+            try:
+                value = self._write(call.result())
+            except Exception as unwritable:  # noqa: BLE001 - whatever its type's serializer raises
+                error = unwritable
+            else:
+                return await self._note(self._ledger.finish, key, fence, value)
+        if isinstance(error, StillRunning):
+            error.thread.add_done_callback(lambda thread: self._came_late(thread, invocation))
+        elif isinstance(error, Exception) and surely_not_done(error, invocation.sent or []):
+            await self._note(self._ledger.release, key, fence, classify(error).message)
+        elif canceled or not isinstance(error, Exception):
+            await self._note(self._ledger.doubt, key, fence, classify(error).message)
+        else:
+            return await self._found_out(error, told)
+        raise canceled or error
+
+    async def _ended(self, call: asyncio.Future[Any]) -> tuple[asyncio.Future[Any], asyncio.CancelledError | None]:
+        """Wait for the tool; it hears of a cancellation, unless the server has merely given this try up."""
+        canceled: asyncio.CancelledError | None = None
+        while not call.done():
+            try:
+                await asyncio.wait([call])
+            except asyncio.CancelledError as error:
+                if canceled or not self._lost():
+                    call.cancel()
+                canceled = error
+        return call, canceled
+
+    async def _found_out(self, error: Exception, told: Perform) -> JsonValue:
+        key, fence, failure = self._ask.key, told.fence, classify(error)
+        try:
+            answer = await self._probed(told.undone)
+        except asyncio.CancelledError:
+            await self._note(self._ledger.doubt, key, fence, failure.message)
+            raise
+        match answer:
+            case Done():
+                return await self._note(self._ledger.finish, key, fence, answer.result)
+            case NotDone():
+                await self._note(self._ledger.release, key, fence, failure.message)
+                raise error
+            case Unknown():
+                await self._note(self._ledger.doubt, key, fence, failure.message)
+                raise Verdict(self._unknown(fence, f"{failure.message}{_because(answer)}", failure)) from error
+            case _:
+                assert_never(answer)
+
+    async def _note(self, write: Callable[..., T], *args: Any) -> T:
+        """Write down what is known, though nobody waits for it any more."""
+        written, _ = await _to_the_end(self._ledger.run(write, *args))
+        return written
+
+    def _came_late(self, thread: Future[Any], invocation: Invocation) -> None:
+        """In the tool's thread, after its time limit."""
+        key, fence = self._ask.key, invocation.fence
+        try:
+            self._ledger.finish(key, fence, self._write(thread.result()))
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody is left to raise it to
+            if surely_not_done(error, invocation.sent or []):
+                self._ledger.release(key, fence, classify(error).message)
+            else:
+                self._ledger.doubt(key, fence, classify(error).message)
+
+    # --- doubt
+
+    async def _probed(self, undone: int) -> Done | NotDone | Unknown:
+        probe = self._spec.probe
+        if probe is None:
+            return Unknown("the tool has no probe")
+        # What a probe sends is none of the tool's requests.
+        key = after_undoing(self._ask.key, undone)
+        looking = replace(self._invocation, sent=None, idempotency_key=key)
+        try:
+            async with asyncio.timeout(min(self._spec.timeout_s, PROBE_S)):
+                with as_current(looking):
+                    if inspect.iscoroutinefunction(probe):
+                        answer = await probe(key)
+                    else:
+                        answer = await asyncio.to_thread(probe, key)
+            if isinstance(answer, Done):
+                return Done(self._write(answer.result))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the probe cannot tell
+            return Unknown(f"its probe failed: {classify(error).message}")
+        if isinstance(answer, NotDone | Unknown):
+            return answer
+        return Unknown(f"its probe answered {type(answer).__name__}, which is none of Done, NotDone and Unknown")
+
+    def _unknown(self, fence: int, why: str, cause: Failure | None = None) -> Failure:
+        details: dict[str, JsonValue] = {"fence": fence, "key": self._ask.key}
+        if cause is not None:
+            details["cause"] = cause.type
+        return Failure(
+            kind=FailureKind.UNKNOWN,
+            type="outcome_unknown",
+            message=f"it is not known whether the tool {self._spec.name!r} has had its effect, and it may happen once "
+            f"at most: {why}; look at the other side, then decide",
+            details=details,
+        )
+
+    def _reused(self, told: KeyReused) -> Failure:
+        return Failure(
+            kind=FailureKind.PERMANENT,
+            type="key_reused",
+            message=f"the key of this call of the tool {self._spec.name!r} stands for a call with other arguments "
+            f"(then {told.known[:16]}, now {told.given[:16]}); give another effect another key",
+            details={"key": self._ask.key, "known": told.known, "given": told.given},
+        )
+
+
+def later(error: LedgerUnavailable) -> Verdict:
+    """What a task hears where the ledger does not answer."""
+    return Verdict(Failure(kind=FailureKind.TRANSIENT, type="ledger_unavailable", message=str(error)))
+
+
+def _about(told: Doubtful, answer: Unknown) -> str:
+    receipt = told.receipt
+    began = datetime.fromtimestamp(receipt.began_at, UTC).isoformat(timespec="seconds")
+    whose = f" for task {receipt.task_id}" if receipt.task_id else ""
+    return f"{receipt.why} (begun {began}{whose}){_because(answer)}"
+
+
+def _because(answer: Unknown) -> str:
+    return f"; {answer.why}" if answer.why else ""
+
+
+async def _to_the_end(future: asyncio.Future[T]) -> tuple[T, asyncio.CancelledError | None]:
+    """Wait for what is short and must not be left half done; a cancellation that comes meanwhile is handed back."""
+    try:
+        return await asyncio.shield(future), None
+    except asyncio.CancelledError as error:
+        canceled = error
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            canceled = error
+    return future.result(), canceled

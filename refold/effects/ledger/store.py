@@ -1,0 +1,419 @@
+"""Where receipts lie: one table in one SQLite file, or in PostgreSQL, made on first use.
+
+SQLite serves every worker process of one host: WAL, one fsync a commit, and nothing is reported as written before it is
+on the disk. PostgreSQL serves several hosts, and its clock is theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    Dialect,
+    Engine,
+    Float,
+    Insert,
+    Integer,
+    MetaData,
+    PoolProxiedConnection,
+    Select,
+    String,
+    Table,
+    Text,
+    Update,
+    bindparam,
+    create_engine,
+    event,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.schema import CreateColumn, CreateTable
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from refold.core.errors import DefinitionError
+from refold.effects.ledger.receipts import LedgerUnavailable, Receipt, ReceiptState
+
+ENV = "REFOLD_LEDGER"
+VERSION = 2
+BUSY_S = 5.0
+BUSY_STEP_S = 0.005  # SQLite's own first steps are as short
+"""How long a write waits for another process's, in seconds, before the ledger counts as not there."""
+
+_METADATA = MetaData()
+
+RECEIPTS = Table(
+    "refold_receipts",
+    _METADATA,
+    Column("key", String(64), primary_key=True),
+    Column("tool", Text, nullable=False),
+    Column("fingerprint", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("lease_until", Float(53), nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("result", Text),
+    Column("why", Text, nullable=False),
+    Column("task_id", Text, nullable=False),
+    Column("invocation_id", Text, nullable=False),
+    Column("began_at", Float(53), nullable=False),
+    Column("changed_at", Float(53), nullable=False),
+    Column("undone", Integer, nullable=False, server_default="0"),
+    Column("undone_by", Text, nullable=False, server_default=""),
+    sqlite_with_rowid=False,  # one page to write instead of two
+)
+_SCHEMA = Table(
+    "refold_schema",
+    _METADATA,
+    Column("part", String(32), primary_key=True),
+    Column("version", Integer, nullable=False),
+)
+_PART = "ledger"
+_LOCK = 0x7265666F6C64  # any number that nobody else locks: "refold"
+
+_READ = select(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
+_CHANGE = update(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
+_NAMES = [column.name for column in RECEIPTS.c]
+
+
+Change = Callable[[Receipt | None, float], Receipt | None]
+"""What a receipt becomes, given what it is (None: there is none) and the time in seconds since 1970."""
+
+
+class Store:
+    """Receipts by key; each change is one transaction. Called from any thread."""
+
+    def __init__(self, url: URL, *, clock: Callable[[], float] | None = None, make_folder: bool = False) -> None:
+        """Open nothing yet.
+
+        Args:
+            url: `sqlite:///file` or `postgresql+psycopg://…`.
+            clock: Seconds since 1970; None is the machine's clock for SQLite, the server's for PostgreSQL.
+            make_folder: Make the file's folder if it is missing.
+
+        Raises:
+            DefinitionError: The URL names a database that is not supported, or its driver is not installed.
+        """
+        self.file = _file_of(url)
+        self.place = f"the file {self.file}" if self.file else _place_of(url)
+        self._clock = clock or (time.time if self.file else None)
+        self._make_folder = make_folder
+        self._engine = _sqlite(self.file) if self.file else _postgres(url)
+        dialect = self._engine.dialect
+        self._read = _Statement(_READ if self.file else _READ.with_for_update(), dialect)
+        self._add = _Statement(insert(RECEIPTS), dialect, _NAMES)
+        self._change = _Statement(_CHANGE, dialect, [name for name in _NAMES if name != "key"])
+        # SQLite has one writer at a time. Those of other processes sleep and ask again; inside one, a lock wakes the
+        # next one at once, and one connection is enough.
+        self._turn = threading.Lock() if self.file else None
+        self._kept: PoolProxiedConnection | None = None
+        self._ready = threading.Lock()
+        self._made = False
+        self._identity: tuple[int, int] | None = None
+
+    @property
+    def one_host(self) -> bool:
+        """Whether it can be shared by processes of one host only."""
+        return self.file is not None
+
+    def change(self, key: str, change: Change) -> Receipt | None:
+        """Change one receipt, alone: nobody else reads or writes it meanwhile.
+
+        Args:
+            change: Called once, or again if the first try came to nothing.
+
+        Returns:
+            The receipt as it is now; None if there is none.
+
+        Raises:
+            LedgerUnavailable: Nothing has changed, or it is not known whether it has.
+        """
+        with self._guarded():
+            for last in (False, True):
+                try:
+                    with self._transaction() as cursor:
+                        return self._changed(cursor, key, change)
+                except self._engine.dialect.loaded_dbapi.IntegrityError:
+                    # Somebody else wrote the first receipt of this key in between: now there is one to be read.
+                    if last:
+                        raise
+        raise AssertionError("the loop returns or raises")
+
+    def read(self, key: str) -> Receipt | None:
+        """The receipt as it is.
+
+        Raises:
+            LedgerUnavailable: It cannot be read.
+        """
+        with self._guarded(), self._transaction() as cursor:
+            return self._found(cursor, key)
+
+    def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        with self._turn or nullcontext():
+            if self._kept is not None:
+                self._kept.close()
+                self._kept = None
+        self._engine.dispose()
+
+    # --- transactions: the statements are SQLAlchemy's, compiled once; carrying them out by it as well would take
+    # --- longer than the disk does
+
+    def _changed(self, cursor: DBAPICursor, key: str, change: Change) -> Receipt | None:
+        found = self._found(cursor, key)
+        changed = change(found, self._now(cursor))
+        if changed is None or changed == found:
+            return found
+        row: dict[str, Any] = {name: getattr(changed, name) for name in _NAMES}
+        row["state"] = changed.state.value
+        if found is None:
+            self._add.run(cursor, row)
+        else:
+            self._change.run(cursor, {**row, "of": key})
+        return changed
+
+    def _found(self, cursor: DBAPICursor, key: str) -> Receipt | None:
+        self._read.run(cursor, {"of": key})
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        values = dict(zip(_NAMES, row, strict=True))
+        return Receipt(**{**values, "state": ReceiptState(values["state"])})
+
+    def _now(self, cursor: DBAPICursor) -> float:
+        if self._clock is not None:
+            return self._clock()
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::double precision")
+        (now,) = cursor.fetchone() or (0.0,)
+        return float(now)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[DBAPICursor]:
+        if not self._made:
+            with self._ready:
+                if not self._made:
+                    self._make()
+        if self._turn is None:
+            connection = self._engine.raw_connection()
+            try:
+                with _committed(connection, _SAFELY) as cursor:
+                    yield cursor
+            finally:
+                connection.close()
+            return
+        with self._turn:
+            self._same_file()
+            if self._kept is None:
+                self._kept = self._engine.raw_connection()
+            # At once as a writer: a reader that becomes one may find that another was faster.
+            with _committed(self._kept, "BEGIN IMMEDIATE") as cursor:
+                yield cursor
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except (DBAPIError, self._engine.dialect.loaded_dbapi.Error) as error:
+            text = str(error.orig if isinstance(error, DBAPIError) else error)
+            said = next((line.strip() for line in text.splitlines() if line.strip()), "it does not answer")
+            raise LedgerUnavailable(self.place, said) from None
+        except SQLAlchemyError as error:
+            raise LedgerUnavailable(self.place, type(error).__name__) from None
+        except OSError as error:
+            raise LedgerUnavailable(self.place, error.strerror or type(error).__name__) from None
+
+    # --- the first use
+
+    def _make(self) -> None:
+        if self.file:
+            self._make_file(self.file)
+        with self._engine.begin() as connection:
+            if self.file:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            else:
+                # Two workers that start together would both make the tables, and one of them would fail.
+                connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+            for table in (_SCHEMA, RECEIPTS):
+                connection.execute(CreateTable(table, if_not_exists=True))
+            found = connection.scalar(select(_SCHEMA.c.version).where(_SCHEMA.c.part == _PART))
+            if found is None:
+                connection.execute(insert(_SCHEMA), {"part": _PART, "version": VERSION})
+            elif found > VERSION:
+                said = f"a newer refold has made it (version {found}, known here: {VERSION}); upgrade this worker"
+                raise LedgerUnavailable(self.place, said)
+            elif found < VERSION:
+                for name in ("undone", "undone_by"):  # since version 2
+                    added = CreateColumn(RECEIPTS.c[name]).compile(dialect=self._engine.dialect)
+                    connection.exec_driver_sql(f"ALTER TABLE {RECEIPTS.name} ADD COLUMN {added}")
+                connection.execute(update(_SCHEMA).where(_SCHEMA.c.part == _PART), {"version": VERSION})
+        if self.file:
+            self._identity = _identity(self.file)
+        self._made = True
+
+    def _make_file(self, file: Path) -> None:
+        if self._make_folder:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif not file.parent.is_dir():
+            said = f"the folder {file.parent} does not exist; make it, or correct {ENV}"
+            raise LedgerUnavailable(self.place, said)
+        # Receipts hold what tools returned: nobody else's business. SQLite gives its other files the same rights.
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+
+    def _same_file(self) -> None:
+        # A file that is removed or replaced while it is open goes on taking writes that nobody ever reads again.
+        if self.file and _identity(self.file) != self._identity:
+            said = "it was removed or replaced while this worker used it; put it back, then start the worker again"
+            raise LedgerUnavailable(self.place, said)
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class _Statement:
+    """A statement as the driver takes it."""
+
+    def __init__(
+        self, statement: Select[Any] | Insert | Update, dialect: Dialect, sets: list[str] | None = None
+    ) -> None:
+        compiled = statement.compile(dialect=dialect, column_keys=sets)
+        assert isinstance(compiled, SQLCompiler)
+        self._sql = compiled.string
+        self._order = compiled.positiontup
+
+    def run(self, cursor: DBAPICursor, values: Mapping[str, Any]) -> None:
+        cursor.execute(self._sql, values if self._order is None else [values[name] for name in self._order])
+
+
+@contextmanager
+def _committed(connection: PoolProxiedConnection, begin: str) -> Iterator[DBAPICursor]:
+    cursor = connection.cursor()
+    try:
+        cursor.execute(begin)
+        yield cursor
+        connection.commit()
+    except BaseException:
+        with suppress(Exception):  # what went wrong before is what matters
+            connection.rollback()
+        raise
+    finally:
+        with suppress(Exception):
+            cursor.close()
+
+
+# --- engines
+
+
+def _sqlite(file: Path) -> Engine:
+    engine = create_engine(
+        URL.create("sqlite", database=str(file)), connect_args={"timeout": BUSY_S, "isolation_level": None}
+    )
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: sqlite3.Connection, _record: object) -> None:
+        _write_ahead(connection)
+        connection.execute("PRAGMA synchronous=FULL")
+
+    return engine
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log. For this step SQLite does not wait its timeout, but gives up at once, where
+    another process does the same to a new file.
+    """
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(BUSY_STEP_S)
+        else:
+            return
+
+
+def _postgres(url: URL) -> Engine:
+    given: dict[str, Any] = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "application_name": "refold-ledger"}
+    missing = {name: value for name, value in given.items() if name not in url.query}
+    try:
+        return create_engine(url, pool_pre_ping=True, pool_size=8, connect_args=missing)
+    except ModuleNotFoundError:
+        raise _refused("PostgreSQL needs a driver: pip install 'refold[postgres]'") from None
+
+
+# A receipt that a crash of the server may undo is none.
+_SAFELY = (
+    "SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true), "
+    "set_config('statement_timeout', '10s', true)"
+)
+
+
+def _file_of(url: URL) -> Path | None:
+    if url.get_backend_name() == "postgresql":
+        return None
+    if url.get_backend_name() != "sqlite":
+        raise _refused(f"{url.get_backend_name()!r} is not supported: name a file, or postgresql://…")
+    if not url.database or url.database == ":memory:":
+        raise _refused("a ledger in memory forgets what it is for: name a file")
+    return Path(url.database).expanduser().absolute()
+
+
+def _place_of(url: URL) -> str:
+    host = url.host or url.query.get("host") or "this host"
+    return f"the PostgreSQL database {url.database or 'of the user'} on {host}"
+
+
+def store_of(named: str, *, clock: Callable[[], float] | None = None) -> Store:
+    """The store that a setting names: a file's path or URL, or a PostgreSQL URL.
+
+    Raises:
+        DefinitionError: It names no database that is supported.
+    """
+    if "://" not in named:
+        return Store(URL.create("sqlite", database=named), clock=clock)
+    try:
+        url = make_url(named)
+        if url.drivername == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
+        return Store(url, clock=clock)
+    except (ArgumentError, NoSuchModuleError):
+        raise _refused("it is no database URL; name a file, or postgresql://user@host/database") from None
+
+
+def store_from_env(environ: Mapping[str, str] = os.environ) -> Store:
+    """The store that `REFOLD_LEDGER` names; unset, a file in a folder of the user's own, made when first needed.
+
+    Raises:
+        DefinitionError: It names no database that is supported, or this user has no home folder.
+    """
+    named = environ.get(ENV, "").strip()
+    if named:
+        return store_of(named)
+    data_home = Path(environ.get("XDG_DATA_HOME", ""))
+    if not data_home.is_absolute():  # the XDG specification: a relative path is to be ignored
+        try:
+            data_home = Path("~/.local/share").expanduser()
+        except RuntimeError:  # how pathlib says that this user has no home
+            raise _refused("this user has no home folder; name a file") from None
+    return Store(URL.create("sqlite", database=str(data_home / "refold" / "ledger.db")), make_folder=True)
+
+
+def _refused(problem: str) -> DefinitionError:
+    return DefinitionError(ENV, [problem], what="ledger")

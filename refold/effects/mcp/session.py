@@ -1,0 +1,255 @@
+"""A session with an MCP server, opened when it is first needed and kept as long as it lasts.
+
+The one module that knows the MCP SDK; `refold[mcp]` brings it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+import httpx2
+import structlog
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    REQUEST_TIMEOUT,
+    CallToolResult,
+    Implementation,
+    RequestParamsMeta,
+    TextContent,
+    Tool,
+)
+from pydantic import JsonValue
+
+from refold.core.schema import first_line
+from refold.effects.failures.verdicts import Never, TryLater, Verdict
+from refold.effects.mcp.servers import LIST, McpServer, McpTool, effect_of, pin_of
+
+KEY = "refold/idempotency-key"
+"""Under which the idempotency key of a call is told to the server, in `_meta`."""
+
+_FINAL = (401, 403, 404, 405)
+"""What a server answers with that will not answer otherwise: no such place, or not for these headers."""
+
+_GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _Kept:
+    """An open session, and what is remembered of it.
+
+    Attributes:
+        client: The SDK's.
+        leave: Set to end it.
+        tools: By their names at the server; None until they are asked for.
+    """
+
+    client: Client
+    leave: asyncio.Event
+    tools: dict[str, McpTool] | None = None
+
+
+class Session:
+    """The session with one server. Its client lives in a task of its own: it must be left where it was entered."""
+
+    def __init__(self, server: McpServer) -> None:
+        self.server = server
+        self._kept: _Kept | None = None
+        self._opening = asyncio.Lock()
+        self._refused: int | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def tools(self, *, again: bool = False) -> dict[str, McpTool]:
+        """The server's tools by their names there.
+
+        Args:
+            again: Ask the server, whatever is remembered.
+
+        Raises:
+            TryLater: The server is not there.
+            Never: It lets nobody in with these headers, or there is no such place.
+        """
+        for last in (False, True):
+            kept = await self._open()
+            if kept.tools is not None and not again:
+                return kept.tools
+            try:
+                async with self._told(kept, LIST):
+                    kept.tools = await self._listed(kept.client)
+                    return kept.tools
+            except TryLater:
+                # A session may have ended long ago, unnoticed: a new one says whether its server is there.
+                if last or self._kept is kept:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    async def _listed(self, client: Client) -> dict[str, McpTool]:
+        found: dict[str, McpTool] = {}
+        cursor: str | None = None
+        while True:
+            page = await client.list_tools(cursor=cursor, cache_mode="refresh")
+            found |= {tool.name: self._as_ours(tool) for tool in page.tools}
+            cursor = page.next_cursor
+            if cursor is None:
+                return found
+
+    async def call(self, tool: str, args: dict[str, JsonValue], key: str) -> JsonValue:
+        """Call a tool.
+
+        Args:
+            tool: Its name at the server.
+            args: Its arguments.
+            key: The idempotency key, which the server may heed.
+
+        Raises:
+            TryLater: The server is not there, or went away; `unsent` says whether it may have heard the call.
+            Never: The tool says that it failed, or the server that there is no such call.
+            TimeoutError: It took too long.
+        """
+        kept = await self._open()
+        async with self._told(kept, tool):
+            result = await kept.client.call_tool(tool, args, meta=cast(RequestParamsMeta, {KEY: key}))
+        if result.is_error:
+            raise Never(_text(result) or "it failed, and does not say why", type="tool_error")
+        return _value(result)
+
+    async def close(self) -> None:
+        """Leave the session; a server that is a command ends with it."""
+        if self._kept is not None:
+            self._forget(self._kept)
+        await asyncio.gather(*self._leaving)
+
+    # --- the client
+
+    async def _open(self) -> _Kept:
+        async with self._opening:
+            if self._kept is None:
+                self._refused = None
+                opened: asyncio.Future[_Kept] = asyncio.get_running_loop().create_future()
+                keeper = asyncio.create_task(self._keep(opened))
+                self._leaving.add(keeper)
+                keeper.add_done_callback(self._leaving.discard)
+                self._kept = await opened
+                log.info("mcp_session_opened", server=self.server.name)
+            return self._kept
+
+    async def _keep(self, opened: asyncio.Future[_Kept]) -> None:
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                client = await stack.enter_async_context(await self._connected(stack))
+                kept = _Kept(client, asyncio.Event())
+                opened.set_result(kept)
+                await kept.leave.wait()
+        except Exception as error:  # noqa: BLE001 - whatever a program or an address is not there with
+            if not opened.done():
+                opened.set_exception(self._not_opened(error))
+            else:
+                log.info("mcp_session_lost", server=self.server.name, error=type(error).__name__)
+
+    async def _connected(self, stack: contextlib.AsyncExitStack) -> Client:
+        server = self.server
+        if server.url is not None:
+            http = await stack.enter_async_context(
+                httpx2.AsyncClient(
+                    headers=dict(server.headers),
+                    timeout=server.timeout_s,
+                    event_hooks={"response": [self._heard]},
+                )
+            )
+            reached: Any = streamable_http_client(server.url, http_client=http)
+        else:
+            assert server.command is not None
+            reached = StdioServerParameters(
+                command=server.command, args=list(server.args), env=dict(server.env), cwd=server.cwd
+            )
+        info = Implementation(name="refold", version="0")
+        return Client(reached, read_timeout_seconds=server.timeout_s, client_info=info)
+
+    async def _heard(self, response: httpx2.Response) -> None:
+        # The SDK's own errors do not say which status a server answered with.
+        if response.request.method == "POST":  # to others it may well answer that it does not know them
+            self._refused = response.status_code if response.is_error else None
+
+    def _forget(self, kept: _Kept) -> None:
+        kept.leave.set()
+        if self._kept is kept:
+            self._kept = None
+
+    def _not_opened(self, error: BaseException) -> Verdict:
+        if self._refused is None:
+            return self._unreachable(error)
+        said = f"MCP server {self.server.name!r} answers with HTTP {self._refused}; it is called at {self.server.url}"
+        if self._refused in _FINAL:
+            return Never(f"{said}, with the headers: {', '.join(self.server.headers) or 'none'}", type="mcp_server")
+        return TryLater(said, type="mcp_server", unsent=True)
+
+    def _unreachable(self, error: BaseException) -> TryLater:
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        said = first_line(error) if isinstance(error, Exception) else type(error).__name__
+        return TryLater(f"MCP server {self.server.name!r} cannot be reached: {said}", type="mcp_server", unsent=True)
+
+    # --- what it answers
+
+    @contextlib.asynccontextmanager
+    async def _told(self, kept: _Kept, what: str) -> AsyncIterator[None]:
+        name = f"{self.server.name}.{what}"
+        try:
+            yield
+        except _GONE as error:
+            self._forget(kept)
+            raise self._unreachable(error) from None
+        except MCPError as error:
+            match error.code:
+                case code if code in (INVALID_PARAMS, METHOD_NOT_FOUND):
+                    raise Never(f"MCP server {self.server.name!r} refuses {what}: {error.message}") from None
+                case code if code == REQUEST_TIMEOUT:
+                    raise TimeoutError(f"{name} did not answer within {self.server.timeout_s:g} s") from None
+                case code if code == CONNECTION_CLOSED:
+                    self._forget(kept)
+                    message = f"MCP server {self.server.name!r} went away while {what} was under way"
+                    raise TryLater(message, type="mcp_server") from None
+                case _:
+                    raise TryLater(f"{name} failed: {error.message}", type="mcp_error") from None
+
+    def _as_ours(self, tool: Tool) -> McpTool:
+        hints = tool.annotations
+        description = tool.description or ""
+        return McpTool(
+            name=f"{self.server.name}.{tool.name}",
+            description=description,
+            parameters=tool.input_schema,
+            effect=effect_of(
+                trusted=self.server.trusted,
+                read_only=hints.read_only_hint if hints else None,
+                idempotent=hints.idempotent_hint if hints else None,
+            ),
+            vouched_for=self.server.trusted,
+            pin=pin_of(description, tool.input_schema),
+        )
+
+
+def _value(result: CallToolResult) -> JsonValue:
+    """What a tool gave: its structured result, else its text, else all that it gave, as JSON."""
+    if result.structured_content is not None:
+        value: JsonValue = result.structured_content
+        # A server wraps what is no object, since older ones may give objects only.
+        return value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value
+    if all(isinstance(block, TextContent) for block in result.content):
+        return _text(result)
+    blocks: JsonValue = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
+    return blocks
+
+
+def _text(result: CallToolResult) -> str:
+    return "\n".join(block.text for block in result.content if isinstance(block, TextContent))

@@ -1,0 +1,126 @@
+"""The tools of a worker's MCP servers, called as any other tool: policies, receipts and failures are the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+
+from refold.core.authoring.tool import ToolSpec
+from refold.core.commands import CallTool
+from refold.core.errors import DefinitionError
+from refold.effects.failures.verdicts import Never
+from refold.effects.invocation import Invocation
+from refold.effects.ledger.receipts import LEASE_S
+from refold.effects.mcp.servers import LIST, McpServer, McpTool
+from refold.effects.mcp.session import Session
+from refold.effects.tools import LEDGERED, once
+
+if TYPE_CHECKING:
+    from refold.effects.ledger.ledger import Ledger
+
+
+class McpTools:
+    """The sessions of a worker. Close them when it ends."""
+
+    def __init__(self, servers: Iterable[McpServer]) -> None:
+        """Open nothing yet: a server that is down keeps nothing but its own tools from working.
+
+        Raises:
+            DefinitionError: Two servers have one name.
+        """
+        self._sessions: dict[str, Session] = {}
+        for server in servers:
+            if server.name in self._sessions:
+                raise DefinitionError(server.name, ["two servers have this name"], what="MCP server")
+            self._sessions[server.name] = Session(server)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a tool's name is that of a server here, or begins with it."""
+        return "." in name and name.partition(".")[0] in self._sessions
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers' names."""
+        return tuple(self._sessions)
+
+    async def close(self) -> None:
+        """End all sessions."""
+        await asyncio.gather(*(session.close() for session in self._sessions.values()))
+
+    async def call(
+        self,
+        command: CallTool,
+        invocation: Invocation,
+        ledger: Ledger | None,
+        *,
+        lease_s: float = LEASE_S,
+        decided: int = 0,
+        lost: Callable[[], bool] = lambda: False,
+    ) -> JsonValue:
+        """Call a tool, or list a server's; arguments as `Tool.call`.
+
+        Raises:
+            Verdict: The server is not there, has no such tool, defines it otherwise than it is pinned, or what
+                `Once.result` says.
+            TimeoutError: It took too long.
+        """
+        name, _, pin = command.name.partition("@")
+        server, _, tool = name.partition(".")
+        session = self._sessions[server]
+        if tool == LIST:
+            listed = await session.tools(again=True)
+            return [one.model_dump(mode="json") for one in listed.values()]
+        definition = await self._defined(session, tool, pin)
+        spec = _spec(definition, session.server)
+
+        async def perform(invocation: Invocation) -> Any:
+            async with asyncio.timeout(spec.timeout_s):
+                return await session.call(tool, command.args, invocation.idempotency_key)
+
+        if definition.effect not in LEDGERED:
+            result: JsonValue = await perform(invocation)
+            return result
+        return await once(
+            spec,
+            command,
+            invocation,
+            ledger,
+            perform,
+            lambda value: value,
+            lease_s=lease_s,
+            decided=decided,
+            lost=lost,
+        )
+
+    async def _defined(self, session: Session, tool: str, pin: str) -> McpTool:
+        # Asked each time where nobody vouches for the server: so a session that has died is noticed before the call,
+        # and a definition that has changed is.
+        tools = await session.tools(again=not session.server.trusted)
+        found = tools.get(tool)
+        if session.server.trusted and (found is None or pin not in ("", found.pin)):
+            tools = await session.tools(again=True)  # what is remembered may be older than what the task was told
+            found = tools.get(tool)
+        if found is None:
+            there = ", ".join(sorted(tools)) or "none"
+            raise Never(
+                f"MCP server {session.server.name!r} has no tool {tool!r}; it has: {there}", type="unknown_tool"
+            )
+        if pin and pin != found.pin:
+            raise Never(
+                f"MCP server {session.server.name!r} defines {tool!r} otherwise than when this task first saw it "
+                f"({found.pin}, not {pin}); start a new task to use it as it is",
+                type="tool_changed",
+            )
+        return found
+
+
+def _spec(tool: McpTool, server: McpServer) -> ToolSpec:
+    def elsewhere() -> None:
+        raise AssertionError("it runs at its server")
+
+    return ToolSpec(
+        name=tool.name, effect=tool.effect, function=elsewhere, description=tool.description, timeout_s=server.timeout_s
+    )

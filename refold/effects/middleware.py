@@ -1,0 +1,77 @@
+"""What stands around the performing of a skill's commands, in this worker: see `refold.middleware`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from refold.middleware import Around, CallPiece, Performing, TextPiece
+
+if TYPE_CHECKING:
+    from refold.effects.models.request import Show
+
+Emit = Callable[[Any], None]
+Perform = Callable[[Any, Emit], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Performer:
+    kind: str
+    perform: Perform
+
+    async def stream(self, turn: Performing, emit: Emit) -> Any:
+        return await self.perform(turn.command, emit)
+
+
+class Arounds:
+    """By skill: what stands around its model calls and its tools."""
+
+    def __init__(self, by_skill: Mapping[str, Sequence[Around]] | None = None) -> None:
+        self._by_skill = {skill: tuple(around) for skill, around in (by_skill or {}).items() if around}
+
+    async def perform(self, skill: str, kind: str, turn: Performing, emit: Emit, perform: Perform) -> Any:
+        """Perform a command, within whatever stands around it; the first one outermost.
+
+        Args:
+            skill: Whose command it is.
+            kind: `model` or `tool`.
+            turn: The command.
+            emit: Takes a model's text, piece by piece.
+            perform: Performs it, at the heart of it all.
+        """
+        step: Any = _Performer(kind, perform)
+        for one in reversed(self._by_skill.get(skill, ())):
+            if kind in one.steps:
+                step = one.wrap(step)
+        return await step.stream(turn, emit)
+
+
+class Emitting:
+    """Shows an answer that comes in pieces by emitting them."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+
+    def text(self, piece: str) -> None:
+        """See `Show`."""
+        self._emit(TextPiece(piece))
+
+    def call(self, number: int, tool: str, piece: str) -> None:
+        """See `Show`."""
+        self._emit(CallPiece(number, tool, piece))
+
+
+def shown(show: Show | None) -> Emit:
+    """What takes emitted pieces to where they are shown."""
+
+    def emit(piece: Any) -> None:
+        match piece:
+            case TextPiece(text=text) if show is not None:
+                show.text(text)
+            case CallPiece(number=number, tool=tool, text=text) if show is not None:
+                show.call(number, tool, text)
+            case _:
+                pass
+
+    return emit

@@ -1,0 +1,51 @@
+"""One model call without a past: a command in, an outcome out."""
+
+from __future__ import annotations
+
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from refold.core.commands import CallLlm
+from refold.core.events import LlmOutcome
+from refold.effects.models.messages import complaint_of, user_content
+from refold.effects.models.output import Misfit, expected
+from refold.effects.models.request import Asked, Show
+from refold.effects.models.resolve import Models
+
+
+async def ask(command: CallLlm, models: Models, *, key: str, show: Show | None = None) -> LlmOutcome:
+    """Make the call.
+
+    An answer that does not fit `expect` is asked for once more, with what was wrong; a second misfit is final.
+
+    Args:
+        command: What is asked.
+        models: Where the model comes from.
+        key: See `Asked`.
+        show: See `Asked`.
+
+    Raises:
+        Verdict: The model cannot be used, or its answer does not fit.
+        Exception: Whatever the provider's client raises; `classify` knows it.
+    """
+    name, model = await models.get(command.model)
+    asked = Asked(name, model, command.settings, key=key, show=show)
+    if command.expect is None:
+        response = await asked.ask(_messages(command))
+        return LlmOutcome(value=response.text or "", model=asked.called, usage=asked.usage)
+    want = expected(command.expect)
+    try:
+        answer = want.read(await asked.ask(_messages(command), want.parameters()))
+    except Misfit as misfit:
+        try:
+            answer = want.read(await asked.ask(_messages(command, misfit), want.parameters()))
+        except Misfit as again:
+            raise asked.misfit(again) from None
+    return LlmOutcome(value=answer, model=asked.called, usage=asked.usage)
+
+
+def _messages(command: CallLlm, misfit: Misfit | None = None) -> list[ModelRequest]:
+    """The prompt as instructions and the input as what the user says; the prompt alone is what the user says."""
+    said = command.prompt if command.input is None else user_content(command.input)
+    parts = [UserPromptPart(said), *([complaint_of(misfit)] if misfit is not None else [])]
+    instructions = command.prompt if command.input is not None and command.prompt else None
+    return [ModelRequest(parts=parts, instructions=instructions)]

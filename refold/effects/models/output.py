@@ -1,0 +1,139 @@
+"""How a model is asked for a value of a type, and how its answer is read.
+
+The profile of each model in pydantic-ai says whether the schema goes out as a tool that the model must call, as the
+provider's own structured output, or in the prompt. The answer is taken from wherever the model put it: a server that
+knows no tools often answers with the JSON as text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import ToolDefinition
+
+from refold.core.retry import Failure, FailureKind
+from refold.core.schema import Schema, json_schema, misfit
+from refold.effects.failures.verdicts import Verdict
+
+WRAPPED = "response"
+"""The property that holds a value which is no object: providers want an object at the top."""
+
+FINAL_RESULT = "final_result"
+"""The tool that stands for the final answer, where a model is asked for one in this way."""
+
+_TOOL_SAYS = "The final answer, in the form that is asked for."
+
+
+class Misfit(Exception):
+    """The model's answer does not fit; the message says where, without the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A type that a model's answer must fit.
+
+    Attributes:
+        schema: As the command names it.
+        name: For people and for the provider.
+        wire: The JSON schema that goes out; always an object's.
+        wrapped: The value is the property `response` of what comes back.
+    """
+
+    schema: Schema
+    name: str
+    wire: dict[str, JsonValue]
+    wrapped: bool
+
+    def parameters(self, tools: Sequence[ToolDefinition] = ()) -> ModelRequestParameters:
+        """What asks for the type, in the way that the model's profile prefers; or for one of these tools first."""
+        return ModelRequestParameters(
+            function_tools=list(tools),
+            output_mode="auto",
+            output_object=OutputObjectDefinition(json_schema=self.wire, name=self.name),
+            output_tools=[
+                ToolDefinition(
+                    name=FINAL_RESULT, description=_TOOL_SAYS, parameters_json_schema=self.wire, kind="output"
+                )
+            ],
+            allow_text_output=False,
+        )
+
+    def answered_by(self, response: ModelResponse) -> bool:
+        """Whether this is the final answer, and no call of a tool that comes before it."""
+        called = [part.tool_name for part in response.parts if isinstance(part, ToolCallPart)]
+        return not called or FINAL_RESULT in called
+
+    def read(self, response: ModelResponse) -> JsonValue:
+        """The value that the model answered, as JSON.
+
+        Validated where the type is known here, else only parsed; never rewritten, so that it decodes again as it is.
+
+        Raises:
+            Misfit: It is not JSON, or does not fit the type.
+        """
+        value = _answered(response)
+        if self.wrapped and isinstance(value, dict) and value.keys() == {WRAPPED}:
+            value = value[WRAPPED]
+        if found := misfit(self.schema, value):
+            raise Misfit(f"the answer does not fit {self.name}: {found}")
+        return value
+
+
+def expected(schema: Schema) -> Expected:
+    """What to ask a model for.
+
+    Raises:
+        Verdict: The type's module is not loaded in this worker.
+    """
+    try:
+        found = json_schema(schema)
+    except LookupError as error:
+        failure = Failure(kind=FailureKind.PERMANENT, type="configuration", message=str(error.args[0]))
+        raise Verdict(failure) from None
+    named = schema.rpartition(":")[2] if isinstance(schema, str) else str(found.get("title", "answer"))
+    name = re.sub(r"[^\w-]+", "_", named)[:64]
+    if _is_object(found):
+        return Expected(schema=schema, name=name, wire=found, wrapped=False)
+    inner = {key: value for key, value in found.items() if key != "$defs"}
+    wire: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {WRAPPED: inner},
+        "required": [WRAPPED],
+        "additionalProperties": False,
+    }
+    if "$defs" in found:  # references start at the top
+        wire["$defs"] = found["$defs"]
+    return Expected(schema=schema, name=name, wire=wire, wrapped=True)
+
+
+def _is_object(schema: dict[str, JsonValue]) -> bool:
+    found: Any = schema
+    if isinstance(ref := schema.get("$ref"), str) and ref.startswith("#/$defs/"):
+        definitions = schema.get("$defs")
+        found = definitions.get(ref.removeprefix("#/$defs/"), {}) if isinstance(definitions, dict) else {}
+    return isinstance(found, dict) and found.get("type") == "object" and "properties" in found
+
+
+def _answered(response: ModelResponse) -> JsonValue:
+    called = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    final = next((part for part in called if part.tool_name == FINAL_RESULT), called[0] if called else None)
+    if final is not None:
+        return _parsed(final.args_as_json_str())
+    return _parsed(response.text or "")
+
+
+def _parsed(text: str) -> JsonValue:
+    fenced = re.fullmatch(r"\s*```(?:json)?\s*(.*?)\s*```\s*", text, re.DOTALL)
+    try:
+        value: JsonValue = json.loads(fenced.group(1) if fenced else text)
+    except ValueError:
+        raise Misfit("the answer is not JSON") from None
+    return value

@@ -1,0 +1,109 @@
+"""Model calls from a worker that polls already: the libraries of the providers load beside it.
+
+They take longer to load than all the rest of a worker. A worker that was killed is back sooner without them, and most
+of what it then does (folds, tools, timers) needs none; a model call waits for them, heartbeating.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from refold.core.chat import Reply
+from refold.core.commands import CallLlm
+from refold.core.events import LlmOutcome
+from refold.core.retry import Failure, FailureKind
+from refold.effects.failures.verdicts import Verdict
+from refold.effects.http.client import HttpClient
+
+if TYPE_CHECKING:
+    from refold.effects.models.conversations import Recalled
+    from refold.effects.models.request import Show
+    from refold.effects.models.resolve import Models
+    from refold.effects.tools import Tool
+
+log = structlog.get_logger(__name__)
+
+
+class _Ask(Protocol):
+    def __call__(
+        self, command: CallLlm, models: Models, *, key: str, show: Show | None = None
+    ) -> Awaitable[LlmOutcome]: ...
+
+
+class _Converse(Protocol):
+    def __call__(
+        self, recalled: Recalled, models: Models, tools: Mapping[str, Tool], *, key: str, show: Show | None = None
+    ) -> Awaitable[Reply]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loaded:
+    ask: _Ask
+    converse: _Converse
+    models: Models
+
+
+class ModelPart:
+    """Asks models, as soon as what that takes is loaded. One for each worker; made in its event loop."""
+
+    def __init__(self, default: str | None, http: HttpClient) -> None:
+        """Begin to load, in a thread.
+
+        Args:
+            default: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
+            http: The client that providers share.
+        """
+        self._loading = asyncio.create_task(asyncio.to_thread(_load, default, http))
+
+    async def ask(self, command: CallLlm, *, key: str, show: Show | None = None) -> LlmOutcome:
+        """Make a model call; see `refold.effects.models.llm.ask`.
+
+        Raises:
+            Verdict: The libraries cannot be loaded; or see there.
+        """
+        loaded = await self._loaded()
+        return await loaded.ask(command, loaded.models, key=key, show=show)
+
+    async def converse(
+        self, recalled: Recalled, tools: Mapping[str, Tool], *, key: str, show: Show | None = None
+    ) -> Reply:
+        """Go on with a conversation; see `refold.effects.models.chat.converse`.
+
+        Raises:
+            Verdict: The libraries cannot be loaded; or see there.
+        """
+        loaded = await self._loaded()
+        return await loaded.converse(recalled, loaded.models, tools, key=key, show=show)
+
+    async def _loaded(self) -> _Loaded:
+        # A call that is canceled must not take the loading with it: others wait for it too.
+        found = await asyncio.shield(self._loading)
+        if isinstance(found, _Loaded):
+            return found
+        raise Verdict(found)
+
+    async def close(self) -> None:
+        """Close what providers opened. A thread cannot be stopped, so this waits for a loading that is under way."""
+        loaded = await self._loading
+        if isinstance(loaded, _Loaded):
+            await loaded.models.close()
+
+
+def _load(default: str | None, http: HttpClient) -> _Loaded | Failure:
+    try:
+        from refold.effects.models.chat import converse
+        from refold.effects.models.llm import ask
+        from refold.effects.models.resolve import Models
+    except Exception as error:  # a package that is broken may raise anything while it loads
+        log.exception("model_libraries_missing")
+        said = (
+            f"model calls cannot be made: {type(error).__name__} while loading pydantic-ai and its providers: {error}"
+        )
+        way_out = "; install refold's requirements again, and restart the worker"
+        return Failure(kind=FailureKind.PERMANENT, type="configuration", message=said + way_out)
+    return _Loaded(ask=ask, converse=converse, models=Models(default, http))

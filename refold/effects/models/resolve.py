@@ -1,0 +1,111 @@
+"""Which model a name means: `openai:gpt-5`, `scripted:demo`, whatever `provider:model` pydantic-ai knows."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from contextlib import AsyncExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
+
+from refold.core.retry import Failure, FailureKind
+from refold.effects.failures.verdicts import Verdict
+from refold.effects.http.client import HttpClient
+from refold.effects.models.failures import first_sentence
+from refold.effects.models.scripted import SCRIPTED, scripted_model
+
+DEFAULT_MODEL = "scripted:demo"
+MODEL_SETTING = "REFOLD_MODEL"
+_EXAMPLES = "for example openai:gpt-5, anthropic:claude-sonnet-4-5 or scripted:demo"
+
+
+class Models:
+    """The models of one worker, each made when it is first asked for, all on one HTTP client."""
+
+    def __init__(self, default: str | None, http: HttpClient) -> None:
+        """Make none yet.
+
+        Args:
+            default: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
+            http: The shared client; providers whose SDK needs another kind of client make their own.
+        """
+        self._default = default or os.environ.get(MODEL_SETTING) or DEFAULT_MODEL
+        self._http = http
+        self._made: dict[str, Model] = {}
+        self._open = AsyncExitStack()
+
+    async def close(self) -> None:
+        """Close the clients that providers made for themselves."""
+        await self._open.aclose()
+
+    async def get(self, name: str | None) -> tuple[str, Model]:
+        """The model, and the name it goes by.
+
+        Args:
+            name: `provider:model`; None takes the worker's setting.
+
+        Raises:
+            Verdict: No such provider, or it lacks its key or its package; the message says what to set.
+        """
+        name = name or self._default
+        if name not in self._made:
+            model = _make(name, self._http)
+            await self._open.enter_async_context(model)
+            self._made[name] = model
+        return name, self._made[name]
+
+
+def _make(name: str, http: HttpClient) -> Model:
+    provider, colon, rest = name.partition(":")
+    if not (provider and colon and rest):
+        raise _unusable(name, f"a model is named provider:model, {_EXAMPLES}")
+    if provider == SCRIPTED:
+        try:
+            return scripted_model(rest)
+        except LookupError as error:
+            raise _unusable(name, str(error.args[0])) from None
+    try:
+        infer_provider_class(provider)
+    except ValueError:
+        raise _unusable(name, f"there is no provider {provider!r}; write provider:model, {_EXAMPLES}") from None
+    except ImportError as error:
+        raise _unusable(name, f"a package is missing: {first_sentence(error)}") from None
+    if provider == "openai" and _speaks_chat_only():
+        name = f"openai-chat:{rest}"
+    try:
+        return infer_model(name, provider_factory=lambda wanted: _provider(wanted, http))
+    except (UserError, ImportError, ValueError) as error:
+        raise _unusable(name, first_sentence(error)) from None
+
+
+def _speaks_chat_only() -> bool:
+    """Whether `openai:` means a server that is not OpenAI's own.
+
+    Such servers speak chat completions; OpenAI's newer Responses, which pydantic-ai takes for `openai:`, few of them
+    know. `openai-responses:NAME` asks for it all the same.
+    """
+    host = urlsplit(os.environ.get("OPENAI_BASE_URL", "")).hostname
+    return host is not None and host != "api.openai.com" and not host.endswith(".api.openai.com")
+
+
+def _provider(name: str, http: HttpClient) -> Provider[Any]:
+    if name.startswith("gateway/"):
+        return infer_provider(name)
+    provider: Any = infer_provider_class(name)
+    if "http_client" in inspect.signature(provider).parameters:
+        try:
+            made: Provider[Any] = provider(http_client=http)
+        except (TypeError, AssertionError):
+            pass  # its SDK needs another kind of client
+        else:
+            return made
+    return infer_provider(name)
+
+
+def _unusable(name: str, why: str) -> Verdict:
+    message = f"model {name!r} cannot be used: {why} (set by the command's `model`, else by {MODEL_SETTING})"
+    return Verdict(Failure(kind=FailureKind.PERMANENT, type="configuration", message=message))

@@ -1,0 +1,1 @@
+"""Posting an update to a webhook, and which addresses may be called at all."""

@@ -1,0 +1,201 @@
+"""Posting one update to a webhook: what goes along with it, and what the receiver's answer means.
+
+| answer                                          | means                                                   |
+| ----------------------------------------------- | ------------------------------------------------------- |
+| 2xx                                             | taken                                                   |
+| 410 Gone                                        | nobody wants any more: the webhook ends                 |
+| anything else, none in time, an address refused | later, as the answer's Retry-After says if it has one   |
+
+Redirects are not followed: the address that was judged is the one that is used.
+
+Each post has `webhook-id`, the same on every try, and `webhook-timestamp`. With a secret it has `webhook-signature`,
+as Standard Webhooks asks, which covers both and the body. The secret is the receiver's own (`StandardWebhooks` as the
+scheme), else the operator's (`REFOLD_WEBHOOK_SECRET`). Several, separated by spaces, all sign: so one is replaced.
+
+Source: A2A specification 1.0, section 4.3.3; Standard Webhooks 1.0.0; RFC 9110 section 10.2.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Literal, Self
+from weakref import WeakValueDictionary
+
+import httpx2
+from standardwebhooks import Webhook as Signer
+
+from refold.core.errors import DefinitionError, InputRejected
+from refold.effects.failures.classify import classify
+from refold.effects.failures.network import phrase, retry_after
+from refold.effects.webhooks.screen import AddressRefused, Screen, ScreenedTransport, target
+from refold.webhooks import Webhook
+
+SECRET_ENV = "REFOLD_WEBHOOK_SECRET"
+TOKEN_HEADER = "X-A2A-Notification-Token"
+OWN_SECRET = "standardwebhooks"
+
+PATIENCE_S = 15.0
+"""How long one post may take, from its name's resolution to the answer."""
+
+AT_ONCE_PER_HOST = 32
+"""So many posts to one host wait for its answer: a host that never answers must not take all connections."""
+
+ANSWER_BYTES = 64 * 1024
+"""So much of an answer is read, so that its connection can be used again; a longer one is cut off."""
+
+GONE = 410
+
+_MAKE_ONE = """python -c "import base64, os; print('whsec_' + base64.b64encode(os.urandom(32)).decode())\""""
+_VISIBLE = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
+_SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+_LONGEST = {"id": 256, "token": 4_096, "credentials": 8_192}
+_LIMITS = httpx2.Limits(max_connections=500, max_keepalive_connections=50, keepalive_expiry=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a post.
+
+    Attributes:
+        kind: See the table.
+        why: For people: the host and the status, nothing secret.
+        wait_s: How long the receiver asks us to wait, in seconds.
+    """
+
+    kind: Literal["taken", "gone", "later"]
+    why: str = ""
+    wait_s: float | None = None
+
+
+class Poster:
+    """Posts updates: one client for all webhooks of a process. Close it with `aclose`."""
+
+    def __init__(self, screen: Screen, secrets: Sequence[str] = ()) -> None:
+        """A poster that has posted nothing.
+
+        Args:
+            screen: Where to it may post.
+            secrets: What signs where a webhook has no secret of its own, as `whsec_…`.
+        """
+        self.screen = screen
+        self._signers = tuple(Signer(secret) for secret in secrets)
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._http = httpx2.AsyncClient(
+            transport=ScreenedTransport(screen, limits=_LIMITS),
+            timeout=PATIENCE_S,
+            headers={"user-agent": f"refold/{version('refold')}"},
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    @classmethod
+    def from_env(cls, *, loopback: bool = False) -> Self:
+        """The poster that the settings describe: `REFOLD_WEBHOOK_SECRET`, and those of the screen.
+
+        Raises:
+            DefinitionError: A setting cannot be read.
+        """
+        secrets = os.environ.get(SECRET_ENV, "").split()
+        if not all(map(_is_secret, secrets)):
+            said = f"a secret is `whsec_` and 24 to 64 bytes as base64; {_MAKE_ONE} makes one"
+            raise DefinitionError(SECRET_ENV, [said], what="setting")
+        return cls(Screen.from_env(loopback=loopback), secrets)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def check(self, webhook: Webhook) -> None:
+        """See `refold.webhooks.Webhooks.check`."""
+        for name, longest in _LONGEST.items():
+            if len(getattr(webhook, name)) > longest:
+                raise InputRejected(f"a webhook's {name} has at most {longest:,} characters")
+        for name in ("token", "credentials"):
+            if (value := getattr(webhook, name)) and not _VISIBLE.fullmatch(value):
+                raise InputRejected(f"a webhook's {name} goes into a header: visible ASCII characters only")
+        if webhook.scheme and not _SCHEME.fullmatch(webhook.scheme):
+            raise InputRejected("a webhook's authentication scheme is one word, for example Bearer")
+        if webhook.scheme.lower() == OWN_SECRET and not _is_secret(webhook.credentials):
+            raise InputRejected(
+                "the credentials of a webhook whose scheme is StandardWebhooks are a secret to sign with: `whsec_` and "
+                "24 to 64 bytes as base64"
+            )
+        await self.screen.check(webhook.url)
+
+    async def post(self, webhook: Webhook, *, id: str, body: bytes) -> Answer:
+        """Post one update.
+
+        Args:
+            webhook: Where and how.
+            id: The update's own; ASCII, the same on every try.
+            body: JSON.
+        """
+        host = _host(webhook)
+        turn = self._turns.setdefault(host, asyncio.Semaphore(AT_ONCE_PER_HOST))
+        try:
+            async with turn, asyncio.timeout(PATIENCE_S):
+                status, headers = await self._post(webhook, self._headers(webhook, id, body), body)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, AddressRefused) as error:
+            return Answer(kind="later", why=_why(error, webhook))
+        said = f"{host} answered {phrase(status)}"
+        if 200 <= status < 300:
+            return Answer(kind="taken", why=said)
+        return Answer(kind="gone" if status == GONE else "later", why=said, wait_s=retry_after(headers))
+
+    async def _post(self, webhook: Webhook, headers: dict[str, str], body: bytes) -> tuple[int, httpx2.Headers]:
+        async with self._http.stream("POST", webhook.url, content=body, headers=headers) as response:
+            read = 0
+            # As it came: what a decoder would make of it could be much larger.
+            async for piece in response.aiter_raw():
+                read += len(piece)
+                if read > ANSWER_BYTES:
+                    break
+            return response.status_code, response.headers
+
+    def _headers(self, webhook: Webhook, id: str, body: bytes) -> dict[str, str]:
+        at = datetime.now(UTC)
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": id,
+            "webhook-timestamp": str(int(at.timestamp())),
+        }
+        if webhook.token:
+            headers[TOKEN_HEADER] = webhook.token
+        signers = self._signers
+        if webhook.scheme.lower() == OWN_SECRET:
+            signers = (Signer(webhook.credentials),)
+        elif webhook.scheme and webhook.credentials:
+            headers["authorization"] = f"{webhook.scheme} {webhook.credentials}"
+        if signers:
+            headers["webhook-signature"] = " ".join(signer.sign(id, at, body.decode()) for signer in signers)
+        return headers
+
+
+def _is_secret(text: str) -> bool:
+    try:
+        raw = base64.b64decode(text.removeprefix("whsec_") + "==")
+    except (binascii.Error, ValueError):
+        return False
+    return text.startswith("whsec_") and 24 <= len(raw) <= 64
+
+
+def _why(error: Exception, webhook: Webhook) -> str:
+    if isinstance(error, AddressRefused):
+        return str(error)
+    host, failure = _host(webhook), classify(error)
+    return failure.message if host in failure.message else f"{host}: {failure.message}"
+
+
+def _host(webhook: Webhook) -> str:
+    try:
+        return target(webhook.url)[0]
+    except AddressRefused:
+        return "the receiver"

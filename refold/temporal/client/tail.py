@@ -1,0 +1,275 @@
+"""Following a task as it runs: Temporal's history is the bell, the journal is what is read when it rings.
+
+Rule 1: whoever watches a task in this process shares one tail of it. It reads the run's history once, then waits in one
+        long poll, and asks for the journal once for all when that rings. It ends when its last watcher leaves.
+Rule 2: nobody waits for a slow watcher. The newest entries are kept for those who keep up; who falls behind them reads
+        the journal on its own, and is back among the others at its end. What everybody has seen is dropped.
+Rule 3: a worker or a server that was there may go away for a while: the tail goes on after.
+
+Model text that is still being written rides on the heartbeats of its activity, and is read from the server while
+somebody watches and a model is at work. Neither writes a history event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.errors import NotConnected, NoWorker, TaskNotFound
+from refold.core.fold.journal import Entry
+from refold.core.lifecycle import TERMINAL, Status
+from refold.engine import Tokens
+from refold.temporal.client import search
+from refold.temporal.client.bell import Bell
+from refold.temporal.client.history import History, Newest
+from refold.temporal.client.outage import CUT, Patience
+from refold.temporal.client.writing import Place, Text, written
+
+if TYPE_CHECKING:
+    from refold.temporal.client.engine import TemporalEngine
+
+TOKEN_POLL_S = 0.1
+"""How often the server is asked for model text while somebody watches a call."""
+
+PAUSES = (Status.INPUT_REQUIRED, Status.AUTH_REQUIRED)
+
+RECENT = 64
+"""The most entries that are kept for watchers that have not come round to them."""
+
+
+class Tails:
+    """The tails of one engine: one for each task that somebody watches."""
+
+    def __init__(self, engine: TemporalEngine) -> None:
+        self._engine = engine
+        self._tails: dict[str, Tail] = {}
+
+    def __len__(self) -> int:
+        """How many tasks are followed."""
+        return len(self._tails)
+
+    async def watch(self, task_id: str, after: int, *, over_pauses: bool) -> AsyncGenerator[Entry | Tokens]:
+        """See `Engine.watch`."""
+        tail = self._tails.get(task_id)
+        if tail is None or tail.over:
+            tail = self._tails[task_id] = Tail(self._engine, task_id, after)
+        watcher = Watcher(tail, after)
+        tail.watchers.add(watcher)
+        try:
+            async with contextlib.aclosing(watcher.follow(over_pauses=over_pauses)) as items:
+                async for item in items:
+                    yield item
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:  # whichever asks first, the long poll or the watcher
+                raise TaskNotFound(task_id) from None
+            raise search.server_refused(error, f"follow task {task_id!r}") from None
+        finally:
+            tail.watchers.discard(watcher)
+            if not tail.watchers:
+                if self._tails.get(task_id) is tail:
+                    del self._tails[task_id]
+                await tail.close()
+
+
+class Tail:
+    """Follows one task for all who watch it.
+
+    Attributes:
+        watchers: Those who watch.
+        last: The newest entry's number, as far as it was read.
+        newest: How the task stood then; None before the first answer.
+        error: Why nothing more will come; None while more may.
+        recent: Entries that somebody has not seen, oldest first, up to `last`.
+        writing: What models have said of answers that are not complete, by invocation id and tool call.
+    """
+
+    def __init__(self, engine: TemporalEngine, task_id: str, after: int) -> None:
+        self.history = History(engine, task_id)
+        self.watchers: set[Watcher] = set()
+        self.last = after
+        self.newest: Newest | None = None
+        self.error: Exception | None = None
+        self.recent: deque[Entry] = deque(maxlen=RECENT)
+        self.writing: dict[Place, Text] = {}
+        self._bell = Bell(engine, task_id)
+        self._handle = engine.client.get_workflow_handle(task_id)
+        self._running = asyncio.create_task(self._run())
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will come from it."""
+        return self._running.done()
+
+    async def close(self) -> None:
+        """Stop following."""
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+
+    def since(self, after: int) -> list[Entry] | None:
+        """The entries after number `after`; None where they are not kept, and the journal must be read."""
+        if after >= self.last:
+            return []
+        if not self.recent or self.recent[0].seq > after + 1:
+            return None
+        return list(islice(self.recent, after + 1 - self.recent[0].seq, None))
+
+    def forget(self) -> None:
+        """Drop the entries that all watchers have seen: who comes later reads the journal."""
+        seen = min((watcher.after for watcher in self.watchers), default=self.last)
+        while self.recent and self.recent[0].seq <= seen:
+            self.recent.popleft()
+
+    # --- the loop
+
+    async def _run(self) -> None:
+        patience = Patience()
+        try:
+            await self._bell.listens()
+            while True:
+                self._bell.clear()
+                try:
+                    newest = await self._read()
+                except (NoWorker, RPCError, NotConnected) as error:
+                    await patience.failed(error)
+                    continue
+                patience.answered()
+                self._take(newest)
+                if newest.over:
+                    return
+                await self._until_the_bell(newest)
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who watch must hear of it
+            self.error = error
+            self._tell()
+        finally:
+            await self._bell.close()
+
+    async def _read(self) -> Newest:
+        newest = await self.history.newest(self.last, limit=RECENT)
+        if self.newest is None or not newest.over:
+            return newest
+        # It ended while it was followed: what is left of it is read once for all, unless that is a long story.
+        entries = []
+        async for entry in self.history.entries(self.last):
+            entries.append(entry)
+            if len(entries) == RECENT:
+                break
+        return replace(newest, entries=tuple(entries))
+
+    def _take(self, newest: Newest) -> None:
+        entries = [entry for entry in newest.entries if entry.seq > self.last]
+        if newest.last != self.last:
+            if not entries or entries[0].seq != self.last + 1 or entries[-1].seq != newest.last:
+                self.recent.clear()  # too many at once, or of several runs: everybody reads them in the journal
+            else:
+                self.recent.extend(entries)
+            self.writing = {}  # an answer may be complete, and then no more of its text may come
+        self.last = newest.last
+        self.newest = replace(newest, entries=())
+        self._tell()
+
+    def _tell(self) -> None:
+        for watcher in self.watchers:
+            watcher.news.set()
+
+    # --- model text
+
+    async def _until_the_bell(self, newest: Newest) -> None:
+        while newest.writes and not self._bell.rings:
+            await self._look_at_models()
+            await self._bell.rung(TOKEN_POLL_S)
+        await self._bell.rung()
+
+    async def _look_at_models(self) -> None:
+        try:
+            description = await self._handle.describe()
+        except RPCError as error:
+            if error.status in CUT:
+                return  # the next question finds out more
+            raise
+        writing = await written(description)
+        if writing != self.writing:
+            self.writing = writing
+            self._tell()
+
+
+class Watcher:
+    """One of those who watch a task, at a pace of its own.
+
+    Attributes:
+        after: The number of the last entry that it has seen.
+        news: Set when there may be more.
+    """
+
+    def __init__(self, tail: Tail, after: int) -> None:
+        self.tail = tail
+        self.after = after
+        self.news = asyncio.Event()
+        self._read: dict[tuple[Place, int], int] = {}
+
+    async def follow(self, *, over_pauses: bool) -> AsyncGenerator[Entry | Tokens]:
+        """Entries and model text from here on, as they come."""
+        tail, patience = self.tail, Patience()
+        while True:
+            if tail.newest is None and tail.error is None:
+                await self.news.wait()
+            self.news.clear()
+            if tail.error is not None:
+                raise tail.error
+            try:
+                async for entry in self._entries():
+                    yield entry
+                patience.answered()
+            except (NoWorker, RPCError, NotConnected) as error:
+                await patience.failed(error)
+                continue
+            if self._is_through(over_pauses=over_pauses):
+                return
+            for tokens in self._new_text():
+                yield tokens
+            tail.forget()
+            await self.news.wait()
+
+    async def _entries(self) -> AsyncIterator[Entry]:
+        while (kept := self.tail.since(self.after)) is None:
+            before = self.after
+            async for entry in self.tail.history.entries(self.after):
+                self.after = entry.seq
+                yield entry
+            if self.after == before:
+                return  # there were more, and they are gone
+        for entry in kept:
+            self.after = entry.seq
+            yield entry
+
+    def _is_through(self, *, over_pauses: bool) -> bool:
+        newest = self.tail.newest
+        if newest is None or newest.over:
+            return newest is not None
+        rests = newest.lifecycle in TERMINAL or (newest.status in PAUSES and not over_pauses)
+        return rests and newest.last <= self.after
+
+    def _new_text(self) -> Iterator[Tokens]:
+        if self.after < self.tail.last:
+            return  # the journal may have the whole answer
+        for place, said in self.tail.writing.items():
+            read = self._read.get((place, said.attempt), -1 if said.tool else 0)
+            if said.end <= read:
+                continue
+            self._read[place, said.attempt] = said.end
+            start = max(read, said.offset)
+            invocation_id, call = place
+            yield Tokens(
+                invocation_id=invocation_id,
+                attempt=said.attempt,
+                offset=start,
+                text=said.text[start - said.offset :],
+                call=call,
+                tool=said.tool,
+            )

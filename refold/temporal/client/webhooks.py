@@ -1,0 +1,229 @@
+"""Webhooks on Temporal: kept by the workflows that deliver to them, found by these workflows' ids."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+from urllib.parse import unquote
+
+import structlog
+from temporalio.client import (
+    RPCTimeoutOrCancelledError,
+    WithStartWorkflowOperation,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+)
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from refold.core.errors import EngineError, InputRejected, NoWorker
+from refold.effects.webhooks.post import Poster
+from refold.temporal.client import search
+from refold.temporal.client.engine import UPDATE_PATIENCE, TemporalEngine
+from refold.temporal.worker.delivery import HEARTBEATS, WORKFLOW, Courier, Delivery, WebhookDelivery, workflow_id
+from refold.temporal.worker.profile import DEFAULT, Profile
+from refold.webhooks import Feed, Webhook
+
+MOST_OF_A_TASK = 64
+"""How many webhooks a task may have."""
+
+AT_ONCE = 10_000
+"""How many deliveries one process takes on."""
+
+KEPT_IN_MEMORY = 500
+"""How many of their workflows it keeps in memory; the others are as short as these, and read again when asked for."""
+
+STICKY = timedelta(seconds=1)
+"""A question waits so long for a process that may be dead. Another one has a workflow as short as these in no time."""
+
+LISTED_WITHIN_S = 2.0
+"""The server's list lags behind; so long a webhook that was created waits to be in it."""
+
+AGAIN_S = 5.0
+"""The pause before a worker that could not go on is followed by another."""
+
+TRIES = 3
+"""How often a change is made that meets a workflow at its end."""
+
+_UNANSWERED = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
+
+log = structlog.get_logger("refold.webhooks")
+
+
+class TemporalWebhooks:
+    """See `refold.webhooks.Webhooks`. Delivers while it is entered; any number of processes share that."""
+
+    def __init__(
+        self,
+        engine: TemporalEngine,
+        feed: Feed,
+        poster: Poster | None = None,
+        *,
+        loopback: bool = False,
+        recovery: Profile = DEFAULT,
+        task_queue: str | None = None,
+    ) -> None:
+        """Nothing is delivered yet.
+
+        Args:
+            engine: Where the tasks are.
+            feed: What receivers are told.
+            poster: How it is sent, and where to; closed with this. None takes the settings of the environment.
+            loopback: Where the settings say where to, this machine is allowed besides.
+            recovery: How soon somebody else goes on where this process dies.
+            task_queue: Shared by all who deliver for the same tasks; None adds `-webhooks` to the engine's.
+
+        Raises:
+            DefinitionError: A setting cannot be read.
+        """
+        self.task_queue = task_queue or f"{engine.task_queue}-webhooks"
+        self._client = engine.client
+        self._heartbeat_s = recovery.heartbeat.total_seconds() * HEARTBEATS
+        self._poster = poster or Poster.from_env(loopback=loopback)
+        self._courier = Courier(engine, feed, self._poster)
+        self._worker: Worker | None = None
+        self._delivering: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._delivering = asyncio.create_task(self._deliver())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._delivering is not None
+        if self._worker is not None and self._worker.is_running:
+            await self._worker.shutdown()
+        self._delivering.cancel()
+        await asyncio.gather(self._delivering, return_exceptions=True)
+        await self._poster.aclose()
+
+    async def _deliver(self) -> None:
+        """Run a worker; one that the server will not have is followed by another."""
+        while True:
+            self._worker = worker = Worker(
+                self._client,
+                task_queue=self.task_queue,
+                workflows=[WebhookDelivery],
+                activities=[self._courier.deliver],
+                workflow_runner=UnsandboxedWorkflowRunner(),
+                max_concurrent_activities=AT_ONCE,
+                max_cached_workflows=KEPT_IN_MEMORY,
+                sticky_queue_schedule_to_start_timeout=STICKY,
+                max_heartbeat_throttle_interval=timedelta(milliseconds=100),
+            )
+            try:
+                await worker.run()
+                return
+            except (RPCError, RuntimeError) as failure:  # RuntimeError is how the SDK says that it cannot poll
+                log.error("webhooks_stand_still", error=str(failure), task_queue=self.task_queue)
+            self._worker = None
+            await asyncio.sleep(AGAIN_S)
+
+    async def check(self, webhook: Webhook) -> None:
+        """See `Webhooks.check`."""
+        await self._poster.check(webhook)
+
+    async def put(self, task_id: str, webhook: Webhook, *, after: str | None = None) -> None:
+        """See `Webhooks.put`."""
+        await self.check(webhook)
+        if await self._too_many(task_id, webhook.id):
+            raise InputRejected(f"task {task_id!r} has {MOST_OF_A_TASK} webhooks, and takes no more; delete one first")
+        delivery = Delivery(task_id=task_id, id=webhook.id, after=after, heartbeat_s=self._heartbeat_s)
+        first = await self._change(delivery, webhook)
+        if first and after is None:
+            await self._until_listed(task_id, webhook.id)
+
+    async def get(self, task_id: str, id: str) -> Webhook | None:
+        """See `Webhooks.get`."""
+        handle = self._client.get_workflow_handle(workflow_id(task_id, id))
+        try:
+            return await handle.query(WebhookDelivery.webhook, rpc_timeout=UPDATE_PATIENCE)
+        except RPCTimeoutOrCancelledError:
+            raise self._nobody() from None
+        except WorkflowQueryFailedError as error:
+            raise EngineError(f"a webhook of task {task_id!r} cannot be read: {error.message}") from None
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise self._failed(error, f"read a webhook of task {task_id!r}") from None
+
+    async def of_task(self, task_id: str) -> list[Webhook]:
+        """See `Webhooks.of_task`."""
+        # The server's list lags a little; the id that a webhook has when nobody chose one is asked for besides.
+        ids = sorted({*await self._listed(task_id), task_id})
+        found = await asyncio.gather(*(self.get(task_id, id) for id in ids))
+        return [webhook for webhook in found if webhook is not None]
+
+    async def remove(self, task_id: str, id: str) -> None:
+        """See `Webhooks.remove`."""
+        if await self.get(task_id, id) is not None:
+            await self._change(Delivery(task_id=task_id, id=id), None)
+
+    async def _change(self, delivery: Delivery, webhook: Webhook | None) -> bool:
+        """Tell the workflow, and start one where none is open: a removal, too, is kept by a run of its own."""
+        tries = TRIES
+        while True:
+            try:
+                return await self._tell(delivery, webhook)
+            except (WorkflowUpdateFailedError, RPCError) as error:
+                refused = error.cause if isinstance(error, WorkflowUpdateFailedError) else None
+                if isinstance(refused, ApplicationError) and refused.type == InputRejected.__name__:
+                    raise InputRejected(refused.message) from None
+                if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
+                    raise self._failed(error, f"keep a webhook of task {delivery.task_id!r}") from None
+                tries -= 1  # it ended while it was told; the next try starts another
+                if not tries:
+                    raise EngineError(f"a webhook of task {delivery.task_id!r} cannot be changed: {error}") from None
+            except RPCTimeoutOrCancelledError:
+                raise self._nobody() from None
+
+    async def _tell(self, delivery: Delivery, webhook: Webhook | None) -> bool:
+        begin = WithStartWorkflowOperation(
+            WebhookDelivery.run,
+            delivery,
+            id=workflow_id(delivery.task_id, delivery.id),
+            task_queue=self.task_queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            static_summary=f"webhook of {delivery.task_id}",
+        )
+        return await self._client.execute_update_with_start_workflow(
+            WebhookDelivery.change, webhook, start_workflow_operation=begin, rpc_timeout=UPDATE_PATIENCE
+        )
+
+    def _failed(self, error: RPCError, what: str) -> EngineError:
+        return self._nobody() if error.status in _UNANSWERED else search.server_refused(error, what)
+
+    def _nobody(self) -> NoWorker:
+        return NoWorker(
+            f"nobody delivers webhooks: no gateway answers on task queue {self.task_queue!r}; `refold serve` starts one"
+        )
+
+    async def _too_many(self, task_id: str, id: str) -> bool:
+        listed = await self._listed(task_id)
+        if id in listed or len(listed) < MOST_OF_A_TASK:
+            return False
+        return len(await self.of_task(task_id)) >= MOST_OF_A_TASK  # what was removed is listed, too
+
+    async def _listed(self, task_id: str) -> set[str]:
+        """The ids of a task's webhooks, and of those that it had."""
+        prefix = workflow_id(task_id, "")
+        # Percent-encoded, so no quote of anybody's is in it.
+        query = f"WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{prefix}'"
+        try:
+            found = {execution.id async for execution in self._client.list_workflows(query)}
+        except RPCError as error:
+            raise search.server_refused(error, f"list the webhooks of task {task_id!r}") from None
+        return {unquote(id.removeprefix(prefix)) for id in found if id.startswith(prefix)}
+
+    async def _until_listed(self, task_id: str, id: str) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LISTED_WITHIN_S):
+                while id not in await self._listed(task_id):  # noqa: ASYNC110 - the server has no event for it
+                    await asyncio.sleep(0.02)

@@ -1,0 +1,55 @@
+"""Model text that is still being written, as the heartbeats of its activity tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from temporalio.client import WorkflowExecutionDescription
+
+from refold.temporal.worker.perform import CHAT_ACTIVITY, LLM_ACTIVITY
+
+Place: TypeAlias = tuple[str, int | None]
+"""A model call, and which of its answer's tool calls; None is the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The end of what a model has said so far, and the attempt that said it.
+
+    The server keeps the last words of a lost attempt until the next one has said something.
+    """
+
+    attempt: int
+    offset: int
+    text: str
+    tool: str = ""
+
+    @property
+    def end(self) -> int:
+        """How much it has said."""
+        return self.offset + len(self.text)
+
+
+async def written(description: WorkflowExecutionDescription) -> dict[Place, Text]:
+    """What the models of a task are writing just now."""
+    writing: dict[Place, Text] = {}
+    for call in description.raw_description.pending_activities:
+        if call.activity_type.name in (LLM_ACTIVITY, CHAT_ACTIVITY):
+            for said in await description.data_converter.decode(call.heartbeat_details.payloads):
+                writing |= _said(call.activity_id, said)
+    return writing
+
+
+def _said(invocation_id: str, tail: Mapping[str, Any]) -> dict[Place, Text]:
+    """What a heartbeat tells: the text, and each tool call's arguments."""
+    attempt = int(tail["attempt"])
+    text = Text(attempt=attempt, offset=int(tail["offset"]), text=str(tail["text"]))
+    calls: dict[Place, Text] = {
+        (invocation_id, int(call["number"])): Text(
+            attempt=attempt, offset=int(call.get("offset", 0)), text=str(call.get("args", "")), tool=str(call["tool"])
+        )
+        for call in tail.get("calls", ())
+    }
+    return {(invocation_id, None): text, **calls}

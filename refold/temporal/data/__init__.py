@@ -1,0 +1,1 @@
+"""What travels and what is kept: payloads, large values, signatures, search attributes."""

@@ -1,0 +1,170 @@
+"""What a task shows of itself: search attributes, the Temporal UI's details, and one log line a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
+
+from refold.core.commands import AskApproval, AskUser
+from refold.core.fold.refusal import type_name
+from refold.core.fold.wanted import finished
+from refold.core.lifecycle import Ending, Status, TaskState
+
+if TYPE_CHECKING:
+    from refold.core.fold.journal import Entry
+    from refold.core.fold.snapshot import Pending, Snapshot
+    from refold.core.waits import Wait
+
+STATE = SearchAttributeKey.for_keyword("RefoldState")
+STATUS = SearchAttributeKey.for_keyword("RefoldStatus")
+STATUS_AT = SearchAttributeKey.for_datetime("RefoldStatusAt")
+SKILL = SearchAttributeKey.for_keyword("RefoldSkill")
+OWNER = SearchAttributeKey.for_keyword("RefoldOwner")
+CONTEXT = SearchAttributeKey.for_keyword("RefoldContext")
+ORIGIN = SearchAttributeKey.for_keyword("RefoldOrigin")
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        key.name: "Datetime" if key is STATUS_AT else "Keyword"
+        for key in (STATE, STATUS, STATUS_AT, SKILL, OWNER, CONTEXT, ORIGIN)
+    }
+)
+"""What tasks are found by, and its type; a server knows only what was registered."""
+
+LINE_CHARS = 500
+"""The most of one text that the Temporal UI's details show."""
+
+log = structlog.get_logger("refold.task")
+
+
+def at_start(skill: str, now: datetime, *, origin: str | None = None) -> TypedSearchAttributes:
+    """The search attributes that a task is started with: it runs as soon as it exists.
+
+    Args:
+        origin: The task that it goes on from.
+    """
+    pairs: list[SearchAttributePair[Any]] = [
+        SearchAttributePair(SKILL, skill),
+        SearchAttributePair(STATE, TaskState.RUNNING.value),
+        SearchAttributePair(STATUS, Status.WORKING.value),
+        SearchAttributePair(STATUS_AT, now),
+    ]
+    if origin is not None:
+        pairs.append(SearchAttributePair(ORIGIN, origin))
+    return TypedSearchAttributes(pairs)
+
+
+class Shown:
+    """What is on show for one task; changes it only where the task has changed."""
+
+    def __init__(self, base: Snapshot) -> None:
+        # A run that goes on from another one keeps that one's attributes; one that was started by other means than
+        # refold's client has none yet.
+        self.shown = (base.lifecycle, base.status) if base.seq else (TaskState.RUNNING, Status.WORKING)
+        self.known = workflow.info().typed_search_attributes.get(SKILL) is not None
+
+    def update(self, snapshot: Snapshot, entry: Entry) -> None:
+        """Show the task as it is after `entry`. Called from workflow code only."""
+        workflow.set_current_details(details(snapshot))
+        self._upsert(snapshot)
+        if not workflow.unsafe.is_replaying():
+            _log(snapshot, entry)
+
+    def _upsert(self, snapshot: Snapshot) -> None:
+        # Done, failed and canceled are the execution's own status; rejected has no status there.
+        if finished(snapshot) and snapshot.ending is not Ending.REJECTED:
+            return
+        shown = (snapshot.lifecycle, snapshot.status)
+        if shown == self.shown and self.known:
+            return
+        updates: list[SearchAttributeUpdate[Any]] = [
+            STATE.value_set(snapshot.lifecycle.value),
+            STATUS.value_set(snapshot.status.value),
+            STATUS_AT.value_set(snapshot.status_at or snapshot.at),
+        ]
+        if not self.known:
+            updates.append(SKILL.value_set(snapshot.skill))
+        self.shown, self.known = shown, True
+        workflow.upsert_search_attributes(updates)
+
+
+def details(snapshot: Snapshot) -> str:
+    """What the task is doing and what it waits for, in Markdown, for the Temporal UI."""
+    # A list is one only where an empty line stands before it.
+    parts = [f"**{snapshot.status}** ({snapshot.lifecycle}), entry {snapshot.seq}"]
+    parts += [_line(text) for text in (snapshot.reason, snapshot.progress) if text]
+    waits = [_waiting(wait) for wait in snapshot.open_waits]
+    going = [_going(pending) for pending in snapshot.pending.values()]
+    if waits or going:
+        parts.append("\n".join([*waits, *going]))
+    if any(isinstance(wait.ask, AskUser) for wait in snapshot.open_waits):
+        answer = f"refold answer {snapshot.task_id} TEXT"
+        parts.append(f"Answer with `{answer}`, or with a signal or update named `message`.")
+    if any(isinstance(wait.ask, AskApproval) for wait in snapshot.open_waits):
+        decide = f"refold approve {snapshot.task_id}"
+        parts.append(f"Decide with `{decide}` or `refold deny`, or with a signal or update named `decide`.")
+    if any(pending.blocked for pending in snapshot.pending.values()):
+        parts.append(f"Blocked: `refold resolve {snapshot.task_id} --retry`, or `--outcome JSON`, goes on.")
+    return "\n\n".join(parts)
+
+
+def _waiting(wait: Wait) -> str:
+    if isinstance(wait.ask, AskApproval):
+        until = f", until {wait.timeout_at:%Y-%m-%d %H:%M:%S} UTC" if wait.timeout_at else ""
+        return f"- waits for a decision at `{wait.slot}` ({wait.gate}{until}): {_line(wait.ask.message.text)}"
+    fits = f" (a {type_name(wait.ask.expect)})" if wait.ask.expect is not None else ""
+    return f"- waits for an answer to `{wait.slot}`{fits}: {_line(wait.ask.message.text)}"
+
+
+def _going(pending: Pending) -> str:
+    command = pending.command
+    line = f"- {command.kind} `{command.subject}`"
+    if command.id != command.subject:
+        line += f" ({command.id})"
+    if pending.due_at is not None:
+        line += f", {'again ' if pending.failure else ''}due at {pending.due_at:%Y-%m-%d %H:%M:%S} UTC"
+    elif pending.attempt > 1:
+        line += f", attempt {pending.attempt}"
+    return f"{line}, after: {_line(pending.failure)}" if pending.failure else line
+
+
+def _line(text: str) -> str:
+    """Text in one line, cut where it is long: what people and models write has lines of its own."""
+    joined = " ".join(text.split())
+    return joined if len(joined) <= LINE_CHARS else f"{joined[: LINE_CHARS - 1]}…"
+
+
+def _log(snapshot: Snapshot, entry: Entry) -> None:
+    if entry.refused:
+        log.warning(
+            "event_refused",
+            task_id=snapshot.task_id,
+            seq=entry.seq,
+            state=snapshot.lifecycle.value,
+            trigger=entry.event.kind,
+            reason=entry.refused,
+        )
+    for move in entry.moves:
+        log.info(
+            "state_transition",
+            task_id=snapshot.task_id,
+            **{"from": move.from_state.value, "to": move.to_state.value},
+            trigger=move.event.value,
+            timestamp=entry.at.isoformat(),
+            metadata={"seq": entry.seq, "skill": snapshot.skill, "cause": entry.event.kind},
+        )
+    if snapshot.ending is Ending.CANCELED and not entry.refused:
+        log.info(
+            "state_transition",
+            task_id=snapshot.task_id,
+            **{"from": "open", "to": snapshot.lifecycle.value},
+            trigger="canceled",
+            timestamp=entry.at.isoformat(),
+            metadata={"seq": entry.seq, "skill": snapshot.skill, "cause": entry.event.kind},
+        )

@@ -1,0 +1,220 @@
+"""What travels between client and workflow: the argument a task starts with, and what it leaves behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_serializer, model_validator
+
+from refold.core.content import Content
+from refold.core.events import SkillOutcome, UserMessage
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.core.gates import DecisionMade
+from refold.core.lifecycle import Status, TaskState
+from refold.core.lineage.previous import Previous
+from refold.core.values import Value, lean
+from refold.engine import TaskView
+from refold.temporal.data.payloads import Stored
+
+PAGE_ENTRIES = 500
+"""The most entries that one page of a journal holds."""
+
+
+class Segment(Value):
+    """One run's stretch of a journal, and where it began: enough to fold every snapshot in between again.
+
+    Attributes:
+        base: The task before the first entry.
+        entries: In order, without gaps.
+    """
+
+    base: Snapshot
+    entries: tuple[Entry, ...]
+
+
+class EarlierRun(Value):
+    """A run of a task that went on in a new one.
+
+    Attributes:
+        run_id: Temporal's id of the run.
+        last: The number of its last entry.
+        journal: Its stretch of the journal.
+    """
+
+    run_id: str
+    last: int
+    journal: Stored[Segment] | None = lean()
+
+
+class Verdict(DecisionMade):
+    """A decision as it is sent: with a signature, where somebody vouches for it.
+
+    Attributes:
+        signature: Of `asserted_by`; see `refold.temporal.data.signing`.
+    """
+
+    signature: str | None = lean()
+
+    def taken(self, *, vouched: bool) -> DecisionMade:
+        """The decision that the task takes; nobody vouches for one whose signature was not checked."""
+        fields = {name: getattr(self, name) for name in DecisionMade.model_fields}
+        return DecisionMade(**{**fields, "asserted_by": self.asserted_by if vouched else None, "slot": None})
+
+
+class Branch(Value):
+    """Where a task branches off from another one.
+
+    Attributes:
+        journal: The other one's run that holds the entry, up to that entry.
+        seq: The entry.
+        live: Effects take place.
+        by: Who wants it.
+    """
+
+    journal: Segment
+    seq: int
+    live: bool = lean(False)
+    by: str | None = lean()
+
+
+class Part(Value):
+    """How far a part of a task came: a task of its own, which a task that goes on for its parent goes on with.
+
+    Attributes:
+        journal: Its journal, if it failed or was canceled.
+        outcome: What it came to, if it completed.
+        parts: Its own parts, by invocation id.
+    """
+
+    journal: Segment | None = lean()
+    outcome: SkillOutcome | None = lean()
+    parts: dict[str, Part] = lean(factory=dict)
+
+
+class TaskStart(Value):
+    """The argument of a task's workflow.
+
+    Who starts one with Temporal's own tools gives the first message alone, as `as_message` takes it:
+    `temporal workflow start --type hello --task-queue refold --input '"Ada"'`.
+
+    Attributes:
+        message: The first message; None where the task goes on from `snapshot`.
+        stream: Somebody wants to see the model's tokens as they come.
+        parent: The task that this one is a part of.
+        snapshot: Where an earlier run left off.
+        earlier: Those runs, oldest first.
+        owner: Whose task it is.
+        started_by: Who started it.
+        context: The conversation that it belongs to.
+        previous: The task whose conversations it goes on with.
+        recover: The journal of a failed task that this one goes on for.
+        by: Who wants it.
+        parts: How far that one's parts came, by invocation id.
+        fork: The entry of another task that this one branches off from.
+        events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
+    """
+
+    message: UserMessage | None = lean()
+    stream: bool = lean(False)
+    parent: str | None = lean()
+    snapshot: Snapshot | None = lean()
+    earlier: tuple[EarlierRun, ...] = lean(())
+    owner: str | None = lean()
+    started_by: tuple[str, ...] = lean(())
+    context: str | None = lean()
+    previous: Previous | None = lean()
+    recover: Segment | None = lean()
+    by: str | None = lean()
+    parts: dict[str, Part] = lean(factory=dict)
+    fork: Branch | None = lean()
+    events_per_run: int | None = lean()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _message_alone(cls, given: Any) -> Any:
+        ours = isinstance(given, dict) and given.keys() <= cls.model_fields.keys()
+        return given if ours else {"message": as_message(given)}
+
+
+class TaskResult(BaseModel):
+    """What a task leaves behind when it ends: readable in the Temporal UI, its journal beside it.
+
+    Attributes:
+        task: The task as people see it.
+        journal: The last run's stretch of the journal.
+        earlier: The runs before it, oldest first.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    task: TaskView
+    journal: Stored[Segment]
+    earlier: tuple[EarlierRun, ...] = lean(())
+
+    @property
+    def outcome(self) -> SkillOutcome:
+        """What the task came to, as whoever asked for it is told."""
+        said = [message.text for message in self.task.messages if message.role == "agent"]
+        artifacts = tuple(view.as_artifact() for view in self.task.artifacts)
+        return SkillOutcome(task_id=self.task.task_id, text=said[-1] if said else "", artifacts=artifacts)
+
+    @field_serializer("task")
+    def _without_defaults(self, task: TaskView) -> dict[str, Any]:
+        return task.model_dump(mode="json", exclude_defaults=True)
+
+
+class Page(Value):
+    """A stretch of the open run's journal.
+
+    Attributes:
+        entries: In order, without gaps.
+        base: The number of the last entry before this run.
+        last: The newest entry's number.
+        lifecycle: Where the task is in its life.
+        status: In A2A's words.
+        writes: A model is at work, and its text can be seen meanwhile.
+        earlier: The runs before this one, oldest first.
+    """
+
+    entries: tuple[Entry, ...]
+    base: int
+    last: int
+    lifecycle: TaskState
+    status: Status
+    writes: bool = lean(False)
+    earlier: tuple[EarlierRun, ...] = lean(())
+
+
+class Taken(Value):
+    """A message was taken, as this entry."""
+
+    seq: int
+
+
+_NAMED = ("slot", "gate", "delivery_id", "sender", "message_id", "early")
+_SPOKEN = {"text", "data", "content", *_NAMED}
+
+
+def as_message(said: JsonValue) -> UserMessage:
+    """What a signal or an update brings, however it was typed in.
+
+    A string is text. An object with `text`, `data` or `content`, and perhaps `slot`, `gate`, `delivery_id` or
+    `sender`, is what it says. Anything else is data.
+    """
+    if isinstance(said, str):
+        return UserMessage(content=Content.from_text(said))
+    if isinstance(said, dict) and said.keys() <= _SPOKEN and said.keys() & {"text", "data", "content"}:
+        try:
+            return _spoken(said)
+        except ValidationError:
+            pass  # it only looks like ours
+    return UserMessage(content=Content.from_data(said))
+
+
+def _spoken(said: dict[str, Any]) -> UserMessage:
+    rest = {key: said[key] for key in _NAMED if said.get(key) is not None}
+    if "content" in said:
+        return UserMessage(content=Content.model_validate(said["content"]), **rest)
+    content = Content.from_text(said["text"]) if "text" in said else Content.from_data(said["data"])
+    return UserMessage(content=content, **rest)

@@ -1,0 +1,112 @@
+"""Whether a module can change once it is imported: if nothing in it can, one copy of it does for many tasks.
+
+Judged by what it holds, strictly: what is not known to stay as it is counts as something that may change.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections import namedtuple
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, time, timedelta, tzinfo
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from types import ModuleType
+from typing import Any, ForwardRef, TypeVar
+from uuid import UUID
+
+from refold.core.authoring.reducer import ReducerSkill
+from refold.core.contracts.contract import Contract, Fallback, Invariant, Move, Requirement, StepContract
+from refold.core.steps.machine import StepMachine
+from refold.core.steps.table import Step
+from refold.core.values import Value
+
+_FIELD_OF_A_TUPLE = type(vars(namedtuple("Pair", "left right"))["left"])
+_CONSTANT: tuple[type, ...] = (
+    *(str, bytes, bool, int, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, slice),
+    *(Decimal, UUID, date, time, timedelta, tzinfo, PurePath, re.Pattern, Enum, TypeVar, ForwardRef),
+    *(ModuleType, types.CodeType, types.GenericAlias, types.UnionType, types.BuiltinFunctionType),
+    *(types.WrapperDescriptorType, types.MethodDescriptorType),
+    *(types.GetSetDescriptorType, types.MemberDescriptorType),
+    *(Value, _FIELD_OF_A_TUPLE),
+)
+_SDK = "temporalio."
+# What Python and pydantic keep on modules, classes and functions for themselves.
+_THEIR_OWN = re.compile(
+    r"__(?!refold_skill)\w+__|_abc_impl|_fields|_field_defaults|model_config|model_fields|model_computed_fields"
+)
+_ENUMS_OWN = re.compile(r"_\w+_")
+
+
+def constant(module: ModuleType) -> bool:
+    """Whether nothing that the module holds by a name of its own can change."""
+    return _all(_own(vars(module)), module.__name__, set())
+
+
+def _own(names: Mapping[str, Any]) -> list[Any]:
+    return [value for name, value in names.items() if not _THEIR_OWN.fullmatch(name)]
+
+
+def _attributes(cls: type) -> list[Any]:
+    enum = issubclass(cls, Enum)
+    return _own({name: value for name, value in vars(cls).items() if not (enum and _ENUMS_OWN.fullmatch(name))})
+
+
+def _all(values: Iterable[Any], module: str, seen: set[int]) -> bool:
+    return all(_is_constant(value, module, seen) for value in values)
+
+
+def _is_constant(value: Any, module: str, seen: set[int]) -> bool:
+    if id(value) in seen:
+        return True
+    seen.add(id(value))
+    kind = type(value)
+    if kind.__module__.startswith(_SDK):
+        return True  # what the sandbox stands before a module, and what the SDK keeps on a workflow
+    if isinstance(value, type):
+        # Another module's class is that module's affair.
+        return value.__module__ != module or _all(_attributes(value), module, seen)
+    if isinstance(value, types.FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+        wrapped = vars(value).get("__wrapped__")
+        held = [
+            *(value.__defaults__ or ()),
+            *(value.__kwdefaults__ or {}).values(),
+            *cells,
+            *_own(vars(value)),
+            wrapped,
+        ]
+        return value.__module__ != module or _all(held, module, seen)
+    if isinstance(value, staticmethod | classmethod):
+        return _is_constant(value.__func__, module, seen)
+    if isinstance(value, property):
+        return _all([value.fget, value.fset, value.fdel], module, seen)
+    if isinstance(value, tuple | frozenset):
+        return _all(value, module, seen)
+    if isinstance(value, types.MethodType):
+        return _all([value.__func__, *getattr(value.__self__, "__dict__", {}).values()], module, seen)
+    if isinstance(value, Step):
+        return _all([value.function, *value.terms.values()], module, seen)
+    if isinstance(value, Contract | StepContract | Move | Invariant | Requirement | Fallback):
+        return _all([getattr(value, field.name) for field in fields(value)], module, seen)
+    if isinstance(value, StepMachine):
+        held = [part for step in value.steps.values() for part in (step.run, step.contract)]
+        return _all([value.options.upgrade, value.options.contract, *held, *value.held], module, seen)
+    if isinstance(value, ReducerSkill):
+        return _all([value.options.upgrade, *vars(value.author).values()], module, seen)
+    if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # where it is kept
+        # What is called `_so` is a class's own, and part of no comparison: memory of a worker, which a task never uses.
+        own = [getattr(value, one.name) for one in fields(value) if not one.name.startswith("_")]
+        return _all(own, module, seen)
+    return isinstance(value, _CONSTANT) or kind.__module__ in ("typing", "typing_extensions")
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - asking is what raises
+    except ValueError:
+        return False
+    return True

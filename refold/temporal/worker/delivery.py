@@ -1,0 +1,285 @@
+"""Delivering a task's updates to a webhook: one small workflow for each, which outlives the task.
+
+Rule 1: at least once, in order. An update is posted until the receiver takes it; then the next.
+Rule 2: the workflow runs one activity, which follows the task and heartbeats how far it came. Whoever takes over from
+        a process that died goes on from there. So its history is as long for a thousand updates as for one.
+Rule 3: the workflow holds the webhook; the activity asks for it before each post. So a change counts from the next
+        post on, nothing is posted after it was removed, and the receiver's secrets stand in one place.
+Rule 4: a receiver that takes nothing for a day is given up: the workflow fails, and says so.
+
+It needs no worker with skills: the gateways deliver, on a task queue that all of them share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+import structlog
+from temporalio import activity, workflow
+from temporalio.client import Client, RPCTimeoutOrCancelledError, WorkflowQueryFailedError
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.service import RPCError
+
+from refold.core.errors import EngineError, InputRejected, TaskNotFound
+from refold.core.values import Value, lean
+from refold.effects.webhooks.post import Poster
+from refold.temporal.client.engine import UPDATE_PATIENCE, TemporalEngine
+from refold.temporal.worker.profile import DEFAULT
+from refold.webhooks import START, Feed, Update, Webhook
+
+WORKFLOW = "refold.webhook"
+ACTIVITY = "refold.deliver"
+
+LONGEST = timedelta(days=3_650)
+"""A task may wait for years. Whoever follows it meanwhile is known to live by its heartbeats."""
+
+GIVEN_UP_AFTER = timedelta(days=1)
+FIRST_WAIT_S = 1.0
+GROWTH = 1.3
+"""Each wait is so much longer than the last one: about a third of the time that the receiver has been away."""
+
+LONGEST_WAIT_S = 300.0
+LOOK_AGAIN_S = 10.0
+"""How soon a change of a webhook is noticed by who waits to post to it again."""
+
+FIRST_PATIENCE = timedelta(minutes=1)
+"""A webhook may be there before its task; for so long."""
+
+HEARTBEATS = 3
+"""A delivery that is silent for so many of the profile's heartbeat timeouts has lost its process: most of the time it
+has nothing to say, and there may be thousands."""
+
+HEARTBEAT_S = DEFAULT.heartbeat.total_seconds() * HEARTBEATS
+
+MOST_EVENTS = 4_000
+"""A webhook that was changed so often that its history is as long takes no more changes."""
+
+DELIVERED, REMOVED, GONE, NO_TASK = "delivered", "removed", "gone", "no task"
+_TAKEN, _REWORDED = "taken", "reworded"
+
+log = structlog.get_logger("refold.webhooks")
+
+
+class Delivery(Value):
+    """What a delivery is of; no secrets.
+
+    Attributes:
+        task_id: The task.
+        id: The webhook's id.
+        after: Where its updates begin; see `refold.webhooks.Feed`.
+        heartbeat_s: Whoever delivers and is silent for so long is taken for dead.
+    """
+
+    task_id: str
+    id: str
+    after: str | None = lean()
+    heartbeat_s: float = lean(HEARTBEAT_S)
+
+
+class Progress(Value):
+    """How far a delivery came.
+
+    Attributes:
+        cursor: The last update that was taken; None before the first.
+        failing_since: Since when the next is refused.
+    """
+
+    cursor: str | None = lean()
+    failing_since: datetime | None = lean()
+
+
+@workflow.defn(name=WORKFLOW, sandboxed=False)
+class WebhookDelivery:
+    """Holds one webhook of one task, and has it delivered to until the task is over."""
+
+    def __init__(self) -> None:
+        self._webhook: Webhook | None = None
+        self._told = False
+
+    @workflow.run
+    async def run(self, delivery: Delivery) -> str:
+        """How it ended: delivered, removed, gone (the receiver said so), or there is no such task."""
+        await workflow.wait_condition(lambda: self._told)
+        delivering = workflow.start_activity(
+            ACTIVITY,
+            delivery,
+            activity_id="deliver",
+            result_type=str,
+            start_to_close_timeout=LONGEST,
+            heartbeat_timeout=timedelta(seconds=delivery.heartbeat_s),
+            retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10)),
+            summary=f"updates of {delivery.task_id}",
+        )
+        # What is done is known before it is removed: one activation may bring both.
+        await workflow.wait_condition(lambda: delivering.done() or self._webhook is None)
+        if self._webhook is None:
+            delivering.cancel()
+            return REMOVED
+        try:
+            outcome: str = await delivering
+        except ActivityError as error:
+            raise ApplicationError(str(error.cause), type="WebhookGivenUp") from None
+        if outcome == GONE:
+            self._webhook = None
+        return outcome
+
+    @workflow.update
+    def change(self, webhook: Webhook | None) -> bool:
+        """Set the webhook, or remove it; whether it was never set before."""
+        first, self._told = not self._told, True
+        self._webhook = webhook
+        return first
+
+    @change.validator
+    def _may_change(self, webhook: Webhook | None) -> None:
+        if webhook is not None and workflow.info().get_current_history_length() > MOST_EVENTS:
+            raise ApplicationError(
+                "this webhook was changed too often; delete it and create another", type=InputRejected.__name__
+            )
+
+    @workflow.query
+    def webhook(self) -> Webhook | None:
+        """The webhook as it is; None where it was removed."""
+        return self._webhook
+
+
+def workflow_id(task_id: str, id: str) -> str:
+    """The id of the workflow that delivers to a webhook of a task."""
+    return f"webhook/{quote(task_id, safe='')}/{quote(id, safe='')}"
+
+
+class Courier:
+    """The activity: follows tasks and posts."""
+
+    def __init__(self, engine: TemporalEngine, feed: Feed, poster: Poster) -> None:
+        self._client = engine.client
+        self._feed = feed
+        self._poster = poster
+
+    @activity.defn(name=ACTIVITY)
+    async def deliver(self, delivery: Delivery) -> str:
+        """Post every update of a task, in order. How it ended, as the workflow's result.
+
+        Raises:
+            ApplicationError: The receiver took nothing for a day.
+        """
+        round = _Round(delivery, self._client, self._feed, self._poster)
+        beating = asyncio.create_task(round.beat())
+        try:
+            outcome = await round.go()
+        finally:
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+        if outcome == REMOVED:
+            activity.raise_complete_async()  # its workflow has ended, and there is nobody to tell
+        return outcome
+
+
+class _Round:
+    """One try of the activity, from where the last one came to."""
+
+    def __init__(self, delivery: Delivery, client: Client, feed: Feed, poster: Poster) -> None:
+        info = activity.info()
+        assert info.workflow_id is not None
+        self.delivery = delivery
+        self.progress = Progress(cursor=delivery.after)
+        if info.heartbeat_details:
+            self.progress = Progress.model_validate(info.heartbeat_details[0])
+        self._begun = info.scheduled_time
+        self._beat_s = (info.heartbeat_timeout or timedelta(seconds=30)).total_seconds() / 3
+        # This very run: one that was started since has a webhook of its own.
+        self._workflow = client.get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
+        self._feed = feed
+        self._poster = poster
+
+    async def beat(self) -> None:
+        """Say how far it came, again and again."""
+        while True:
+            activity.heartbeat(self.progress)
+            await asyncio.sleep(self._beat_s)
+
+    async def go(self) -> str:
+        wait_s = FIRST_WAIT_S
+        while True:
+            came_to = self.progress.cursor
+            try:
+                outcome = await self._follow()
+                if outcome is not None:
+                    return outcome
+            except TaskNotFound:
+                started = self.progress.cursor not in (None, START)
+                if started or datetime.now(UTC) - self._begun > FIRST_PATIENCE:
+                    return NO_TASK
+            except (EngineError, RPCError, RPCTimeoutOrCancelledError, WorkflowQueryFailedError) as error:
+                log.debug("webhook_waits", task_id=self.delivery.task_id, error=type(error).__name__)
+            wait_s = FIRST_WAIT_S if self.progress.cursor != came_to else min(wait_s * 2, LOOK_AGAIN_S)
+            await asyncio.sleep(wait_s)
+
+    async def _follow(self) -> str | None:
+        """Post what comes until the task ends; None where it is to be read anew, in other words."""
+        webhook = await self._current()
+        if webhook is None:
+            return REMOVED
+        updates = self._feed(self.delivery.task_id, webhook.shape, self.progress.cursor)
+        async with contextlib.aclosing(updates):
+            async for update in updates:
+                outcome = await self._post(update, webhook)
+                if outcome != _TAKEN:
+                    return None if outcome == _REWORDED else outcome
+                self._came_to(Progress(cursor=update.cursor))
+        return DELIVERED
+
+    async def _post(self, update: Update, begun_with: Webhook) -> str:
+        """Post one update until it is taken, or will not be: then it says how the delivery ends."""
+        id = f"{quote(self.delivery.task_id, safe='')}/{update.id}"
+        wait_s, tried = FIRST_WAIT_S, begun_with
+        while True:
+            webhook = await self._current()
+            if webhook is None:
+                return REMOVED
+            if webhook.shape != begun_with.shape:
+                return _REWORDED
+            if webhook != tried:  # another receiver has a day of its own
+                wait_s, tried = FIRST_WAIT_S, webhook
+                self._came_to(Progress(cursor=self.progress.cursor))
+            answer = await self._poster.post(webhook, id=id, body=update.body)
+            if answer.kind == "taken":
+                return _TAKEN
+            if answer.kind == "gone":
+                return GONE
+            self._failed(answer.why)
+            await self._pause(max(wait_s * random.uniform(0.9, 1.1), answer.wait_s or 0), webhook)
+            wait_s = min(wait_s * GROWTH, LONGEST_WAIT_S)
+
+    def _failed(self, why: str) -> None:
+        now = datetime.now(UTC)
+        since = self.progress.failing_since
+        if since is None:
+            log.info("webhook_refused", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
+            self._came_to(Progress(cursor=self.progress.cursor, failing_since=now))
+        elif now - since > GIVEN_UP_AFTER:
+            log.warning("webhook_given_up", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
+            raise ApplicationError(
+                f"the receiver has taken nothing since {since:%Y-%m-%d %H:%M} UTC: {why}", non_retryable=True
+            )
+
+    def _came_to(self, progress: Progress) -> None:
+        self.progress = progress
+        activity.heartbeat(progress)
+
+    async def _pause(self, seconds: float, webhook: Webhook) -> None:
+        """Wait; less long where the webhook is changed meanwhile."""
+        while seconds > LOOK_AGAIN_S:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            seconds -= LOOK_AGAIN_S
+            if await self._current() != webhook:
+                return
+        await asyncio.sleep(seconds)
+
+    async def _current(self) -> Webhook | None:
+        return await self._workflow.query(WebhookDelivery.webhook, rpc_timeout=UPDATE_PATIENCE)

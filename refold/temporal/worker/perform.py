@@ -1,0 +1,259 @@
+"""How what is wanted becomes Temporal's: a command an activity or a child workflow, an alarm a timer.
+
+Each gives a future, and each finished future one event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any, Literal, assert_never
+
+from pydantic import Field, ValidationError
+from temporalio import workflow
+from temporalio.common import RetryPolicy, TypedSearchAttributes
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    ChildWorkflowError,
+    FailureError,
+    TerminatedError,
+    TimeoutError,
+)
+
+from refold.core.chat import Reply
+from refold.core.commands import CallActivity, CallChat, CallLlm, CallSkill, CallTool, CallWorkflow, Notify, Sleep
+from refold.core.conversation import request_of
+from refold.core.events import (
+    ActivityResult,
+    ChatResult,
+    CommandFailed,
+    Event,
+    LlmOutcome,
+    LlmResult,
+    Notified,
+    SkillOutcome,
+    SkillResult,
+    ToolResult,
+    UserMessage,
+    WorkflowResult,
+)
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import Alarm, Perform, Tell, Want
+from refold.core.retry import Failure, FailureKind
+from refold.temporal.data.show import at_start
+from refold.temporal.data.wire import Part, TaskResult, TaskStart
+from refold.temporal.worker import profile
+
+LLM_ACTIVITY = "refold.llm"
+CHAT_ACTIVITY = "refold.chat"
+TOOL_PREFIX = "tool."
+NOTIFY_ACTIVITY = "refold.notify"
+
+
+class _Asked(CallLlm):
+    """A model call on its way to its activity, whose name says already what kind of command it is."""
+
+    kind: Literal["llm"] = Field(default="llm", exclude=True)
+
+
+def begin(want: Want, task: Snapshot, part: Part | None = None) -> asyncio.Future[Any]:
+    """Start what is wanted; called from workflow code only.
+
+    Args:
+        want: The effect or alarm.
+        task: The task that wants it.
+        part: For a part of a task that this one goes on for: how far it came.
+    """
+    if isinstance(want, Alarm):
+        return _timer(want)
+    if isinstance(want, Tell):
+        said = want.message.model_dump(mode="json", exclude={"kind"})
+        return asyncio.ensure_future(workflow.get_external_workflow_handle(want.task_id).signal("message", said))
+    return _effect(want, task, part or Part())
+
+
+def _timer(alarm: Alarm) -> asyncio.Future[Any]:
+    left = max(alarm.due_at - workflow.now(), timedelta(milliseconds=1))
+    return asyncio.ensure_future(workflow.sleep(left, summary=alarm.summary))
+
+
+def _effect(want: Perform, task: Snapshot, part: Part) -> asyncio.Future[Any]:
+    command = want.command
+    match command:
+        case CallLlm():
+            # Left out where it is false: it would be written to history with each call.
+            asked = _Asked.trusted(**vars(command))
+            args = [asked, True] if task.stream else [asked]
+            return _activity(want, LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
+        case CallChat():
+            assert want.prior is not None
+            request = request_of(command, want.prior)
+            said = [request, True] if task.stream else [request]
+            return _activity(want, CHAT_ACTIVITY, said, Reply, queue=command.queue)
+        case CallTool():
+            args = [command, want.decided] if want.given is None else [command, False, want.given]
+            return _activity(want, TOOL_PREFIX + command.name, args, None, queue=command.queue)
+        case Notify():
+            return _activity(want, NOTIFY_ACTIVITY, [command], None, queue=None)
+        case CallActivity():
+            timeout = timedelta(seconds=command.timeout_s)
+            return _activity(want, command.name, list(command.args), None, queue=command.queue, timeout=timeout)
+        case CallSkill():
+            if part.outcome is not None:
+                return _known(part.outcome)
+            start = TaskStart(
+                message=UserMessage(content=command.input) if part.journal is None else None,
+                recover=part.journal,
+                parts=part.parts,
+                stream=task.stream,
+                parent=task.task_id,
+                owner=task.owner,
+                started_by=task.started_by,
+                context=task.context,
+            )
+            shown = at_start(command.skill, workflow.now())
+            return _child(want, command.skill, [start], TaskResult, None, shown)
+        case CallWorkflow():
+            return _child(want, command.name, list(command.args), None, command.queue)
+        case Sleep():
+            raise AssertionError("a sleep is an alarm")
+        case _:
+            assert_never(command)
+
+
+def _known(value: Any) -> asyncio.Future[Any]:
+    """The future of what is known already."""
+    known = asyncio.get_running_loop().create_future()
+    known.set_result(value)
+    return known
+
+
+def _activity(
+    want: Perform,
+    name: str,
+    args: list[Any],
+    result_type: type | None,
+    *,
+    queue: str | None,
+    timeout: timedelta | None = None,
+) -> asyncio.Future[Any]:
+    timeouts = profile.current()
+    existing = timeout is not None  # an activity of the user's own may not heartbeat
+    return workflow.start_activity(
+        name,
+        args=args,
+        result_type=result_type,
+        activity_id=want.invocation_id,
+        task_queue=queue,
+        start_to_close_timeout=timeout or timeouts.effect,
+        heartbeat_timeout=None if existing else timeouts.heartbeat,
+        retry_policy=_worker_loss(timeouts),
+        summary=_summary(want),
+    )
+
+
+def _child(
+    want: Perform,
+    name: str,
+    args: list[Any],
+    result_type: type | None,
+    queue: str | None,
+    shown: TypedSearchAttributes | None = None,
+) -> asyncio.Future[Any]:
+    return asyncio.ensure_future(
+        workflow.execute_child_workflow(
+            name,
+            args=args,
+            id=want.invocation_id,
+            result_type=result_type,
+            task_queue=queue,
+            search_attributes=shown,
+            # A task that is stopped stops its parts; they end as canceled, and not as if they had never been.
+            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            static_summary=f"{name}, for {workflow.info().workflow_id}",
+        )
+    )
+
+
+def _worker_loss(timeouts: profile.Profile) -> RetryPolicy:
+    """Temporal's own retry policy: for lost workers alone, since every other failure is final to it."""
+    return RetryPolicy(
+        initial_interval=timeouts.redispatch, backoff_coefficient=2.0, maximum_attempts=timeouts.dispatches
+    )
+
+
+def _summary(want: Perform) -> str:
+    return want.command.id if want.attempt == 1 else f"{want.command.id} (try {want.attempt})"
+
+
+def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:
+    """The event that a finished future is; None for what was canceled because nobody wants it any more."""
+    if done.cancelled():
+        return None
+    error = done.exception()
+    if isinstance(want, Alarm):
+        return want.event if error is None else None
+    if isinstance(want, Tell):
+        return None  # a part that is gone has an outcome of its own
+    if error is None:
+        return _result(want, done.result())
+    if not isinstance(error, FailureError):
+        raise error
+    failure = failure_of(error)
+    return CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
+
+
+def _result(want: Perform, value: Any) -> Event:
+    ids = {"id": want.command.id, "invocation_id": want.invocation_id}
+    match want.command:
+        case CallLlm():
+            answer: LlmOutcome = value
+            return LlmResult(**ids, value=answer.value, model=answer.model, usage=answer.usage)
+        case CallChat():
+            return ChatResult(**ids, reply=value)
+        case CallTool():
+            return ToolResult(**ids, value=value)
+        case Notify():
+            return Notified(**ids)
+        case CallActivity():
+            return ActivityResult(**ids, value=value)
+        case CallSkill():
+            found = value if isinstance(value, SkillOutcome) else value.outcome
+            return SkillResult(**ids, outcome=found)
+        case CallWorkflow():
+            return WorkflowResult(**ids, value=value)
+        case Sleep():
+            raise AssertionError("a sleep is an alarm")
+        case _:
+            assert_never(want.command)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Why an activity or a child failed, as it was classified where it ran."""
+    cause = error.cause if isinstance(error, ActivityError | ChildWorkflowError) and error.cause else error
+    match cause:
+        case ApplicationError() if isinstance(error, ActivityError):
+            return _classified(cause)
+        case ApplicationError():
+            return Failure(kind=FailureKind.PERMANENT, type=cause.type or "failed", message=cause.message)
+        case TimeoutError():
+            # Not "try later": whatever it does to its workers, it would do again.
+            message = "its worker was lost, or it took too long, again and again"
+            return Failure(kind=FailureKind.UNKNOWN, type="worker_lost", message=message)
+        case CancelledError():
+            return Failure(kind=FailureKind.PERMANENT, type="canceled", message="it was canceled from outside")
+        case TerminatedError():
+            return Failure(kind=FailureKind.PERMANENT, type="terminated", message="it was terminated from outside")
+        case _:
+            return Failure(kind=FailureKind.PERMANENT, type=type(cause).__name__, message=str(cause))
+
+
+def _classified(error: ApplicationError) -> Failure:
+    if error.details:
+        try:
+            return Failure.model_validate(error.details[0])
+        except ValidationError:
+            pass  # an activity of the user's own, with details of its own
+    return Failure(kind=FailureKind.PERMANENT, type=error.type or "failed", message=error.message)

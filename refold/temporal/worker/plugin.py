@@ -1,0 +1,167 @@
+"""refold as a plugin of the Temporal SDK: how an existing program, or refold's own worker, takes it on.
+
+plugin = RefoldPlugin(skills=[workflows.refund], tools=[charge_card])
+client = await Client.connect(address, plugins=[plugin])     # values as refold writes them
+worker = Worker(client, task_queue="refold")                 # its workflows and activities are in
+replayer = Replayer(workflows=[], plugins=[plugin])
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import (
+    Replayer,
+    UnsandboxedWorkflowRunner,
+    WorkerConfig,
+    WorkflowReplayResult,
+    WorkflowRunner,
+)
+from temporalio.worker.workflow_sandbox import SandboxRestrictions
+
+from refold.core.authoring.tool import tool_spec
+from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
+from refold.effects.activities import Effects
+from refold.effects.mcp.servers import McpServer
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Storage, storage_from_env
+from refold.temporal.worker import profile
+from refold.temporal.worker.profile import DEFAULT, Profile
+from refold.temporal.worker.registry import UnknownSkillWorkflow, workflows_of
+from refold.temporal.worker.sandbox import Sandbox
+
+PASSED_THROUGH = (
+    "refold",
+    "pydantic",
+    "pydantic_core",
+    "annotated_types",
+    "pydantic_ai",
+    "httpx",
+    "httpx2",
+    "structlog",
+)
+"""Modules that skills share with the process: pure ones, and ones that a skill's module may import but never calls."""
+
+
+HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
+"""Model text rides on heartbeats; the SDK would hold them back for most of the heartbeat timeout."""
+
+
+class RefoldPlugin(SimplePlugin):
+    """Client, worker and replayer settings for refold's tasks.
+
+    Attributes:
+        skill_ids: The skills that a worker with this plugin serves.
+        storage: Where large values are kept.
+    """
+
+    def __init__(
+        self,
+        skills: Sequence[Any] = (),
+        tools: Sequence[Callable[..., Any]] = (),
+        *,
+        model: str | None = None,
+        storage: Storage | None = None,
+        recovery: Profile = DEFAULT,
+        sandboxed: bool = True,
+        mcp: Sequence[McpServer] | None = None,
+    ) -> None:
+        """Check the skills and tools, and prepare what a worker needs.
+
+        Args:
+            skills: Skills, their workflow classes, or modules that hold them.
+            tools: Functions declared with `@tool`.
+            model: `provider:name` for model calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
+            storage: For large values; None takes `REFOLD_STORAGE`.
+            recovery: How soon a lost worker is noticed; one for the whole process.
+            sandboxed: Keep skills in Temporal's sandbox. Without it a replay takes about an eighth less time, and an
+                impure skill is found by `refold check` and by replay only.
+            mcp: MCP servers whose tools skills may call; None takes those in the file that `REFOLD_MCP` names.
+
+        Raises:
+            DefinitionError: A skill or tool is written wrongly, or has no workflow, or two share a name.
+        """
+        classes = workflows_of(skills)
+        self.skill_ids = [cls.type_name for cls in classes]
+        self.storage = storage or storage_from_env()
+        self.recovery = recovery
+        around = {cls.type_name: cls.skill.options.around for cls in classes}
+        self._effects = Effects(tools, model=model, mcp=mcp, around=around) if classes or tools or mcp else None
+        super().__init__(
+            "refold",
+            data_converter=self._converter,
+            workflows=classes,
+            activities=self._effects.activities if self._effects else [],
+            workflow_runner=sandbox(classes, tools) if sandboxed else UnsandboxedWorkflowRunner(),
+            workflow_failure_exception_types=[SkillError, InputRejected, PayloadTooLarge],
+            run_context=self._at_work,
+        )
+
+    def _converter(self, given: DataConverter | None) -> DataConverter:
+        return data_converter(self.storage)
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """See the SDK; adds the workflow that fails tasks of skills nobody serves, if the program has none such.
+
+        Raises:
+            DefinitionError: Tools keep receipts in a file of this host, and the server is elsewhere.
+        """
+        config = super().configure_worker(config)
+        if self._effects is not None and self._effects.ledger is not None:
+            self._effects.ledger.refuse_remote(config["client"].service_client.config.target_host)
+        # The SDK fills its own in before it asks, so that nobody can tell whether it was chosen.
+        throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
+        config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)
+        workflows = list(config.get("workflows") or [])
+        if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):
+            config["workflows"] = [*workflows, UnknownSkillWorkflow]
+            UnknownSkillWorkflow.known[config["task_queue"]] = tuple(self.skill_ids)
+        return config
+
+    @asynccontextmanager
+    async def run_replayer(
+        self,
+        replayer: Replayer,
+        histories: AsyncIterator[WorkflowHistory],
+        next: Callable[
+            [Replayer, AsyncIterator[WorkflowHistory]],
+            AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
+        ],
+    ) -> AsyncIterator[AsyncIterator[WorkflowReplayResult]]:
+        """See the SDK; a replay performs no effects, so none are opened."""
+        async with next(replayer, histories) as results:
+            yield results
+
+    @asynccontextmanager
+    async def _at_work(self) -> AsyncIterator[None]:
+        profile.use(self.recovery)
+        await self.storage.check()
+        if self._effects is None:
+            yield
+            return
+        async with self._effects:
+            yield
+
+
+def sandbox(classes: Iterable[type], tools: Iterable[Callable[..., Any]] = ()) -> WorkflowRunner:
+    """The sandbox that skills run in: a skill that reads a clock or opens a file fails with an error that says so.
+
+    Args:
+        classes: The workflow classes; their modules stay inside.
+        tools: Their modules are shared with the process, since they may import anything and are never called inside.
+    """
+    inside = {cls.__module__ for cls in classes}
+    shared = {spec.function.__module__ for tool in tools if (spec := tool_spec(tool)) is not None} - inside
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *sorted(shared))
+    return Sandbox(restrictions=restrictions)
+
+
+def _is_dynamic(cls: type) -> bool:
+    definition = getattr(cls, "__temporal_workflow_definition", None)
+    return definition is not None and definition.name is None

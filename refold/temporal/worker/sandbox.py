@@ -1,0 +1,108 @@
+"""Temporal's sandbox, at a fraction of its price for skills.
+
+Two things make it dear. Both are left out where they do nothing:
+
+1. For each step that a value takes on its way (encoded, stored, referred to, and back) the SDK asks the workflow which
+   activity or child it belongs to, in case a codec or a storage driver wants to know; in the sandbox each question
+   compiles and runs code inside, a fifth of what a worker spends on a step. refold's converter asks for none of it.
+2. A workflow's module is imported again for each task, so that no task sees what another one left in it: most of what
+   a waiting task takes, and of a short one's time. Where nothing in a skill's modules can change (`constant`), all
+   its tasks in one worker share one copy. The copy is still the sandbox's own: what is forbidden inside stays so.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from temporalio.converter import StorageDriverStoreContext
+from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.worker.workflow_sandbox._importer import Importer
+from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, RestrictionContext
+from temporalio.worker.workflow_sandbox._runner import _Instance
+
+from refold.temporal.worker.constant import constant
+from refold.temporal.worker.workflow import SkillWorkflow
+
+if TYPE_CHECKING:
+    from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+    from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+    from temporalio.workflow import Info
+
+_NOBODY = StorageDriverStoreContext(target=None)
+
+
+@dataclass(frozen=True)
+class Sandbox(SandboxedWorkflowRunner):
+    """The SDK's sandbox for workers whose values are written by refold's converter.
+
+    Attributes:
+        shared: What tasks share, by the module of their workflow.
+    """
+
+    shared: dict[str, Importer] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """See the SDK."""
+        if not issubclass(det.defn.cls, SkillWorkflow):
+            return _Unasked(super().create_instance(det))
+        return _Unasked(_Sharing(det, self.runner_class, self.restrictions, self.shared))
+
+
+class _PerThread(threading.local, RestrictionContext):
+    """Whether workflow code is running: in this thread, since tasks that share modules run in several."""
+
+
+class _Sharing(_Instance):
+    """The SDK's instance, whose modules come from the task before it where they cannot have changed."""
+
+    def __init__(
+        self,
+        det: WorkflowInstanceDetails,
+        runner_class: type[WorkflowRunner],
+        restrictions: SandboxRestrictions,
+        shared: dict[str, Importer],
+    ) -> None:
+        self._shared = shared
+        super().__init__(det, runner_class, restrictions)
+
+    def _create_instance(self) -> None:
+        name = self._workflow_module_name()
+        known = self._shared.get(name)
+        self.importer = known or Importer(self.importer.restrictions, _PerThread(), workflow_module_name=name)
+        super()._create_instance()  # finds what is imported already
+        if known is None and _constant(self.importer):
+            self._shared[name] = self.importer
+
+
+def _constant(importer: Importer) -> bool:
+    """Whether nothing that was imported inside, and for the sandbox alone, can change."""
+    own = [
+        module
+        for name, module in importer.new_modules.items()
+        if name != "__main__" and module is not sys.modules.get(name)
+    ]
+    return all(isinstance(module, RestrictedModule) or constant(module) for module in own)
+
+
+class _Unasked(WorkflowInstance):
+    def __init__(self, inner: WorkflowInstance) -> None:
+        self._inner = inner
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        return self._inner.activate(act)
+
+    def get_serialization_context(self, command_info: object) -> None:
+        return None
+
+    def get_external_store_context(self, command_info: object) -> StorageDriverStoreContext:
+        return _NOBODY
+
+    def get_info(self) -> Info:
+        return self._inner.get_info()
+
+    def get_thread_id(self) -> int | None:
+        return self._inner.get_thread_id()

@@ -1,0 +1,307 @@
+"""A task as a Temporal workflow: one class per skill, one loop for all.
+
+No queue: a handler or a finished effect feeds its event to the fold at once, then the workflow starts what is wanted
+and was not, and cancels what is wanted no more. The order of events is whatever the SDK delivers, the same on replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import Live, Skill, skill_id, snake
+from refold.core.errors import DefinitionError, InputRejected, PayloadTooLarge, SkillError
+from refold.core.events import CancelRequested, ChildAsked, Event
+from refold.core.fold.apply import advance, planned
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import Perform, Tell, Want, finished, wanted
+from refold.core.lifecycle import Ending
+from refold.core.lineage.fork import fork
+from refold.core.lineage.ids import id_before, next_id
+from refold.core.lineage.recover import recover
+from refold.core.lineage.upgrade import upgraded
+from refold.engine import view_of
+from refold.temporal.data.payloads import Stored
+from refold.temporal.data.show import Shown
+from refold.temporal.data.wire import EarlierRun, Segment, TaskResult, TaskStart
+from refold.temporal.worker.handlers import TaskHandlers
+from refold.temporal.worker.perform import begin, outcome
+
+RESULT_MEMO = "refold-result"
+"""The memo that a canceled task leaves its result in: Temporal keeps none for a canceled workflow."""
+
+
+class SkillWorkflow(TaskHandlers):
+    """The loop of every task; `workflow_for` makes one subclass per skill."""
+
+    type_name: ClassVar[str]
+
+    def __init__(self, start: TaskStart) -> None:
+        self._start = start
+        self._first: Event | None = start.message
+        self._base = self._first_snapshot(start)
+        self._now = self._base
+        self._entries: list[Entry] = []
+        self._live = Live()
+        self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
+        self._shown = Shown(self._base)
+        self._acting = False
+        self._reported = () if start.snapshot is None else self._base.open_waits
+        self._reports: set[asyncio.Future[None]] = set()
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._first is not None:
+            self._take(self._first)
+
+    def _first_snapshot(self, start: TaskStart) -> Snapshot:
+        if start.snapshot is not None:
+            return upgraded(self.skill, start.snapshot)
+        task_id = workflow.info().workflow_id
+        if start.recover is not None:
+            base, entries = start.recover.base, start.recover.entries
+            snapshot, self._first = recover(self.skill, base, entries, task_id, workflow.now(), by=start.by)
+            return snapshot.changed({"parent": start.parent})
+        if start.fork is not None:
+            branch = start.fork
+            snapshot, self._first = fork(
+                self.skill, branch.journal.base, branch.journal.entries, task_id, workflow.now(),
+                seq=branch.seq, live=branch.live, by=branch.by,
+            )  # fmt: skip
+            return snapshot
+        return planned(
+            self.skill,
+            task_id,
+            workflow.now(),
+            stream=start.stream,
+            parent=start.parent,
+            owner=start.owner,
+            context=start.context,
+            previous=start.previous,
+            started_by=start.started_by,
+        )
+
+    # --- the loop
+
+    async def _run(self) -> TaskResult:
+        self._refuse_start()
+        self._acting = True
+        while True:
+            self._reconcile()
+            try:
+                await self._over
+                break
+            except asyncio.CancelledError:
+                self._over = asyncio.get_running_loop().create_future()
+                if not self._now.ended:
+                    self._feed(CancelRequested(reason=workflow.cancellation_reason() or ""))
+        if not finished(self._now):
+            self._go_on()
+        return await self._end()
+
+    def _refuse_start(self) -> None:
+        if self._entries and self._entries[0].refused:
+            raise ApplicationError(self._entries[0].refused, type=InputRejected.__name__, non_retryable=True)
+
+    def _take(self, event: Event) -> Entry:
+        self._now, entry = advance(
+            self.skill, self._now, event, workflow.now(), live=self._live, patched=workflow.patched
+        )
+        self._entries.append(entry)
+        self._shown.update(self._now, entry)
+        return entry
+
+    def _feed(self, event: Event) -> Entry:
+        entry = self._take(event)
+        if self._acting:
+            self._reconcile()
+        return entry
+
+    def _reconcile(self) -> None:
+        """Make what is going on equal to what is wanted."""
+        want = wanted(self._now)
+        for key in [key for key in self._going if key not in want]:
+            _, future = self._going.pop(key)
+            future.cancel()
+        draining = self._draining()
+        for key, one in want.items():
+            if key not in self._going and not (draining and isinstance(one, Perform)):
+                self._begin(key, one)
+        self._report()
+        effects = any(isinstance(one, Perform) for one, _ in self._going.values())
+        if not self._over.done() and (finished(self._now) or (draining and not effects)):
+            self._over.set_result(None)
+
+    def _report(self) -> None:
+        """Let the task that this one is a part of know what is asked here, so that it can be answered there."""
+        parent = workflow.info().parent
+        if parent is None or self._start.parent is None or self._now.open_waits == self._reported:
+            return
+        self._reported = self._now.open_waits
+        asked = ChildAsked(invocation_id=self._now.task_id, waits=self._reported)
+        signal = workflow.get_external_workflow_handle(parent.workflow_id).signal("child", asked)
+        self._reports.add(report := asyncio.ensure_future(signal))
+        report.add_done_callback(self._reported_to)
+
+    def _reported_to(self, report: asyncio.Future[None]) -> None:
+        self._reports.discard(report)
+        if not report.cancelled():
+            report.exception()  # a parent that is gone needs to know nothing
+
+    def _begin(self, key: str, want: Want) -> None:
+        part = self._start.parts.get(id_before(want.invocation_id)) if isinstance(want, Perform) else None
+        future = begin(want, self._now, part)
+        self._going[key] = (want, future)
+        future.add_done_callback(lambda done: self._settled(key, done))
+
+    def _settled(self, key: str, done: asyncio.Future[Any]) -> None:
+        try:
+            want, future = self._going.get(key, (None, None))
+            if want is None or future is not done:
+                if not done.cancelled():
+                    done.exception()  # looked at, so that asyncio does not complain of an error nobody wants
+                return
+            if not isinstance(want, Tell):  # what was told stays told until it is wanted no more
+                del self._going[key]
+            event = outcome(want, done)
+            if event is not None:
+                self._feed(event)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it goes on in `_run`
+            # Out of a callback nobody would hear of it, and the task would wait for ever.
+            if not self._over.done():
+                self._over.set_exception(error)
+
+    # --- going on in a new run
+
+    def _draining(self) -> bool:
+        """Whether this run should end: nothing new is started, and what is out is awaited."""
+        info = workflow.info()
+        if not self._entries:
+            return False  # each run takes at least one event, or a chain of runs would never get anywhere
+        limit = self._start.events_per_run
+        return info.is_continue_as_new_suggested() or (limit is not None and info.get_current_history_length() >= limit)
+
+    def _go_on(self) -> None:
+        workflow.continue_as_new(
+            TaskStart(
+                snapshot=self._now,
+                stream=self._start.stream,
+                parent=self._start.parent,
+                owner=self._start.owner,
+                context=self._start.context,
+                earlier=self._runs_so_far(),
+                parts={id: part for id, part in self._start.parts.items() if next_id(id) in self._now.pending},
+                events_per_run=self._start.events_per_run,
+            )
+        )
+
+    def _runs_so_far(self) -> tuple[EarlierRun, ...]:
+        # Without storage for large values a journal would travel along, and grow from run to run: only the newest
+        # one does, and the older ones are read from their own runs while the server keeps them.
+        kept = tuple(
+            run if run.journal is None or run.journal.sha256 else run.model_copy(update={"journal": None})
+            for run in self._start.earlier
+        )
+        run_id = workflow.info().run_id
+        return (*kept, EarlierRun(run_id=run_id, last=self._now.seq, journal=self._segment()))
+
+    def _segment(self) -> Stored[Segment]:
+        return Stored[Segment](value=Segment(base=self._base, entries=tuple(self._entries)))
+
+    # --- the end
+
+    async def _end(self) -> TaskResult:
+        result = TaskResult(task=view_of(self._now), journal=self._segment(), earlier=self._start.earlier)
+        match self._now.ending:
+            case Ending.COMPLETED:
+                return result
+            case Ending.CANCELED:
+                workflow.upsert_memo({RESULT_MEMO: result})
+                await _close_as_canceled()
+            case _:
+                pass
+        kind = "TaskRejected" if self._now.ending is Ending.REJECTED else "TaskFailed"
+        raise ApplicationError(self._now.reason, result, type=kind, non_retryable=True)
+
+
+async def _close_as_canceled() -> None:
+    """End as Canceled, which Temporal grants only to a workflow that was asked to cancel from outside."""
+    info = workflow.info()
+    if workflow.cancellation_reason() is None:
+        await workflow.get_external_workflow_handle(info.workflow_id, run_id=info.run_id).cancel()
+        await asyncio.Future()  # until the request comes round
+    raise asyncio.CancelledError
+
+
+def workflow_for(author: Any, *, name: str | None = None, alias: str | None = None) -> type[SkillWorkflow]:
+    """The Temporal workflow of a skill: `RefundWorkflow = workflow_for(Refund)`, as a module's attribute.
+
+    Args:
+        author: The skill's class or table.
+        name: The attribute's name; None takes the class's or the table's id with `Workflow` behind.
+        alias: A former id of the skill: tasks that were started under it go on. Make one workflow for each, beside
+            the one without.
+
+    Raises:
+        DefinitionError: The skill is written wrongly, or stands in `__main__`, which workers cannot import.
+    """
+    skill = skill_of(author)
+    id = skill_id(skill)
+    module = str(sys._getframe(1).f_globals.get("__name__", ""))
+    if module == "__main__":
+        raise DefinitionError(
+            id, ["its workflow is made in `__main__`; put the skill in a module that can be imported"]
+        )
+    own = author.__name__ if isinstance(author, type) else "".join(part.title() for part in snake(id).split("_"))
+    cls_name = name or f"{own}Workflow"
+    return _made(cls_name, module, skill, alias or id)
+
+
+def _made(cls_name: str, module: str, skill: Skill, type_name: str) -> type[SkillWorkflow]:
+    # Temporal wants `__init__` and `run` defined on the class itself, under its own name and module.
+    def __init__(self: SkillWorkflow, start: TaskStart) -> None:
+        SkillWorkflow.__init__(self, start)
+
+    async def run(self: SkillWorkflow, start: TaskStart) -> TaskResult:
+        return await self._run()
+
+    for function in (__init__, run):
+        function.__qualname__ = f"{cls_name}.{function.__name__}"
+        function.__module__ = module
+        # Real types: with postponed annotations Temporal would look the names up in the skill's module.
+        function.__annotations__ = {"start": TaskStart, "return": TaskResult if function is run else None}
+    fields = {
+        "__init__": workflow.init(__init__),
+        "run": workflow.run(run),
+        "__module__": module,
+        "skill": skill,
+        "type_name": type_name,
+    }
+    made = type(cls_name, (SkillWorkflow,), {**fields, "__doc__": skill.options.card.description})
+    return _defined(made, type_name)
+
+
+_DEFINITION = "__temporal_workflow_definition"  # where the SDK keeps what `workflow.defn` found in a class
+
+
+def _defined(made: type[SkillWorkflow], type_name: str) -> type[SkillWorkflow]:
+    # `workflow.defn` looks through all members of a class and of its bases. Here they are always the same, and the
+    # sandbox makes a skill's class anew for every task, so it looks once.
+    found = _first_found.get(_DEFINITION)
+    if found is None:
+        failures = [SkillError, InputRejected, PayloadTooLarge]
+        made = workflow.defn(name=type_name, failure_exception_types=failures)(made)
+        _first_found[_DEFINITION] = getattr(made, _DEFINITION, None)
+        return made
+    definition = replace(found, name=type_name, cls=made, run_fn=vars(made)["run"])
+    for defined in (made, definition.run_fn):
+        setattr(defined, _DEFINITION, definition)
+    return made
+
+
+_first_found: dict[str, Any] = {}
