@@ -230,11 +230,14 @@ class AskUser(_Command):
     Attributes:
         message: What is asked.
         expect: The type the reply must fit; None takes any content.
+        timeout_s: Seconds until the question is closed without an answer; it then comes back as a `CommandFailed` whose
+            failure has the type `timeout`. None waits for ever.
     """
 
     kind: Literal["ask"] = "ask"
     message: Content
     expect: Schema | None = lean()
+    timeout_s: Annotated[float, Ge(0), Le(LONGEST_SLEEP_S)] | None = lean()
 
     @property
     def slot(self) -> str:
@@ -547,18 +550,19 @@ class Cmd:
         return Sleep(id=id, seconds=seconds)
 
     @staticmethod
-    def ask_user(slot: str, message: str | Content, *, expect: Any = None) -> AskUser:
+    def ask_user(slot: str, message: str | Content, *, expect: Any = None, timeout_s: float | None = None) -> AskUser:
         """Wait for a message; see `AskUser`.
 
         Args:
             slot: The wait's name.
             message: What is asked.
             expect: A class at module level that the reply must fit; a reply that does not is refused.
+            timeout_s: Seconds until the question is closed without an answer; None waits for ever.
 
         Raises:
             SkillError: `expect` is no such class, so that no reply could be checked.
         """
-        return AskUser(id=slot, message=as_content(message), expect=_checkable(expect, slot))
+        return AskUser(id=slot, message=as_content(message), expect=_checkable(expect, slot), timeout_s=timeout_s)
 
     @staticmethod
     def ask_approval(

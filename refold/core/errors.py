@@ -164,13 +164,27 @@ class CommandError(RefoldError):
         id: The author's id of the command.
         invocation_id: The command's own id.
         failure: What went wrong, classified.
+        beside: The ids of other commands whose failures came at the same `await`, which raises only the first.
     """
 
     def __init__(self, id: str, invocation_id: str, failure: Failure) -> None:
         self.id = id
         self.invocation_id = invocation_id
         self.failure = failure
+        self.beside: tuple[str, ...] = ()
         super().__init__(f"{id}: {failure.message}")
+
+    @property
+    def failed_ids(self) -> tuple[str, ...]:
+        """The ids of all commands that failed at that `await`, this one first."""
+        return (self.invocation_id, *self.beside)
+
+
+def first_of(errors: Sequence[CommandError]) -> CommandError:
+    """The first of several failures that came at one `await`, which names the others as `beside`."""
+    first, *others = errors
+    first.beside = tuple(dict.fromkeys([*first.beside, *(id for one in others for id in one.failed_ids)]))
+    return first
 
 
 class DecodeError(CommandError):
@@ -238,3 +252,12 @@ class StorageError(EngineError):
 
 class PayloadTooLarge(StorageError):
     """A value is larger than Temporal takes, and storage for large values is off."""
+
+
+def describe(error: BaseException) -> str:
+    """An error's class and message, for a reason or a note. Never raises, whatever the error's own `__str__` does."""
+    try:
+        said = str(error)
+    except Exception as failed:  # noqa: BLE001 - an author's `__str__` may raise anything
+        said = f"(its message cannot be read: {type(failed).__name__})"
+    return f"{type(error).__name__}: {said}"

@@ -36,7 +36,9 @@ class GatePolicy(Value):
         needed: How many grants it takes; one denial ends the gate.
         second_person: Neither the task's owner nor who started it may decide.
         on_denied: Whether a denial fails the task, or is told to the skill.
-        timeout_s: Seconds until the task fails for want of a decision; None waits for ever.
+        timeout_s: Seconds until the time for a decision is over; None waits for ever.
+        on_timeout: Whether the task fails then, or the skill is told: the gate comes back as a `CommandFailed` whose
+            failure has the type `timeout`.
         reminder_s: Seconds until the approvers are reminded, once; None never does.
         grace_s: Seconds after the timeout in which a late grant is still recorded.
         allow_unsigned: Take decisions that nobody vouches for, such as raw signals.
@@ -49,6 +51,7 @@ class GatePolicy(Value):
     second_person: bool = lean(False)
     on_denied: Literal["fail", "continue"] = lean("fail")
     timeout_s: Annotated[float, Ge(0)] | None = lean(1800.0)
+    on_timeout: Literal["fail", "continue"] = lean("fail")
     reminder_s: Annotated[float, Ge(0)] | None = lean(900.0)
     grace_s: Annotated[float, Ge(0)] = lean(300.0)
     allow_unsigned: bool = lean(False)

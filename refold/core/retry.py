@@ -74,9 +74,10 @@ class RetryPolicy(Value):
     on_exhausted: Literal["fail", "block"] = lean("fail")
     probe_s: Annotated[float, Ge(0)] = lean(30.0)
 
-    def probe_delay(self, probe: int) -> float:
-        """Seconds to wait before probe number `probe` (1 is the first), at most half an hour."""
-        return float(min(self.probe_s * 2 ** min(probe - 1, 30), LONGEST_PROBE_S))
+    def probe_delay(self, probe: int, retry_after: float | None = None) -> float:
+        """Seconds to wait before probe number `probe` (1 is the first), at most half an hour or as long as asked."""
+        wait = min(self.probe_s * 2 ** min(probe - 1, 30), LONGEST_PROBE_S)
+        return float(min(max(wait, retry_after or 0.0), LONGEST_WAIT_S))
 
     def delay(self, retry: int, invocation_id: str, retry_after: float | None = None) -> float:
         """Seconds to wait before retry number `retry` (1 is the first): 1, 2, 4 … by default."""

@@ -175,3 +175,10 @@ def problems(error: ValidationError) -> str:
 def first_line(error: Exception) -> str:
     """The first sentence of an error that says more than people want to read."""
     return str(error).partition("\n")[0].partition(". ")[0]
+
+
+def type_name(schema: Schema) -> str:
+    """A type's name for people."""
+    if isinstance(schema, str):
+        return schema.rpartition(":")[2]
+    return str(schema.get("title", "its JSON schema"))

@@ -60,6 +60,5 @@ class Wait(Value):
     @property
     def timeout_at(self) -> datetime | None:
         """When the wait is over; None where it has no end."""
-        if not isinstance(self.ask, AskApproval) or self.ask.policy.timeout_s is None:
-            return None
-        return self.since + timedelta(seconds=self.ask.policy.timeout_s)
+        seconds = self.ask.policy.timeout_s if isinstance(self.ask, AskApproval) else self.ask.timeout_s
+        return None if seconds is None else self.since + timedelta(seconds=seconds)

@@ -512,13 +512,13 @@ class FakeEngine:
             previous=previous,
             started_by=started_by,
         )
-        if reason := refusal(skill, snapshot, message):
+        if reason := refusal(skill, snapshot, message, self.clock.now):
             raise InputRejected(reason)
         return _Task(skill=skill, snapshots=[snapshot], first=message, asked_by=asked_by)
 
     def _take(self, task: _Task, event: Event) -> None:
         """Feed what an update brings: it leaves no trace where it is refused."""
-        if reason := refusal(task.skill, task.now, event):
+        if reason := refusal(task.skill, task.now, event, self.clock.now):
             raise InputRejected(reason)
         self._feed(task, event)
 

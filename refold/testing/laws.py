@@ -24,11 +24,11 @@ from refold.core.commands import Notify, Sleep
 from refold.core.errors import RefoldError
 from refold.core.events import BackoffOver, CommandFailed, Event, GateTimedOut, GraceOver, ReminderDue, ToolResult
 from refold.core.fold.apply import advance, fold, planned
-from refold.core.fold.ending import UNDO, under_way
+from refold.core.fold.ending import under_way
 from refold.core.fold.journal import Entry
 from refold.core.fold.record import TaskRecord, record_of, told
 from refold.core.fold.refusal import refusal
-from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.fold.wanted import Alarm, Tell, Want, finished, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
@@ -196,7 +196,7 @@ def _alike(law: str, one: list[str], other: list[str], history: Sequence[Happeni
 
 def _check_refusal(skill: Skill, before: Snapshot, entry: Entry, after: Snapshot, history: Sequence[Happening]) -> None:
     law = "what is refused changes nothing but the number, the time and the count of refusals"
-    expected = refusal(skill, before, entry.event)
+    expected = refusal(skill, before, entry.event, entry.at)
     if entry.refused != expected:
         raise LawBroken("what is refused is what validators refuse", f"{entry.refused!r}, not {expected!r}", history)
     if before.ended and not entry.refused and not _may_come_late(before, entry.event):
@@ -277,9 +277,9 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
         law(task.state is None and not (going or task.messages or task.artifacts), "planned means untouched")
     if task.lifecycle is TaskState.RUNNING:
         law(bool(task.pending), "running means that a command is pending")
-        redone = any(one.aside and not isinstance(one.command, Notify) for one in task.pending.values())
+        redone = any(one.background and not isinstance(one.command, Notify) for one in task.pending.values())
         law(redone or not task.held, "a running task holds nothing back, but for effects that are put back first")
-        law(all(one.started for one in task.pending.values()), "a running task has sent out all commands")
+        law(redone or all(one.started for one in task.pending.values()), "a running task has sent out all commands")
         law(bool(going), "running means that something goes on")
     if task.ended:
         undoing = [id for id in task.pending if id.endswith(UNDO)]

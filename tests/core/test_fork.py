@@ -18,8 +18,7 @@ from refold import (
     tool,
 )
 from refold.core.commands import CallSkill, CallTool
-from refold.core.fold.in_branch import DRY_RUN
-from refold.core.fold.wanted import Alarm, Perform, finished, wanted
+from refold.core.fold.wanted import DRY_RUN, Alarm, Perform, finished, wanted
 from tests.core.byhand import ByHand
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])

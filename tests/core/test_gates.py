@@ -604,7 +604,7 @@ def test_validators_and_the_fold_agree() -> None:
     gate = task.gate("pay")
     decision = DecisionMade(gate=gate, digest="x", decision="approved", approver="Ann")
 
-    before = refusal(skill, task.task, decision)
+    before = refusal(skill, task.task, decision, task.task.at)
 
     assert before
     assert task.feed(decision).refused == before

@@ -660,7 +660,7 @@ def test_a_finished_charge_is_not_repeated(cut: bool) -> None:
 @BOTH
 def test_what_was_undone_is_done_again_once(cut: bool) -> None:
     """
-    As `T/1.1~2`, before the skill goes on, which keeps the outcome it had.
+    As `T/1.1~2`, before anything else is sent and before the skill goes on.
     """
     task = started(pays, cut=cut)
     task.give("charge", 50)
@@ -669,10 +669,11 @@ def test_what_was_undone_is_done_again_once(cut: bool) -> None:
 
     new = task.recovered()
 
-    assert asked(new) == {"T/2.1", "T/1.1~2"}
+    assert new.out == ["charge"]
     assert new.pending("charge").command.key == "order-1"  # type: ignore[union-attr]  # its receipt tells it apart
-    assert new.give("mail", "sent").held, "the skill waits for it"
     new.give("charge", "anew")
+    assert (new.out, asked(new)) == (["mail"], {"T/2.1"})
+    new.give("mail", "sent")
     assert (new.status, new.said) == (Status.COMPLETED, ["50 sent"])
     assert new.folded() == new.task
 

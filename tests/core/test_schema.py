@@ -13,8 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from refold.core import SkillError
 from refold.core.codec import codec
-from refold.core.fold.refusal import type_name
-from refold.core.schema import json_schema, misfit, reference_of, resolve, schema_of
+from refold.core.schema import json_schema, misfit, reference_of, resolve, schema_of, type_name
 
 
 class Verdict(BaseModel):

@@ -157,7 +157,7 @@ class Skill(Protocol):
         ...
 
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
-        """The ids of the commands whose outcomes are all needed before the skill goes on; empty where it says not."""
+        """The ids of the commands whose outcomes the skill's current await gives or raises; empty where it says not."""
         ...
 
     def edges(self) -> list[tuple[str, str]]:

@@ -101,7 +101,14 @@ class Transition:
         return Transition(state=state, ending=Ending.REJECTED, reason=reason)
 
     @staticmethod
-    def await_input(slot: str, message: str | Content, state: Any = UNCHANGED, *, expect: Any = None) -> Transition:
+    def await_input(
+        slot: str,
+        message: str | Content,
+        state: Any = UNCHANGED,
+        *,
+        expect: Any = None,
+        timeout_s: float | None = None,
+    ) -> Transition:
         """Ask the user, and wait in `state` for the reply.
 
         Args:
@@ -109,8 +116,9 @@ class Transition:
             message: What is asked.
             state: Where the reply is met.
             expect: A class at module level that the reply must fit; a reply that does not is refused.
+            timeout_s: Seconds until `CommandFailed` comes instead, with the slot as its id; None waits for ever.
         """
-        return Transition(state=state).cmd(Cmd.ask_user(slot, message, expect=expect))
+        return Transition(state=state).cmd(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s))
 
     @staticmethod
     def await_approval(

@@ -5,19 +5,41 @@ Rule 2: nothing here reads a clock, draws a random number or waits.
 Rule 3: the skill is called only while the task is running; what comes in meanwhile is journaled and held.
 Rule 4: what cannot be taken is refused, and changes nothing but the number and the count of refusals.
 
-`advance` is one turn of the crank; what a turn does is in `turn`.
+What an event changes by itself is in `questions`, `gates`, `failures` and `ending`; `delivery` then calls the skill.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import datetime
 
 from refold.core.authoring.skill import Live, Skill, skill_id
-from refold.core.events import Event
+from refold.core.events import (
+    EVENT,
+    RESULT_TYPES,
+    BackoffOver,
+    CancelRequested,
+    ChildAsked,
+    CommandFailed,
+    DependencyResolved,
+    Event,
+    Forked,
+    GateTimedOut,
+    GraceOver,
+    Recovered,
+    ReminderDue,
+    Result,
+    UserMessage,
+)
+from refold.core.fold import ending, failures, gates, questions
+from refold.core.fold.delivery import decide, settle
+from refold.core.fold.draft import Draft
 from refold.core.fold.journal import Entry
+from refold.core.fold.questions import answer_early
+from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot
-from refold.core.fold.turn import Turn
+from refold.core.gates import DecisionMade
+from refold.core.lifecycle import Ending, TaskEvent
 from refold.core.lineage.previous import Previous
 
 
@@ -72,16 +94,128 @@ def advance(
         The task as it is now, and the entry that says what happened. Never raises for what the event or the skill
         does: the first is refused, the second fails the task.
     """
-    turn = Turn(skill, snapshot, event, max(at, snapshot.at), live, patched or (lambda _: True))
-    turn.take()
-    return turn.snapshot(), turn.entry()
+    at = max(at, snapshot.at)
+    try:
+        return _taken(Draft(skill, snapshot, event, at, live, patched or (lambda _: True)))
+    except Exception as error:  # noqa: BLE001 - the last resort: the task ends as it was before, and answers
+        return _taken(Draft(skill, snapshot, event, at), bug=error)
 
 
-def fold(skill: Skill, base: Snapshot, entries: Iterable[Entry]) -> Snapshot:
-    """The snapshot after these entries: what `advance` gave when they were made."""
+def fold(skill: Skill, base: Snapshot, entries: Iterable[Entry], *, skipped: Set[str] = frozenset()) -> Snapshot:
+    """The snapshot after these entries: what `advance` gave when they were made.
+
+    Args:
+        skill: The task's skill.
+        base: The task before the first of the entries.
+        entries: A journal, or a part of it. Where entries are left out, the others keep their numbers.
+        skipped: Commands whose final failure is left out, so that the task asks for them again. Everything that came
+            meanwhile keeps its number. Used by recovery.
+    """
     snapshot, live = base, Live()
     for entry in entries:
-        turn = Turn(skill, snapshot, entry.event, entry.at, live, None, recorded=entry.patches)
-        turn.take()
-        snapshot = turn.snapshot()
+        if snapshot.seq != entry.seq - 1:
+            snapshot = snapshot.changed({"seq": entry.seq - 1})
+        draft = Draft(skill, snapshot, entry.event, entry.at, live, recorded=entry.patches, skipped=skipped)
+        try:
+            snapshot, _ = _taken(draft)
+        except Exception as error:  # noqa: BLE001 - as in `advance`
+            snapshot, _ = _taken(Draft(skill, snapshot, entry.event, entry.at), bug=error)
     return snapshot
+
+
+def _taken(draft: Draft, bug: Exception | None = None) -> tuple[Snapshot, Entry]:
+    if bug is None:
+        _take(draft)
+    else:
+        ending.crash(draft, bug)
+    return draft.snapshot(), draft.entry()
+
+
+def _take(draft: Draft) -> None:
+    """Take the draft's event, or refuse it."""
+    draft.refused = refusal(draft.skill, draft.base, draft.event, draft.at)
+    if draft.refused:
+        draft.changes["refused"] = draft.base.refused + 1
+    elif not draft.base.ended:
+        settle(draft, _open_task_took(draft, draft.event))
+        while (answer := answer_early(draft)) is not None:
+            settle(draft, answer)
+        draft.send_out()
+    elif isinstance(draft.event, CommandFailed):
+        decide(draft, draft.event)
+    else:
+        ending.take_late(draft, draft.event)
+
+
+def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
+    """Note what an event changes by itself; what it returns is to be delivered to the skill."""
+    match event:
+        case UserMessage():
+            return questions.heard(draft, event)
+        case CommandFailed():
+            return [event]
+        case BackoffOver(invocation_id=id):
+            _backoff_over(draft, id)
+        case ChildAsked(invocation_id=id, waits=waits):
+            questions.part_asked(draft, id, waits)
+        case CancelRequested(reason=reason):
+            ending.end(draft, Ending.CANCELED, reason or "canceled on request")
+        case DecisionMade():
+            return gates.decided(draft, event)
+        case ReminderDue(gate=gate):
+            gates.remind(draft, gate)
+        case GateTimedOut(gate=gate):
+            return gates.timed_out(draft, gate)
+        case DependencyResolved():
+            return failures.resolved(draft, event)
+        case Recovered(again=again, by=by):
+            return _go_on(draft, None if again is None else EVENT.validate_python(again), by)
+        case Forked(by=by):
+            return _go_on(draft, None, by)
+        case GraceOver():
+            raise AssertionError("refused while the task is open")
+        case result:
+            return _came_back(draft, result)
+    return []
+
+
+def _came_back(draft: Draft, result: Result) -> Sequence[Event]:
+    pending = draft.pending.pop(result.invocation_id)
+    draft.keep_undo(pending, result)
+    draft.keep_reply(pending, result)
+    if pending.blocked:
+        failures.release(draft)
+    if pending.background:
+        return []
+    draft.keep_receipt(result)
+    return [result]
+
+
+def _backoff_over(draft: Draft, id: str) -> None:
+    pending = draft.pending[id]
+    draft.change_pending(id, retries=pending.attempt, due_at=None, started=pending.blocked)
+    if not pending.blocked and not any(one.backs_off for one in draft.pending.values()):
+        draft.move(TaskEvent.RETRY)
+
+
+def _go_on(draft: Draft, again: Event | None, by: str | None) -> Sequence[Event]:
+    """Begin where another task was; `again` is an event of that task which is delivered once more."""
+    if by is not None and by not in draft.base.started_by:
+        draft.changes["started_by"] = (*draft.base.started_by, by)
+    draft.move(TaskEvent.START)
+    if draft.waits:
+        draft.move(TaskEvent.PAUSE_FOR_APPROVAL)
+    match again:
+        case None:
+            return []
+        case UserMessage() if draft.waits:
+            return questions.heard(draft, again)
+        case UserMessage():
+            draft.note_message(again)
+            return [again]
+        case DecisionMade():
+            return gates.decided(draft, again)
+        case result if isinstance(result, RESULT_TYPES):
+            return _came_back(draft, result)
+        case other:
+            raise AssertionError(f"{other.kind} is never delivered again")

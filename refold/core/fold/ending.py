@@ -1,105 +1,179 @@
-"""What becomes of a task that has ended and is not over: late grants, what is under way, then the undoing."""
+"""How a task ends, and what it still does after that.
+
+An ended task is not over while a late grant may still be recorded, while a compensable effect that was under way has
+not come back, or while effects are being compensated: newest first, one at a time.
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING
+import re
 
 from refold.core.commands import CallTool
-from refold.core.events import BackoffOver, CommandFailed, GraceOver, ToolResult
-from refold.core.fold.journal import Backoff, Issued
-from refold.core.fold.snapshot import Pending
+from refold.core.errors import CommandError, DecodeError, describe
+from refold.core.events import BackoffOver, CommandFailed, Event, GraceOver, ToolResult
+from refold.core.fold.draft import Draft
+from refold.core.fold.snapshot import UNDO, Pending, ReceiptStatus
 from refold.core.gates import DecisionMade
-from refold.core.lifecycle import Ending
-from refold.core.retry import FailureKind, RetryPolicy
+from refold.core.lifecycle import Ending, TaskEvent, TaskState
+from refold.core.retry import FailureKind
 
-if TYPE_CHECKING:
-    from refold.core.fold.turn import Turn
-
-UNDO = "~undo"
-UNDO_RETRIES = RetryPolicy(max_retries=20)
-"""An effect that cannot be undone is worse than one that takes its time: about an hour and a half."""
-
-
-def take(turn: Turn) -> None:
-    """Take an event of an ended task; `refusal` has let through only what is met here."""
-    match turn.event:
-        case DecisionMade() as late:
-            turn.changes["late"] = late
-            turn.notes.append(f"late grant by {late.approver}: `refold recover` goes on from here")
-            # What is undone must be undone before it can be done again, so nobody is kept waiting for more grants.
-            turn.changes["grace"] = None
-            undo_next(turn)
-        case GraceOver():
-            turn.changes["grace"] = None
-            undo_next(turn)
-        case ToolResult(invocation_id=id) if id.endswith(UNDO):
-            del turn.pending[id]
-            _undone(turn, id)
-        case ToolResult(invocation_id=id) as late:
-            pending = turn.pending.pop(id)
-            turn.keep_undo(pending, late)
-            turn.notes.append(f"{pending.command.id} took place, too late: to be undone")
-            undo_next(turn)
-        case BackoffOver(invocation_id=id):
-            turn.change_pending(id, retries=turn.pending[id].retries + 1, due_at=None, started=True)
-        case CommandFailed(invocation_id=id) as failed if id.endswith(UNDO):
-            _failed(turn, failed)
-        case CommandFailed(id=name, invocation_id=id, failure=failure):
-            del turn.pending[id]
-            known = "NOT known whether it took place" if failure.kind is FailureKind.UNKNOWN else "did not take place"
-            turn.notes.append(f"{name}: {known}: {failure.message}")
-            undo_next(turn)
-        case _:
-            raise AssertionError(f"{turn.event.kind} is refused after the end")
+_ENDED_BY = {
+    Ending.COMPLETED: TaskEvent.COMPLETE,
+    Ending.FAILED: TaskEvent.FATAL_ERROR,
+    Ending.REJECTED: TaskEvent.FATAL_ERROR,
+}
 
 
-def let_go(turn: Turn, ending: Ending) -> None:
-    """Drop what is still asked for; all but effects that are under way and would have to be undone.
+# `<object at 0x7f…>` is another one in each process; a journal is the same in all.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
-    Such a one is not told to stop: halfway, nobody would know whether there is anything to undo.
+
+def end(draft: Draft, ending: Ending, reason: str, event: TaskEvent | None = None) -> None:
+    """End the task.
+
+    Args:
+        draft: The task.
+        ending: How.
+        reason: Why it does not complete; not used where it does.
+        event: The lifecycle's event, where it is another than `ending` stands for.
     """
-    for one in turn.pending.values():
+    reason = _ADDRESS.sub("", reason)
+    if ending is Ending.CANCELED:
+        # Outside the table, as termination is: from any open state. DESIGN section 6.
+        draft.lifecycle = TaskState.FAILED
+    else:
+        draft.move(event or _ENDED_BY[ending])
+    draft.changes["ending"] = ending
+    if draft.killed_by is None and ending is not Ending.COMPLETED:
+        draft.changes["unraised"] = _unraised(draft)
+    if ending is Ending.COMPLETED:
+        draft.done = ()
+    else:
+        draft.changes["reason"] = reason
+        draft.notes.append(reason)
+    _drop_commands(draft, ending)
+    if draft.early:
+        draft.notes.append(f"nobody asked for {len(draft.early)} of the messages that came")
+    draft.waits, draft.held, draft.early, draft.receipts = (), (), (), {}
+    undo_next(draft)
+
+
+def end_by_failure(draft: Draft, error: CommandError) -> None:
+    """Fail the task because of a command that failed, and note which failures recovery has to leave out."""
+    if not isinstance(error, DecodeError):  # no failure of the command: better code reads the same value
+        draft.killed_by, draft.changes["unraised"] = error.invocation_id, error.beside
+    if error.failure.kind is FailureKind.TRANSIENT:
+        draft.move(TaskEvent.TRANSIENT_ERROR)
+        end(draft, Ending.FAILED, f"{error} (no retry left)", TaskEvent.MAX_RETRIES_EXCEEDED)
+    else:
+        end(draft, Ending.FAILED, str(error))
+
+
+def _unraised(draft: Draft) -> tuple[str, ...]:
+    """The failures that the skill's current await holds, and has not raised yet."""
+    kept = ((id, draft.receipts.get(id)) for id in draft.skill.awaiting(draft.state))
+    return tuple(id for id, receipt in kept if receipt is not None and receipt.status is ReceiptStatus.ERROR)
+
+
+def crash(draft: Draft, bug: Exception) -> None:
+    """End the task as it was before an event that could not be taken because of a bug: its own, or the core's.
+
+    What is to be compensated is compensated, and the journal goes on. A task that has ended stays as it is.
+    """
+    if draft.base.ended:
+        draft.notes.append(f"bug: {describe(bug)}; the task stays as it was")
+        return
+    if draft.lifecycle is TaskState.PLANNED:
+        draft.move(TaskEvent.START)
+    elif draft.lifecycle is TaskState.PAUSED:
+        draft.move(TaskEvent.APPROVAL_GRANTED)
+    end(draft, Ending.FAILED, f"bug: {describe(bug)}")
+
+
+def _drop_commands(draft: Draft, ending: Ending) -> None:
+    """Drop what is pending, but for effects that are under way and would have to be compensated.
+
+    Those are not canceled: halfway, nobody would know whether there is anything to compensate.
+    """
+    failed = {event.invocation_id: event for event in draft.held if isinstance(event, CommandFailed)}
+    kept = {}
+    for id, one in draft.pending.items():
         if isinstance(one.command, CallTool) and one.blocked and one.due_at is None:
-            turn.notes.append(f"NOT known whether {one.command.id} took place: {one.failure}")
-    kept = {} if ending is Ending.COMPLETED else {id: one for id, one in turn.pending.items() if under_way(one)}
-    turn.pending = kept
+            draft.notes.append(f"NOT known whether {one.command.id} took place: {one.failure}")
+        if ending is Ending.COMPLETED or not under_way(one):
+            continue
+        if id in failed:
+            draft.notes.append(_did_not_take_place(failed[id]))
+        else:
+            kept[id] = one
+    draft.pending = kept
 
 
 def under_way(pending: Pending) -> bool:
-    """Whether it is an effect that is being performed now, and is undone if the task does not complete."""
+    """Whether a command is an effect that is being performed now, and is compensated if the task does not complete."""
     command, out = pending.command, pending.started and pending.due_at is None
     return out and isinstance(command, CallTool) and command.undo is not None
 
 
-def undo_next(turn: Turn) -> None:
-    """Undo the newest effect that is not undone; one at a time, newest first, once no more can come."""
-    in_grace = turn.changes.get("grace", turn.base.grace)
-    if in_grace or turn.pending or not turn.done:
-        return
-    newest = turn.done[-1]
-    id = newest.invocation_id + UNDO
-    turn.issued.append(Issued.trusted(invocation_id=id, command=newest.undo))
-    turn.pending[id] = Pending.trusted(invocation_id=id, command=newest.undo, started=True, aside=True)
+def _did_not_take_place(failed: CommandFailed) -> str:
+    unknown = failed.failure.kind is FailureKind.UNKNOWN
+    known = "NOT known whether it took place" if unknown else "did not take place"
+    return f"{failed.id}: {known}: {failed.failure.message}"
 
 
-def _undone(turn: Turn, id: str) -> None:
-    turn.changes["undone"] = (*turn.base.undone, id.removesuffix(UNDO))
-    turn.notes.append(f"undone: {turn.done[-1].command.id}")
-    turn.done = turn.done[:-1]
-    undo_next(turn)
+# --- after the end
 
 
-def _failed(turn: Turn, failed: CommandFailed) -> None:
-    pending, failure = turn.pending[failed.invocation_id], failed.failure
-    retry = pending.retries + 1
-    if failure.kind is FailureKind.TRANSIENT and retry <= UNDO_RETRIES.max_retries:
-        wait = UNDO_RETRIES.delay(retry, pending.invocation_id, failure.retry_after)
-        due_at = turn.at + timedelta(seconds=wait)
-        turn.change_pending(pending.invocation_id, started=False, due_at=due_at, failure=failure.message)
-        turn.backoffs.append(Backoff(invocation_id=pending.invocation_id, retry=retry, due_at=due_at))
-        return
-    del turn.pending[failed.invocation_id]
-    turn.notes.append(f"NOT undone: {turn.done[-1].command.id}: {failure.message}")
-    turn.done = turn.done[:-1]
-    undo_next(turn)
+def take_late(draft: Draft, event: Event) -> None:
+    """Take an event of an ended task. `refusal` lets through only what is listed here."""
+    match event:
+        case DecisionMade():
+            record_late_grant(draft, event)
+        case GraceOver():
+            draft.changes["grace"] = None
+            undo_next(draft)
+        case ToolResult(invocation_id=id):
+            pending = draft.pending.pop(id)
+            if id.endswith(UNDO):
+                draft.changes["undone"] = (*draft.base.undone, id.removesuffix(UNDO))
+                draft.notes.append(f"undone: {draft.done[-1].command.id}")
+                draft.done = draft.done[:-1]
+            else:
+                draft.keep_undo(pending, event)
+                draft.notes.append(f"{pending.command.id} took place, too late: to be undone")
+            undo_next(draft)
+        case BackoffOver(invocation_id=id):
+            draft.change_pending(id, retries=draft.pending[id].attempt, due_at=None, started=True)
+        case _:
+            raise AssertionError(f"{event.kind} is refused after the end")
+
+
+def record_late_grant(draft: Draft, grant: DecisionMade) -> None:
+    """Record a grant that came after its gate's timeout, for recovery to go on from."""
+    draft.changes["late"] = grant
+    draft.notes.append(f"late grant by {grant.approver}: `refold recover` goes on from here")
+    # An effect must be compensated before it can be performed again, so no more grants are waited for.
+    draft.changes["grace"] = None
+    undo_next(draft)
+
+
+def failed_late(draft: Draft, failed: CommandFailed) -> None:
+    """Note that an effect which was under way when the task ended did not take place."""
+    del draft.pending[failed.invocation_id]
+    draft.notes.append(_did_not_take_place(failed))
+    undo_next(draft)
+
+
+def give_up_undo(draft: Draft, failed: CommandFailed) -> None:
+    """Note that an effect could not be compensated, and go on with the next."""
+    del draft.pending[failed.invocation_id]
+    draft.notes.append(f"NOT undone: {draft.done[-1].command.id}: {failed.failure.message}")
+    draft.done = draft.done[:-1]
+    undo_next(draft)
+
+
+def undo_next(draft: Draft) -> None:
+    """Compensate the newest effect that is not compensated yet, once no more results can come."""
+    in_grace = draft.changes.get("grace", draft.base.grace)
+    if not in_grace and not draft.pending and draft.done:
+        draft.issue_undo(draft.done[-1])

@@ -12,7 +12,7 @@ from datetime import datetime
 from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Artifact, Message
 from refold.core.events import EVENT, ChildAsked, Event, Recovered, ReminderDue, UserMessage
-from refold.core.fold.at_gates import as_told
+from refold.core.fold.gates import as_kept
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
@@ -180,7 +180,7 @@ def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
 
 
 def _decided(wait: Wait, decision: DecisionMade) -> Wait:
-    return wait.decided(as_told(decision, wait.ask)) if isinstance(wait.ask, AskApproval) else wait
+    return wait.decided(as_kept(decision, wait.ask)) if isinstance(wait.ask, AskApproval) else wait
 
 
 def _is_own(record: TaskRecord, wait: Wait) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pydantic import JsonValue
 
 from refold.core.authoring.skill import Skill, unfit_start
@@ -18,7 +20,6 @@ from refold.core.commands import (
     Notify,
     Sleep,
 )
-from refold.core.content import Content
 from refold.core.events import (
     RESULT_TYPES,
     ActivityResult,
@@ -42,12 +43,12 @@ from refold.core.events import (
     UserMessage,
     WorkflowResult,
 )
-from refold.core.fold.deciders import decider_refusal, decision_refusal
+from refold.core.fold.gates import decider_refusal, decision_refusal
+from refold.core.fold.questions import answers, unfit_reply
 from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
-from refold.core.schema import Schema, fields_of, misfit, misfit_of
-from refold.core.waits import Wait
+from refold.core.schema import misfit, misfit_of, type_name
 
 _RESULT_OF: dict[type[Command], type[Event]] = {
     CallLlm: LlmResult,
@@ -63,19 +64,19 @@ _RESULT_OF: dict[type[Command], type[Event]] = {
 _Outcome = (*RESULT_TYPES, CommandFailed)
 
 
-def refusal(skill: Skill, snapshot: Snapshot, event: Event) -> str:
-    """Why the task cannot take this event now; empty if it can. Changes nothing."""
+def refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime) -> str:
+    """Why the task cannot take this event at this time; empty if it can. Changes nothing."""
     if snapshot.ended:
         return _after_end(snapshot, event)
     match event:
         case UserMessage():
-            return _message(skill, snapshot, event)
+            return _message(skill, snapshot, event, at)
         case CancelRequested():
             return ""
         case BackoffOver(invocation_id=id, retry=retry):
             return _next_try(snapshot, id, retry)
         case DecisionMade():
-            return decision_refusal(snapshot, event)
+            return decision_refusal(snapshot, event, at)
         case ReminderDue(gate=gate):
             reminds = any(wait.gate == gate and wait.reminder_at is not None for wait in snapshot.waits)
             return "" if reminds else f"nobody is to be reminded of gate {gate} any more"
@@ -136,18 +137,14 @@ def _next_try(snapshot: Snapshot, id: str, retry: int) -> str:
 
 
 def _resolution(snapshot: Snapshot, event: DependencyResolved) -> str:
-    blocked = [pending for pending in snapshot.pending.values() if pending.blocked]
-    if not blocked:
+    blocked = next((pending for pending in snapshot.pending.values() if pending.blocked), None)
+    if blocked is None:
         return f"no command of the task is blocked; it is {snapshot.lifecycle}"
-    ids = ", ".join(pending.invocation_id for pending in blocked)
-    if event.invocation_id is None and len(blocked) > 1:
-        return f"several commands are blocked; say which one is meant: {ids}"
-    named = [pending for pending in blocked if event.invocation_id in (None, pending.invocation_id)]
-    if not named:
-        return f"command {event.invocation_id} is not blocked; blocked: {ids}"
+    if event.invocation_id not in (None, blocked.invocation_id):
+        return f"command {event.invocation_id} is not blocked; blocked: {blocked.invocation_id}"
     if event.retry:
         return "" if event.outcome is None else "say either retry or the outcome, not both"
-    return _unfit_outcome(named[0].command, event.outcome)
+    return _unfit_outcome(blocked.command, event.outcome)
 
 
 def _unfit_outcome(command: Command, outcome: JsonValue) -> str:
@@ -162,18 +159,7 @@ def _unfit_outcome(command: Command, outcome: JsonValue) -> str:
     return f"the outcome of {command.id!r} must fit {type_name(command.expect)}: {found}" if found else ""
 
 
-def open_wait(snapshot: Snapshot, message: UserMessage) -> Wait:
-    """The wait that a message answers, once `refusal` has found nothing against it."""
-    asked = (wait for wait in snapshot.open_waits if isinstance(wait.ask, AskUser))
-    return next(wait for wait in asked if answers(message, wait))
-
-
-def answers(message: UserMessage, wait: Wait) -> bool:
-    """Whether a message may be meant for a question: it names it, or names none."""
-    return message.gate in (None, wait.gate) and message.slot in (None, wait.slot, wait.gate)
-
-
-def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
+def _message(skill: Skill, snapshot: Snapshot, message: UserMessage, at: datetime) -> str:
     taken = snapshot.seen.get(message.delivery_id) if message.delivery_id is not None else None
     if taken is not None:
         return f"delivery {message.delivery_id!r} was taken before, as entry {taken}"
@@ -188,6 +174,10 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
         return f"{EARLY_LIMIT} messages wait already until the task asks for them" if full else ""
     if not waits:
         return f"the task waits for no message now; it is {snapshot.lifecycle}"
+    if late := [wait for wait in waits if wait.timeout_at is not None and at >= wait.timeout_at]:
+        waits = tuple(wait for wait in waits if wait not in late)
+        if not waits:
+            return f"question {late[0].slot!r} timed out at {late[0].timeout_at:%Y-%m-%d %H:%M:%S}"
     slots = ", ".join(repr(wait.slot) for wait in waits)
     met = [wait for wait in waits if answers(message, wait)]
     if not met:
@@ -199,30 +189,6 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage) -> str:
         return f"several questions are named {message.slot!r}; say which one this answers by its gate: {gates}"
     ask = met[0].ask
     return unfit_reply(ask, message.content) if isinstance(ask, AskUser) else ""
-
-
-def unfit_reply(ask: AskUser, content: Content) -> str:
-    """Why a reply does not fit its question; empty if it does."""
-    if ask.expect is None:
-        return ""
-    found = misfit(ask.expect, reply_value(content))
-    if not found:
-        return ""
-    fields = () if content.has_data else fields_of(ask.expect)
-    way_out = f"; send data with the fields {', '.join(fields)}" if fields else ""
-    return f"the reply to {ask.slot!r} must fit {type_name(ask.expect)}: {found}{way_out}"
-
-
-def reply_value(content: Content) -> JsonValue:
-    """What of a reply is checked and decoded: its data, or its text where it has none."""
-    return content.data if content.has_data else content.text
-
-
-def type_name(schema: Schema) -> str:
-    """A type's name for people."""
-    if isinstance(schema, str):
-        return schema.rpartition(":")[2]
-    return str(schema.get("title", "its JSON schema"))
 
 
 def _outcome(snapshot: Snapshot, event: Event) -> str:

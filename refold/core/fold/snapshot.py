@@ -11,10 +11,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import Field, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from refold.core.chat import Thread
-from refold.core.commands import AskApproval, CallTool, Effect
+from refold.core.commands import AskApproval, CallTool, Effect, Sleep
 from refold.core.content import Artifact, Message
 from refold.core.events import Event, UserMessage
 from refold.core.gates import DecisionMade, Grace
@@ -25,9 +25,11 @@ from refold.core.waits import Wait
 SEEN_LIMIT = 100
 """How many delivery ids a task remembers, newest last."""
 
-
 EARLY_LIMIT = 100
 """How many messages a task keeps that nobody has asked for yet."""
+
+UNDO = "~undo"
+"""The end of the invocation id of a command that compensates another one: `T/1.1~undo`."""
 
 
 class ReceiptStatus(StrEnum):
@@ -58,18 +60,22 @@ class Pending(Value):
     Attributes:
         invocation_id: The command's own id, kept over retries and recovery.
         command: What was asked for.
-        retries: Tries after the first one, so far.
+        retries: Attempts after the first one, so far.
         started: It has been sent out; False while it waits for the task to go on.
-        due_at: When its next try, or its sleep's end, is due; None while it is out.
-        failure: Why the last try failed, for people; empty if none did.
-        forgiven: Those of the tries that an operator does not count.
+        due_at: When its next attempt, or its sleep's end, is due; None while it is out.
+        failure: Why the last attempt failed, for people; empty if none did.
+        uncounted: Attempts that do not count against `max_retries`, because an operator resolved the command after
+            them. Saved as `forgiven`, as older histories hold it.
         blocked: It waits for its dependency, or for an operator.
         decided: An operator said that it may be performed again.
         given: An operator said what it came to. It is sent out once more, for the receipt alone.
-        aside: The skill does not wait for it: it undoes an effect, or repeats one that was undone.
+        background: No step awaits it. Used for compensation, for performing a compensated effect again after recovery,
+            and for reminders. Saved as `aside`, as older histories hold it.
         asks: The open questions of the task that it is, and that nobody has answered here.
         answers: Answers that this task has not taken yet.
     """
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
 
     invocation_id: str
     command: Effect
@@ -77,18 +83,23 @@ class Pending(Value):
     started: bool = lean(False)
     due_at: datetime | None = lean()
     failure: str = lean("")
-    forgiven: int = lean(0)
+    uncounted: int = lean(0, alias="forgiven")
     blocked: bool = lean(False)
     decided: bool = lean(False)
     given: Given | None = lean()
-    aside: bool = lean(False)
+    background: bool = lean(False, alias="aside")
     asks: tuple[Wait, ...] = lean(())
     answers: tuple[UserMessage, ...] = lean(())
 
     @property
     def attempt(self) -> int:
-        """Which try this is; 1 is the first."""
+        """Which attempt this is; 1 is the first."""
         return self.retries + 1
+
+    @property
+    def backs_off(self) -> bool:
+        """Whether it waits before a retry."""
+        return self.due_at is not None and not self.blocked and not isinstance(self.command, Sleep)
 
 
 class Done(Value):
@@ -175,6 +186,8 @@ class Snapshot(Value):
         late: The grant that came in that time.
         done: Effects that are undone if the task does not complete, oldest first.
         undone: Those that were, by invocation id.
+        unraised: When the task ended: commands whose failures the skill's current `await` held, which raises only one
+            failure, when all have come back. Recovery asks for them again, too.
         recovered_from: The task that this one goes on for.
         fork: Where it branched off; None where it did not.
     """
@@ -211,6 +224,7 @@ class Snapshot(Value):
     late: DecisionMade | None = lean()
     done: tuple[Done, ...] = lean(())
     undone: tuple[str, ...] = lean(())
+    unraised: tuple[str, ...] = lean(())
     recovered_from: str | None = lean()
     fork: Fork | None = lean()
 

@@ -95,7 +95,7 @@ def _branch(snapshot: Snapshot, made: Fork, at: datetime) -> Snapshot:
             "lifecycle": TaskState.PLANNED,
             "state": renamed(snapshot.state, ids),
             "pending": pending,
-            "waits": tuple(wait.anew(made.scope, at) for wait in snapshot.waits),
+            "waits": tuple(wait.anew(made.scope, at).model_copy(update={"grants": ()}) for wait in snapshot.waits),
             "held": tuple(event for event in snapshot.held if not isinstance(event, CommandFailed)),
             "done": (),  # what the other task did is not the branch's to undo
             "undone": (),

@@ -11,7 +11,7 @@ from refold.core.fold.snapshot import Pending
 
 def anew(pending: Pending, id: str) -> Pending:
     """A command as a new task sends it out: under this id, its tries counted from the start."""
-    return Pending(invocation_id=id, command=pending.command, aside=pending.aside, given=pending.given)
+    return Pending(invocation_id=id, command=pending.command, background=pending.background, given=pending.given)
 
 
 def renamed(state: JsonValue, ids: Mapping[str, str]) -> JsonValue:

@@ -6,10 +6,10 @@ no finished effect is asked for again and an open one is recognised by who recei
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from datetime import datetime
 
-from refold.core.authoring.skill import Live, Skill
+from refold.core.authoring.skill import Skill
 from refold.core.commands import CallSkill, CallTool, CallWorkflow, Notify
 from refold.core.errors import InputRejected
 from refold.core.events import (
@@ -24,15 +24,16 @@ from refold.core.events import (
     ToolResult,
     UserMessage,
 )
-from refold.core.fold.apply import advance
-from refold.core.fold.ending import UNDO, under_way
+from refold.core.fold.apply import advance, fold
+from refold.core.fold.draft import to_undo
+from refold.core.fold.ending import under_way
+from refold.core.fold.failures import blocked_one, given_outcome, with_outcome
 from refold.core.fold.journal import Entry, receipt_of
-from refold.core.fold.snapshot import Pending, Snapshot
-from refold.core.fold.turn import Turn, to_undo
-from refold.core.fold.when_blocked import blocked_one, given_outcome, with_outcome
+from refold.core.fold.snapshot import UNDO, Pending, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
 from refold.core.lineage.ids import anew, next_id, renamed
+from refold.core.lineage.upgrade import upgraded
 
 
 def recover(
@@ -57,15 +58,14 @@ def recover(
         raise InputRejected(f"task {base.task_id!r} {how}; only a task that failed or was canceled recovers")
     kept = [entry for entry in entries if entry.seq <= last.seq and not entry.refused]
     again: Event | None = None
-    failed = {entry.event.invocation_id for entry in kept if isinstance(entry.event, CommandFailed)}
-    without = {id for id in failed if id == last.cause}
-    if not without:
+    base = upgraded(skill, base)
+    skipped = set(fold(skill, base, kept).unraised)
+    if last.cause is not None:
+        skipped.add(last.cause)
+    else:
         kept, again = kept[:-1], _again(kept[-1], entries)
-    snapshot = _folded(skill, base, kept, without)
-    # What a `gather` raises is its first failure, when all are back; the next task would meet the others.
-    beside = {id for id in skill.awaiting(snapshot.state) if id in failed and id not in snapshot.pending}
-    if beside and again is None:
-        snapshot = _folded(skill, base, kept, without | beside)
+        skipped = set() if again is not None else skipped
+    snapshot = fold(skill, base, kept, skipped=skipped)
     if isinstance(again, DependencyResolved):
         snapshot, again = _resolved(snapshot, again)
     if snapshot.ended:
@@ -135,7 +135,7 @@ def _with_late(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> Sna
             continue
         del pending[id]
         done.append(to_undo(id, one.command, one.command.undo, event.value))
-        if not one.aside and (receipt := receipt_of(event)) is not None:
+        if not one.background and (receipt := receipt_of(event)) is not None:
             receipts[id] = receipt
             held.append(event)
     return snapshot.changed({"pending": pending, "receipts": receipts, "held": tuple(held), "done": tuple(done)})
@@ -167,19 +167,6 @@ def _again(last: Entry, entries: Sequence[Entry]) -> Event | None:
             return None
 
 
-def _folded(skill: Skill, base: Snapshot, entries: Sequence[Entry], without: Set[str]) -> Snapshot:
-    # Numbers are kept where entries are left out: ids are made of them. The failures that are not to count are taken
-    # all the same, and only not heard of at the end: else what came while the command was tried again would have been
-    # delivered at other numbers.
-    snapshot, live = base, Live()
-    for entry in entries:
-        snapshot = snapshot.changed({"seq": entry.seq - 1})
-        turn = Turn(skill, snapshot, entry.event, entry.at, live, None, recorded=entry.patches, without=without)
-        turn.take()
-        snapshot = turn.snapshot()
-    return snapshot
-
-
 def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime, again: Event | None) -> Snapshot:
     undone = _undone(entries)
     delivered = again.invocation_id if isinstance(again, RESULT_TYPES) else None
@@ -193,7 +180,7 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
         effects[delivered] = command
     for id, effect in effects.items():
         if id in undone:
-            pending[next_id(id)] = Pending(invocation_id=next_id(id), command=effect, aside=True)
+            pending[next_id(id)] = Pending(invocation_id=next_id(id), command=effect, background=True)
     return snapshot.changed(
         {
             "task_id": task_id,
@@ -207,6 +194,7 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
             "done": tuple(done for done in snapshot.done if done.invocation_id not in undone),
             "held": tuple(event for event in snapshot.held if not isinstance(event, CommandFailed)),
             "undone": (),
+            "unraised": (),
             "parent": None,
         }
     )

@@ -72,12 +72,15 @@ class FirstOf:
     """Ask for these calls; go on as soon as any call that is open, of these or of those before, has come back.
 
     What is sent in are pairs of a call and its value, or the `CommandError` it failed with; see `Parallel`.
+
+    Attributes:
+        failed: Ids of commands whose failure ended a coroutine, and is raised when all have ended.
     """
 
-    __slots__ = ("calls",)
+    __slots__ = ("calls", "failed")
 
-    def __init__(self, calls: tuple[Call[Any], ...]) -> None:
-        self.calls = calls
+    def __init__(self, calls: tuple[Call[Any], ...], failed: tuple[str, ...] = ()) -> None:
+        self.calls, self.failed = calls, failed
         for call in calls:
             call.awaited = True
 

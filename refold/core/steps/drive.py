@@ -20,9 +20,9 @@ from refold.core.authoring.skill import Live, Moment
 from refold.core.authoring.transition import UNCHANGED, Transition
 from refold.core.commands import AskUser, fingerprint
 from refold.core.content import Content
-from refold.core.errors import CommandError, ReplayMismatch, SkillError
+from refold.core.errors import CommandError, ReplayMismatch, SkillError, first_of
 from refold.core.events import UserMessage
-from refold.core.fold.refusal import reply_value
+from refold.core.fold.questions import reply_value
 from refold.core.fold.snapshot import Receipt, ReceiptStatus
 from refold.core.gates import DecisionMade
 from refold.core.retry import Failure
@@ -72,8 +72,14 @@ class Drive:
         """Enter a step that waited for the results of the goto's commands."""
         step = self._saved_step(record["step"])
         payload = {name: Json(data) for name, data in record["args"].items()}
+        failed = []
         for name, id in record["enters"].items():
-            payload[name] = Json(self._outcome(id, name))
+            try:
+                payload[name] = Json(self._outcome(id, name))
+            except CommandError as error:
+                failed.append(error)
+        if failed:
+            raise first_of(failed)
         return self.enter(step, payload)
 
     def _follow(self, step: StepSpec, transition: Transition) -> Transition:
@@ -189,8 +195,10 @@ class Drive:
         ids = [self.moment.invocation_id(position) for position in range(len(calls))]
         awaited = Awaited(asked=[fingerprint(call.command) for call in calls], ids=ids)
         going.asks(calls, ids, first=first)
-        if first:
+        if isinstance(asked, FirstOf):
             awaited["open"] = list(going.open)
+            if asked.failed:
+                awaited["failed"] = list(asked.failed)
         record["awaits"].append(awaited)
         if self.live is not None:
             self.live.awaiting, self.live.run = awaited.get("open", ids), going
@@ -206,7 +214,8 @@ class Drive:
             return [(call, self._result(call, id)) for id in awaited["came"] for call in [going.open.pop(id)]]
         results = tuple(self._result(call, id) for id, call in going.open.items())
         going.open = {}
-        return next((one for one in results if isinstance(one, CommandError)), results)
+        failed = [one for one in results if isinstance(one, CommandError)]
+        return first_of(failed) if failed else results
 
     def _result(self, call: Call[Any], id: str) -> Any:
         try:

@@ -39,14 +39,14 @@ class StepMachine:
         return str(state["step"]) if isinstance(state, dict) else self.start.name
 
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
-        """The ids that the step's last await, or the step's parameters, wait for."""
+        """The ids that the step's last await, or the step's parameters, wait for, and those whose failure it holds."""
         if state is None:
             return ()
         record = cast("Record", state)
         if "enters" in record:
             return tuple(record["enters"].values())
         awaits = record.get("awaits")
-        return tuple(awaits[-1]["ids"]) if awaits else ()
+        return tuple(awaits[-1].get("open", awaits[-1]["ids"])) + tuple(awaits[-1].get("failed", ())) if awaits else ()
 
     def edges(self) -> list[tuple[str, str]]:
         """Literal gotos and resumes."""

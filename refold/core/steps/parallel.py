@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 from refold.core.commands import AskApproval, AskUser, Sleep
-from refold.core.errors import CommandError, SkillError
+from refold.core.errors import CommandError, SkillError, first_of
 from refold.core.steps.calls import Asked, Call, FirstOf
 
 T = TypeVar("T")
@@ -32,16 +32,18 @@ class Parallel(Generic[T]):
             for job in self._jobs:
                 self._take(job, job.go_on(None))
             while (calls := self._next()) is not None:
-                came: list[tuple[Call[Any], Any]] = yield FirstOf(calls)
+                came: list[tuple[Call[Any], Any]] = yield FirstOf(calls, self._failed())
                 for job, results in self._sorted(came):
                     self._take(job, job.arrived(results))
         finally:
             for job in self._jobs:
                 job.run.close()
-        for job in self._jobs:
-            if job.failed is not None:
-                raise job.failed
+        if failed := [job.failed for job in self._jobs if job.failed is not None]:
+            raise first_of(failed)
         return tuple(job.value for job in self._jobs)
+
+    def _failed(self) -> tuple[str, ...]:
+        return tuple(id for job in self._jobs if job.failed is not None for id in job.failed.failed_ids)
 
     def _take(self, job: _Job, calls: Sequence[Call[Any]]) -> None:
         for call in calls:

@@ -62,6 +62,8 @@ class Awaited(TypedDict):
         heard: How many messages there were then.
         open: Where the step goes on with the first of several that comes back: all that had not, when it asked.
         came: Those of them that had, when it went on.
+        failed: Where coroutines run side by side: ids of commands whose failure ended one, and is raised when all have
+            ended; missing where there is none.
         threads: How many turns each conversation had then; missing where there was none.
     """
 
@@ -69,6 +71,7 @@ class Awaited(TypedDict):
     ids: list[str]
     open: NotRequired[list[str]]
     came: NotRequired[list[str]]
+    failed: NotRequired[list[str]]
     at: NotRequired[str]
     heard: NotRequired[int]
     threads: NotRequired[dict[str, int]]

@@ -12,9 +12,9 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
 
 from refold.core.commands import AskApproval, AskUser
-from refold.core.fold.refusal import type_name
 from refold.core.fold.wanted import finished
 from refold.core.lifecycle import Ending, Status, TaskState
+from refold.core.schema import type_name
 
 if TYPE_CHECKING:
     from refold.core.fold.journal import Entry

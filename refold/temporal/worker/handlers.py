@@ -106,7 +106,7 @@ class TaskHandlers(ABC):
         self._refuse(said)
 
     def _refuse(self, event: Event) -> None:
-        reason = refusal(self.skill, self._now, event)
+        reason = refusal(self.skill, self._now, event, workflow.now())
         if reason:
             raise ApplicationError(reason, type=InputRejected.__name__, non_retryable=True)
 

@@ -1,0 +1,274 @@
+"""What every event leads to in the end: held failures are decided, events are delivered to the skill, a stall is found.
+
+`settle` is the single way out of a turn. It calls the skill with one event after the other for as long as the task is
+running, and applies what the skill returns.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from refold.core.authoring.skill import Moment
+from refold.core.authoring.tool import skill_at_work
+from refold.core.authoring.transition import UNCHANGED, Transition
+from refold.core.chat import EMPTY, UserSaid
+from refold.core.commands import CallChat, Command
+from refold.core.content import Message
+from refold.core.errors import CommandError, SkillError, describe
+from refold.core.events import CommandFailed, Event, TimerFired
+from refold.core.fold import ending, failures
+from refold.core.fold.draft import Draft
+from refold.core.fold.failures import Action, Role, Stage, cell_of
+from refold.core.lifecycle import TERMINAL, Ending, TaskEvent, TaskState
+
+
+def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
+    """Deliver these events and then the held ones, as far as the lifecycle lets them; then look for a stall.
+
+    Args:
+        draft: The task; open.
+        events: What has just come, oldest first.
+    """
+    _decide_redone(draft)
+    fresh = deque(_let_through(draft, events))
+    if draft.lifecycle in TERMINAL:
+        return
+    if draft.lifecycle is not TaskState.RUNNING or draft.redoing:
+        draft.hold(*fresh)
+        return
+    fresh.extend(draft.held)
+    held_before = len(draft.held)
+    while fresh and draft.lifecycle is TaskState.RUNNING:
+        event = fresh.popleft()
+        if isinstance(event, CommandFailed):
+            decide(draft, event)
+        else:
+            _call(draft, event)
+    if draft.lifecycle in TERMINAL:
+        return
+    draft.held = tuple(fresh)
+    draft.was_held = len(fresh) > held_before
+    if draft.lifecycle is TaskState.RUNNING and all(one.background for one in draft.pending.values()):
+        where = draft.skill.where(draft.state)
+        reason = f"stalled: {where!r} answered {draft.event.kind} without asking for anything, waiting or ending"
+        ending.end(draft, Ending.FAILED, reason)
+
+
+def _decide_redone(draft: Draft) -> None:
+    """Decide the held failures of effects that are performed again: the skill waits for those."""
+    for event in draft.held:
+        if draft.lifecycle is not TaskState.RUNNING:
+            return
+        if isinstance(event, CommandFailed) and cell_of(draft, event)[1] is Role.REDO:
+            draft.held = tuple(one for one in draft.held if one is not event)
+            decide(draft, event)
+
+
+def _let_through(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
+    """Decide failures that the skill is not to have now, and give it timers while it waits; leave the other events."""
+    for event in events:
+        if isinstance(event, CommandFailed) and cell_of(draft, event)[0] is not Stage.RUNNING:
+            yield from decide(draft, event)
+        elif isinstance(event, TimerFired) and draft.lifecycle is TaskState.PAUSED:
+            _call(draft, event)
+        else:
+            yield event
+
+
+def decide(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
+    """Do what the table of failures says; what comes back is to be delivered."""
+    match failures.TABLE[cell_of(draft, failed)]:
+        case Action.RETRY | Action.RETRY_UNDO:
+            failures.retry(draft, failed)
+        case Action.HOLD:
+            failures.hold(draft, failed)
+        case Action.BLOCK:
+            failures.block(draft, failed)
+        case Action.PROBE:
+            failures.await_probe(draft, failed)
+        case Action.RELEASE:
+            draft.change_pending(failed.invocation_id, blocked=False, due_at=None)
+            failures.release(draft)
+            return decide(draft, failed) if cell_of(draft, failed)[0] is not Stage.RUNNING else (failed,)
+        case Action.DELIVER:
+            draft.pending.pop(failed.invocation_id, None)
+            draft.keep_receipt(failed)
+            _call(draft, failed)
+        case Action.BELIEVE:
+            for result in failures.believe(draft, failed):
+                _call(draft, result)
+        case Action.REISSUE:
+            draft.change_pending(failed.invocation_id, started=False)
+        case Action.END:
+            del draft.pending[failed.invocation_id]
+            ending.end_by_failure(draft, CommandError(failed.id, failed.invocation_id, failed.failure))
+        case Action.NOTE:
+            ending.failed_late(draft, failed)
+        case Action.GIVE_UP:
+            ending.give_up_undo(draft, failed)
+        case Action.DROP:
+            del draft.pending[failed.invocation_id]
+            draft.notes.append(f"not reminded: {failed.failure.message}")
+    return ()
+
+
+# --- calling the skill
+
+
+def _call(draft: Draft, event: Event) -> None:
+    """Call the skill with one event, and apply what it returns. Whatever its code raises fails this one task."""
+    at_work = skill_at_work.set(draft.base.skill)
+    try:
+        transition = draft.skill.on(draft.state, event, _moment(draft), draft.live)
+        if isinstance(event, CommandFailed) and transition.ignored:
+            raise CommandError(event.id, event.invocation_id, event.failure)
+        _apply(draft, transition)
+    except CommandError as error:
+        _leave_pause(draft)
+        ending.end_by_failure(draft, error)
+    except SkillError as error:
+        _leave_pause(draft)
+        ending.end(draft, Ending.FAILED, str(error))
+    except BaseException as error:
+        if not _of_author(error):
+            raise
+        _leave_pause(draft)
+        ending.end(draft, Ending.FAILED, f"bug: {describe(error)}")
+        draft.notes.append(_place(error))
+    finally:
+        skill_at_work.reset(at_work)
+
+
+def _moment(draft: Draft) -> Moment:
+    return Moment(
+        task_id=draft.base.task_id,
+        seq=draft.seq,
+        at=draft.at,
+        issued=len(draft.issued),
+        receipts=draft.receipts,
+        messages=draft.messages,
+        threads=draft.threads,
+        patched=lambda patch, again: _patched(draft, patch, again),
+    )
+
+
+def _patched(draft: Draft, patch: str, again: bool) -> bool:
+    known = draft.base.patches.get(patch, draft.patches.get(patch))
+    if known is not None:
+        return known
+    if draft.recorded is not None:
+        if patch not in draft.recorded:
+            return False  # older code took this event, and did not know the patch
+        answer = draft.recorded[patch]
+    else:
+        # A step that is driven again was here before, with code that did not ask.
+        answer = not again and draft.ask_patched is not None and draft.ask_patched(patch)
+    draft.patches[patch] = answer
+    return answer
+
+
+def _leave_pause(draft: Draft) -> None:
+    """Run again where a timer reached the skill while it waits: nothing but a running task ends or asks."""
+    if draft.lifecycle is TaskState.PAUSED:
+        draft.move(TaskEvent.APPROVAL_GRANTED)
+
+
+# --- what the skill returned
+
+
+def _apply(draft: Draft, transition: Transition) -> None:
+    _check(draft, transition)
+    if transition.commands or transition.uncaught is not None or transition.ending is not None:
+        _leave_pause(draft)
+    draft.audit += transition.audit
+    if transition.forgets:
+        draft.receipts = {}
+    if transition.state is not UNCHANGED:
+        draft.state = transition.state
+    if transition.progress is not None:
+        draft.progress = transition.progress
+    draft.said += [Message.trusted(role="agent", content=content, seq=draft.seq) for content in transition.messages]
+    draft.artifacts += transition.artifacts
+    for command in transition.commands:
+        draft.issue(command)
+    if transition.uncaught is not None:
+        raise transition.uncaught
+    if transition.ending is not None:
+        ending.end(draft, transition.ending, transition.reason)
+    elif draft.waits and draft.lifecycle is TaskState.RUNNING:
+        draft.move(TaskEvent.PAUSE_FOR_APPROVAL)
+
+
+def _check(draft: Draft, transition: Transition) -> None:
+    if transition.ending is Ending.REJECTED and draft.base.lifecycle is not TaskState.PLANNED:
+        raise SkillError("a skill rejects a task in answer to its first message only; use `fail` later on")
+    if transition.ending is not None and transition.commands:
+        raise SkillError(
+            f"the task ends, and asks for {transition.commands[0].id!r} all the same: nobody would wait for it; "
+            "end when it has come back"
+        )
+    taken = {pending.command.id for pending in draft.pending.values()} | {wait.slot for wait in draft.waits}
+    for command in transition.commands:
+        if command.id in taken:
+            raise SkillError(
+                f"two commands with the id {command.id!r} are in flight at once; give each its own id, "
+                "or wait for the first one"
+            )
+        taken.add(command.id)
+    _check_threads(draft, transition.commands)
+
+
+def _check_threads(draft: Draft, commands: Sequence[Command]) -> None:
+    going = {
+        pending.command.thread: pending.command.id
+        for pending in draft.pending.values()
+        if isinstance(pending.command, CallChat)
+    }
+    for chat in commands:
+        if not isinstance(chat, CallChat):
+            continue
+        if chat.thread in going:
+            raise SkillError(
+                f"chat {chat.id!r} goes on with thread {chat.thread!r} while {going[chat.thread]!r} waits for a "
+                "reply in it; wait for that one, or give each its own `thread=`"
+            )
+        going[chat.thread] = chat.id
+        said = (*draft.threads.get(chat.thread, EMPTY).said, *chat.say)
+        if not said:
+            raise SkillError(f"chat {chat.id!r} begins thread {chat.thread!r} and says nothing in it: give `say=`")
+        if chat.since and not (chat.since < len(said) and isinstance(said[chat.since], UserSaid)):
+            raise SkillError(
+                f"chat {chat.id!r} shows thread {chat.thread!r} since turn {chat.since}, where the user says "
+                f"nothing; a model can begin to read there only ({len(said)} turns)"
+            )
+
+
+# --- where it went wrong
+
+_STDLIB = sysconfig.get_path("stdlib")
+
+
+def _of_author(error: BaseException) -> bool:
+    """Whether the author's code raised it, and not whoever runs the task to stop this very call.
+
+    A coroutine library's `CancelledError` is no `Exception`; it is known by its name, since the core loads none.
+    """
+    return isinstance(error, Exception | SystemExit | GeneratorExit) or type(error).__name__ == "CancelledError"
+
+
+def _place(error: BaseException) -> str:
+    """Where the author's code raised, as `at module:line in function`: the innermost frame that is no library's."""
+    frames = [
+        (frame.f_code.co_filename, str(frame.f_globals.get("__name__", "")), line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    frames = [frame for frame in frames if not frame[1].startswith("refold.core.")]
+    own = [frame for frame in frames if not _of_library(frame[0])]
+    return "at {}:{} in {}".format(*(own or frames)[-1][1:]) if frames else ""
+
+
+def _of_library(file: str) -> bool:
+    return "site-packages" in file or file.startswith((_STDLIB, "<frozen"))

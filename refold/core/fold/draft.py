@@ -1,0 +1,309 @@
+"""A task while one event changes it: working copies of its fields, and the journal entry in the making.
+
+Every other module of this package reads and changes a `Draft`; none keeps anything of its own. `Draft.snapshot` and
+`Draft.entry` are what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from datetime import datetime, timedelta
+from typing import cast
+
+from pydantic import JsonValue
+
+from refold.core.authoring.skill import Live, Skill
+from refold.core.chat import EMPTY
+from refold.core.commands import (
+    AskApproval,
+    AskUser,
+    CallChat,
+    CallTool,
+    Command,
+    Notify,
+    Sleep,
+    Undo,
+    Undoes,
+    result_hash,
+)
+from refold.core.content import Artifact, Message
+from refold.core.contracts.audit import StateTransitionEvent
+from refold.core.events import ChatResult, Event, Result, UserMessage
+from refold.core.fold.journal import Backoff, Entry, Issued, receipt_of
+from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Done, Pending, Snapshot, status_of
+from refold.core.lifecycle import Ending, Move, Status, TaskEvent, TaskState, next_state
+from refold.core.waits import Wait
+
+
+class Draft:
+    """Working copies of what one event changes.
+
+    Args:
+        skill: The task's skill.
+        base: The task as it was before.
+        event: What happened.
+        at: When; not earlier than `base.at`.
+        live: The cache of this task, if there is one.
+        ask_patched: Answers a patch id that was never asked before; not asked where `recorded` is given.
+        recorded: The patches that were answered when this event was first taken; None where this is the first time.
+        skipped: Commands whose final failure is skipped, so that the task sends them again. Used by recovery.
+    """
+
+    def __init__(
+        self,
+        skill: Skill,
+        base: Snapshot,
+        event: Event,
+        at: datetime,
+        live: Live | None = None,
+        ask_patched: Callable[[str], bool] | None = None,
+        *,
+        recorded: Mapping[str, bool] | None = None,
+        skipped: Set[str] = frozenset(),
+    ) -> None:
+        self.skill, self.base, self.event, self.at, self.live = skill, base, event, at, live
+        self.seq = base.seq + 1
+        self.ask_patched, self.recorded, self.skipped = ask_patched, recorded, skipped
+        # The task's fields that most events change, and by name those that few events change.
+        self.lifecycle = base.lifecycle
+        self.state = base.state
+        self.pending = dict(base.pending)
+        self.waits = base.waits
+        self.held = base.held
+        self.early = base.early
+        self.receipts = dict(base.receipts)
+        self.threads = base.threads
+        self.messages = base.messages
+        self.done = base.done
+        self.changes: dict[str, object] = {}
+        # The entry.
+        self.refused = ""
+        self.was_held = False
+        self.notes: list[str] = []
+        self.moves: list[Move] = []
+        self.issued: list[Issued] = []
+        self.backoffs: list[Backoff] = []
+        self.said: list[Message] = []
+        self.artifacts: list[Artifact] = []
+        self.progress: str | None = None
+        self.patches: dict[str, bool] = {}
+        self.audit: tuple[StateTransitionEvent, ...] = ()
+        self.killed_by: str | None = None
+
+    # --- what is known
+
+    @property
+    def ended(self) -> bool:
+        """The task has ended, before this event or by it."""
+        return self.changes.get("ending", self.base.ending) is not None
+
+    @property
+    def redoing(self) -> bool:
+        """An effect that was compensated is being performed again; the skill relies on it, and waits."""
+        return any(one.background and not isinstance(one.command, Notify) for one in self.pending.values())
+
+    def own_wait(self, gate: str) -> Wait:
+        """The task's own open question or gate of this id."""
+        return next(wait for wait in self.waits if wait.gate == gate)
+
+    @property
+    def asked_by_parts(self) -> tuple[Wait, ...]:
+        """The open questions and gates of the task's parts."""
+        return tuple(wait for pending in self.pending.values() for wait in pending.asks)
+
+    # --- the lifecycle
+
+    def move(self, event: TaskEvent) -> None:
+        """Make a move of the lifecycle's table."""
+        target = next_state(self.lifecycle, event)
+        self.moves.append(Move.trusted(event=event, from_state=self.lifecycle, to_state=target))
+        self.lifecycle = target
+
+    # --- commands
+
+    def issue(self, command: Command) -> None:
+        """Add a command that the skill asks for: a question is opened, anything else becomes pending."""
+        if isinstance(command, CallChat):
+            command = self._framed(command)
+        id = self._next_id(command)
+        if isinstance(command, AskUser | AskApproval):
+            self.waits = (*self.waits, Wait.trusted(gate=id, ask=command, since=self.at))
+            self.said.append(Message.trusted(role="agent", content=command.message, seq=self.seq))
+        else:
+            self.pending[id] = Pending.trusted(invocation_id=id, command=command)
+
+    def issue_reminder(self, notify: Notify) -> None:
+        """Add a reminder, which starts at once although the task is paused."""
+        id = self._next_id(notify)
+        self.pending[id] = Pending.trusted(invocation_id=id, command=notify, started=True, background=True)
+
+    def issue_undo(self, effect: Done) -> None:
+        """Add the command that compensates an effect."""
+        id = effect.invocation_id + UNDO
+        self.issued.append(Issued.trusted(invocation_id=id, command=effect.undo))
+        self.pending[id] = Pending.trusted(invocation_id=id, command=effect.undo, started=True, background=True)
+
+    def _next_id(self, command: Command) -> str:
+        id = f"{self.base.task_id}/{self.seq}.{len(self.issued) + 1}"
+        self.issued.append(Issued.trusted(invocation_id=id, command=command))
+        return id
+
+    def _framed(self, chat: CallChat) -> CallChat:
+        """The call without its frame where the thread has the same: instructions would be journaled each time."""
+        thread = self.threads.get(chat.thread, EMPTY)
+        if chat.frame == thread.frame:
+            return chat.model_copy(update={"frame": None})
+        if chat.frame is not None:
+            self.threads = {**self.threads, chat.thread: thread.framed(chat.frame)}
+        return chat
+
+    def change_pending(self, id: str, **fields: object) -> None:
+        """Change fields of a pending command."""
+        self.pending[id] = self.pending[id].model_copy(update=fields)
+
+    def back_off(self, pending: Pending, wait_s: float, failure: str) -> None:
+        """Let a command wait before its next attempt."""
+        due_at = self.at + timedelta(seconds=wait_s)
+        self.change_pending(pending.invocation_id, started=False, due_at=due_at, failure=failure, decided=False)
+        self.backoffs.append(Backoff(invocation_id=pending.invocation_id, retry=pending.attempt, due_at=due_at))
+
+    def send_out(self) -> None:
+        """Start every command that waits for nothing, as far as the lifecycle lets it start.
+
+        While a compensated effect is being performed again, only such effects start. While the task is paused, only
+        timers do.
+        """
+        if self.lifecycle not in (TaskState.RUNNING, TaskState.RETRYING, TaskState.PAUSED):
+            return
+        redoing = self.redoing
+        for id, pending in self.pending.items():
+            if pending.started or pending.due_at is not None or (redoing and not pending.background):
+                continue
+            if isinstance(pending.command, Sleep):
+                due_at = self.at + timedelta(seconds=pending.command.seconds)
+                self.change_pending(id, started=True, due_at=due_at)
+            elif self.lifecycle is not TaskState.PAUSED:
+                self.change_pending(id, started=True)
+
+    # --- what came back
+
+    def hold(self, *events: Event) -> None:
+        """Keep events until the task runs again."""
+        self.held = (*self.held, *events)
+        self.was_held = self.was_held or bool(events)
+
+    def keep_receipt(self, event: Event) -> None:
+        """Keep a command's outcome for the skill to look back at."""
+        receipt = receipt_of(event)
+        if receipt is not None:
+            self.receipts[receipt.invocation_id] = receipt
+
+    def keep_reply(self, pending: Pending, result: Result) -> None:
+        """Add what was said to the conversation, where the result is a model's reply in one."""
+        if isinstance(pending.command, CallChat) and isinstance(result, ChatResult):
+            chat = pending.command
+            thread = self.threads.get(chat.thread, EMPTY).after([*chat.say, result.reply])
+            self.threads = {**self.threads, chat.thread: thread}
+
+    def keep_undo(self, pending: Pending, result: Result) -> None:
+        """Remember how an effect is compensated, now that it took place."""
+        command = pending.command
+        if not isinstance(command, CallTool) or command.undo is None:
+            return
+        id = pending.invocation_id
+        if any(one.background and again.startswith(f"{id}~") for again, one in self.pending.items()):
+            return  # it was compensated, and is performed again under another id
+        self.done = (*self.done, to_undo(id, command, command.undo, result.value))
+
+    def note_message(self, message: UserMessage) -> None:
+        """Add a user's message to what was said, and its delivery to those that are not taken again."""
+        said = Message.trusted(
+            role="user",
+            content=message.content,
+            seq=self.seq,
+            id=message.message_id,
+            delivery_id=message.delivery_id,
+        )
+        self.messages = (*self.messages, said)
+        if message.delivery_id is not None:
+            seen = {**self.base.seen, message.delivery_id: self.seq}
+            self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
+
+    # --- what comes out
+
+    def snapshot(self) -> Snapshot:
+        """The task as it is now."""
+        changes = self.changes
+        if self.artifacts:
+            latest = {artifact.name: artifact for artifact in self.artifacts}
+            kept = (artifact for artifact in self.base.artifacts if artifact.name not in latest)
+            changes["artifacts"] = (*kept, *latest.values())
+        if self.patches:
+            changes["patches"] = {**self.base.patches, **self.patches}
+        if self.progress is not None:
+            changes["progress"] = self.progress
+        if self._new_status() is not None:
+            changes["status_at"] = self.at
+        return self.base.changed(
+            {
+                "seq": self.seq,
+                "at": self.at,
+                "lifecycle": self.lifecycle,
+                "state": self.state,
+                "pending": self.pending,
+                "waits": self.waits,
+                "held": self.held,
+                "early": self.early,
+                "receipts": self.receipts,
+                "threads": self.threads,
+                "done": self.done,
+                "messages": (*self.messages, *self.said),
+                **changes,
+            }
+        )
+
+    def entry(self) -> Entry:
+        """What happened, for the journal."""
+        return Entry.trusted(
+            seq=self.seq,
+            at=self.at,
+            event=self.event,
+            refused=self.refused,
+            held=self.was_held,
+            note="; ".join(self.notes),
+            moves=tuple(self.moves),
+            commands=tuple(self.issued),
+            backoffs=tuple(self.backoffs),
+            messages=tuple(message.content for message in self.said),
+            artifacts=tuple(self.artifacts),
+            progress=self.progress,
+            patches=self.patches,
+            cause=self.killed_by,
+            status=self._new_status(),
+            reason=cast("str", self.changes.get("reason", "")),
+            closed=self._closed(),
+            audit=self.audit,
+        )
+
+    def _new_status(self) -> Status | None:
+        """What the outside sees now, where it is not what it saw before."""
+        ending = cast("Ending | None", self.changes.get("ending", self.base.ending))
+        status = status_of(self.lifecycle, ending, self.waits, self.asked_by_parts)
+        return None if status is self.base.status else status
+
+    def _closed(self) -> tuple[str, ...]:
+        before = [wait.gate for wait in self.base.open_waits]
+        before += [one.invocation_id for one in self.issued if isinstance(one.command, AskUser | AskApproval)]
+        if not before:
+            return ()
+        gates = {wait.gate for wait in (*self.waits, *self.asked_by_parts)}
+        return tuple(gate for gate in before if gate not in gates)
+
+
+def to_undo(id: str, command: CallTool, undo: Undo, result: JsonValue) -> Done:
+    """An effect that took place, and the command that compensates it."""
+    known = {**command.args, "result": result}
+    args = {name: known[name] for name in undo.takes if name in known}
+    undoes = Undoes(tool=command.name, invocation_id=id, key=command.key, result=result_hash(result))
+    undoing = CallTool(id=f"undo {command.id}", name=undo.name, args=args, queue=command.queue, undoes=undoes)
+    return Done(invocation_id=id, command=command, undo=undoing)

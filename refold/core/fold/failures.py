@@ -1,0 +1,342 @@
+"""What a command's failure leads to: one table, and what its actions do to the task.
+
+`TABLE[stage, role, cause]` is the action: where the task stands, what the command is for, and what kind of failure it
+is. A cell that is not in the table cannot be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from pydantic import JsonValue
+
+from refold.core.chat import as_reply
+from refold.core.commands import CallActivity, CallChat, CallLlm, CallTool, Notify, retry_of
+from refold.core.events import (
+    ActivityResult,
+    ChatResult,
+    CommandFailed,
+    DependencyResolved,
+    LlmResult,
+    Result,
+    ToolResult,
+)
+from refold.core.fold.draft import Draft
+from refold.core.fold.snapshot import UNDO, Given, Pending
+from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState
+from refold.core.retry import FailureKind, RetryPolicy
+
+UNDO_RETRIES = RetryPolicy(max_retries=20)
+"""An effect that cannot be compensated is worse than one that takes its time: about an hour and a half."""
+
+
+class Stage(StrEnum):
+    """Where the task stands when a failure is decided on."""
+
+    RUNNING = "running"
+    REDOING = "redoing"
+    """Running; an effect that was compensated is being performed again, and the skill waits for that."""
+    RETRYING = "retrying"
+    PAUSED = "paused"
+    BLOCKED = "blocked"
+    """Blocked on another command."""
+    PROBED = "probed"
+    """Blocked on this command."""
+    ENDED = "ended"
+
+
+class Role(StrEnum):
+    """What a command is for."""
+
+    SKILL = "skill"
+    """The skill asked for it."""
+    QUESTION = "question"
+    """A question or gate of the skill's that nobody answered in time."""
+    REDO = "redo"
+    """Performs an effect again that was compensated before the task was recovered."""
+    UNDO = "undo"
+    """Compensates an effect."""
+    REMINDER = "reminder"
+
+
+class Cause(StrEnum):
+    """What kind of failure it is, for this command."""
+
+    RETRYABLE = "retryable"
+    """Transient, and a retry is left."""
+    EXHAUSTED = "exhausted"
+    """Transient, and no retry is left."""
+    DOWN = "down"
+    """Transient, no retry is left, and the policy says `on_exhausted="block"`."""
+    PERMANENT = "permanent"
+    UNKNOWN = "unknown"
+    """Nobody knows whether the effect took place."""
+    GIVEN = "given"
+    """An operator gave the outcome, and no receipt of it could be written."""
+    SKIPPED = "skipped"
+    """Recovery leaves this failure out."""
+
+
+class Action(StrEnum):
+    """What is done."""
+
+    RETRY = "retry"
+    """Back off, then send the command again."""
+    HOLD = "hold"
+    """Keep the failure until the task runs again, and decide then."""
+    BLOCK = "block"
+    """Block the task until the dependency answers, or an operator decides."""
+    PROBE = "probe"
+    """Stay blocked: wait longer for the next probe; or for a person, where the outcome is unknown."""
+    RELEASE = "release"
+    """Stop blocking, and decide again."""
+    DELIVER = "deliver"
+    """Give the failure to the skill, which may catch it."""
+    BELIEVE = "believe"
+    """Deliver the outcome that the operator gave."""
+    REISSUE = "reissue"
+    """Send the command again, its attempts counted from the start."""
+    END = "end"
+    """Fail the task."""
+    NOTE = "note"
+    """Note in the journal that a late effect did not take place."""
+    RETRY_UNDO = "retry_undo"
+    GIVE_UP = "give_up"
+    """Note in the journal that an effect is NOT undone, and compensate the next."""
+    DROP = "drop"
+    """Note that nobody was reminded; the gate waits on."""
+
+
+Cell = tuple[Stage, Role, Cause]
+
+_RUNNING = {
+    Cause.RETRYABLE: Action.RETRY,
+    Cause.EXHAUSTED: Action.DELIVER,
+    Cause.DOWN: Action.BLOCK,
+    Cause.PERMANENT: Action.DELIVER,
+    Cause.UNKNOWN: Action.BLOCK,
+    Cause.GIVEN: Action.BELIEVE,
+    Cause.SKIPPED: Action.REISSUE,
+}
+_HELD = dict.fromkeys(Cause, Action.HOLD)
+_PROBED = {
+    Cause.RETRYABLE: Action.PROBE,
+    Cause.EXHAUSTED: Action.PROBE,
+    Cause.DOWN: Action.PROBE,
+    Cause.PERMANENT: Action.RELEASE,
+    Cause.UNKNOWN: Action.PROBE,
+    Cause.SKIPPED: Action.RELEASE,
+}
+_UNDO = {
+    Cause.RETRYABLE: Action.RETRY_UNDO,
+    Cause.EXHAUSTED: Action.GIVE_UP,
+    Cause.PERMANENT: Action.GIVE_UP,
+    Cause.UNKNOWN: Action.GIVE_UP,
+}
+_ROWS: dict[tuple[Stage, Role], Mapping[Cause, Action]] = {
+    (Stage.RUNNING, Role.SKILL): _RUNNING,
+    (Stage.REDOING, Role.SKILL): _HELD,
+    (Stage.REDOING, Role.REDO): {**_RUNNING, Cause.EXHAUSTED: Action.END, Cause.PERMANENT: Action.END},
+    (Stage.RETRYING, Role.SKILL): {**_HELD, Cause.RETRYABLE: Action.RETRY},
+    (Stage.RETRYING, Role.REDO): {**_HELD, Cause.RETRYABLE: Action.RETRY},
+    (Stage.PAUSED, Role.SKILL): _HELD,
+    (Stage.PAUSED, Role.REDO): _HELD,
+    (Stage.BLOCKED, Role.SKILL): _HELD,
+    (Stage.BLOCKED, Role.REDO): _HELD,
+    (Stage.PROBED, Role.SKILL): _PROBED,
+    (Stage.PROBED, Role.REDO): _PROBED,
+    (Stage.ENDED, Role.SKILL): dict.fromkeys(Cause, Action.NOTE),
+    (Stage.ENDED, Role.REDO): dict.fromkeys(Cause, Action.NOTE),
+    (Stage.ENDED, Role.UNDO): _UNDO,
+    **{(stage, Role.QUESTION): {Cause.PERMANENT: Action.HOLD} for stage in (Stage.REDOING, Stage.PAUSED)},
+    (Stage.RUNNING, Role.QUESTION): {Cause.PERMANENT: Action.DELIVER},
+    **{
+        (stage, Role.REMINDER): dict.fromkeys(Cause, Action.DROP)
+        for stage in (Stage.RUNNING, Stage.REDOING, Stage.RETRYING, Stage.PAUSED, Stage.BLOCKED)
+    },
+}
+TABLE: Mapping[Cell, Action] = {
+    (stage, role, cause): action for (stage, role), row in _ROWS.items() for cause, action in row.items()
+}
+
+
+def cell_of(draft: Draft, failed: CommandFailed) -> Cell:
+    """Where in the table a failure stands now."""
+    pending = draft.pending.get(failed.invocation_id)
+    if pending is None:
+        return _stage(draft, None), Role.QUESTION, Cause.PERMANENT
+    return _stage(draft, pending), _role(pending), _cause(draft, pending, failed)
+
+
+def _stage(draft: Draft, pending: Pending | None) -> Stage:
+    if draft.lifecycle in TERMINAL:
+        return Stage.ENDED
+    if draft.lifecycle is TaskState.RUNNING and draft.redoing:
+        return Stage.REDOING
+    if pending is not None and pending.blocked:
+        return Stage.PROBED
+    return Stage(draft.lifecycle)
+
+
+def _role(pending: Pending) -> Role:
+    if isinstance(pending.command, Notify):
+        return Role.REMINDER
+    if pending.invocation_id.endswith(UNDO):
+        return Role.UNDO
+    return Role.REDO if pending.background else Role.SKILL
+
+
+def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
+    kind, policy = failed.failure.kind, policy_of(draft, pending)
+    # A part, or a child workflow, is never run a second time under its id: there is nothing to decide.
+    repeatable = isinstance(pending.command, CallLlm | CallChat | CallTool | CallActivity)
+    if kind is FailureKind.TRANSIENT and pending.retries - pending.uncounted < policy.max_retries:
+        return Cause.RETRYABLE
+    if kind is FailureKind.UNKNOWN and repeatable:
+        return Cause.UNKNOWN
+    if pending.given is not None:
+        return Cause.GIVEN
+    if kind is FailureKind.TRANSIENT and repeatable and policy.on_exhausted == "block":
+        return Cause.DOWN
+    if pending.invocation_id in draft.skipped:
+        return Cause.SKIPPED
+    return Cause.EXHAUSTED if kind is FailureKind.TRANSIENT else Cause.PERMANENT
+
+
+def policy_of(draft: Draft, pending: Pending) -> RetryPolicy:
+    """How a pending command is retried."""
+    if pending.invocation_id.endswith(UNDO):
+        return UNDO_RETRIES
+    return retry_of(pending.command, draft.skill.options.retry)
+
+
+# --- the actions
+
+
+def retry(draft: Draft, failed: CommandFailed) -> None:
+    """Back off, and move to `retrying` unless the task is there."""
+    pending, failure = draft.pending[failed.invocation_id], failed.failure
+    policy = policy_of(draft, pending)
+    wait_s = policy.delay(pending.attempt, pending.invocation_id, failure.retry_after)
+    draft.back_off(pending, wait_s, failure.message)
+    if pending.invocation_id.endswith(UNDO):
+        return
+    draft.notes.append(
+        f"{failed.id}: {failure.message}; retry {pending.attempt} of {policy.max_retries} in {wait_s:g} s"
+    )
+    if draft.lifecycle is TaskState.RUNNING:
+        draft.move(TaskEvent.TRANSIENT_ERROR)
+
+
+def hold(draft: Draft, failed: CommandFailed) -> None:
+    """Keep a failure until the task runs again. A part that failed has no open questions any more."""
+    if failed.invocation_id in draft.pending:
+        draft.change_pending(failed.invocation_id, failure=failed.failure.message, asks=(), answers=())
+    draft.hold(failed)
+
+
+def block(draft: Draft, failed: CommandFailed) -> None:
+    """Block the task until the dependency answers, or an operator decides."""
+    draft.change_pending(failed.invocation_id, blocked=True, given=None)
+    await_probe(draft, failed)
+    draft.move(TaskEvent.BLOCK_ON_DEPENDENCY)
+
+
+def await_probe(draft: Draft, failed: CommandFailed) -> None:
+    """Wait for the next probe; or for a person, where it is not known whether the effect took place."""
+    pending, failure = draft.pending[failed.invocation_id], failed.failure
+    policy = policy_of(draft, pending)
+    if failure.kind is FailureKind.UNKNOWN:
+        draft.change_pending(pending.invocation_id, started=False, due_at=None, failure=failure.message, decided=False)
+        draft.notes.append(f"{failed.id}: {failure.message}; a person must decide: `refold resolve`")
+        return
+    probe = pending.retries - pending.uncounted - policy.max_retries + 1
+    draft.back_off(pending, policy.probe_delay(probe, failure.retry_after), failure.message)
+    due_at = draft.backoffs[-1].due_at
+    draft.notes.append(f"{failed.id}: {failure.message}; probe {probe} at {due_at:%H:%M:%S}")
+
+
+def release(draft: Draft) -> None:
+    """Run again once no command is blocked any more."""
+    if draft.lifecycle is TaskState.BLOCKED and not any(one.blocked for one in draft.pending.values()):
+        draft.move(TaskEvent.DEPENDENCY_RESOLVED)
+
+
+def believe(draft: Draft, failed: CommandFailed) -> tuple[Result, ...]:
+    """The outcome that an operator gave, as a result to deliver; nothing is delivered for an effect performed again."""
+    pending = draft.pending.pop(failed.invocation_id)
+    assert pending.given is not None
+    draft.notes.append(f"{failed.id}: no receipt says what came of it: {failed.failure.message}")
+    result = ToolResult(id=failed.id, invocation_id=failed.invocation_id, value=pending.given.outcome)
+    draft.keep_undo(pending, result)
+    if pending.background:
+        return ()
+    draft.keep_receipt(result)
+    return (result,)
+
+
+# --- what an operator decides
+
+
+def resolved(draft: Draft, event: DependencyResolved) -> tuple[Result, ...]:
+    """Do as the operator says with a blocked command; what comes back is to be delivered."""
+    pending = blocked_one(draft.pending, event)
+    assert pending is not None
+    id = pending.invocation_id
+    by = f" by {event.by}" if event.by else ""
+    comment = f": {event.comment}" if event.comment else ""
+    result = None
+    if event.retry:
+        tries = pending.attempt
+        draft.change_pending(
+            id, blocked=False, started=False, due_at=None, decided=True, retries=tries, uncounted=tries
+        )
+        draft.notes.append(f"{pending.command.id}: to be performed again, as decided{by}{comment}")
+    else:
+        draft.notes.append(f"{pending.command.id}: outcome given{by}{comment}")
+        if isinstance(pending.command, CallTool):
+            # Its receipt must say so before the task goes on: else a later caller of the same key would be in doubt.
+            draft.pending[id] = with_outcome(pending, event.outcome)
+        else:
+            result = given_outcome(pending, event)
+            del draft.pending[id]
+            draft.keep_reply(pending, result)
+    release(draft)
+    if result is None or pending.background:
+        return ()
+    draft.keep_receipt(result)
+    return (result,)
+
+
+def blocked_one(pending: Mapping[str, Pending], event: DependencyResolved) -> Pending | None:
+    """The blocked command, of which there is at most one; None where there is none, or the operator names another."""
+    blocked = next((one for one in pending.values() if one.blocked), None)
+    meant = blocked is not None and event.invocation_id in (None, blocked.invocation_id)
+    return blocked if meant else None
+
+
+def with_outcome(pending: Pending, outcome: JsonValue) -> Pending:
+    """A blocked call of a tool, sent again with the outcome that an operator gives, so that a receipt is written."""
+    return Pending(
+        invocation_id=pending.invocation_id,
+        command=pending.command,
+        retries=pending.attempt,
+        uncounted=pending.attempt,
+        background=pending.background,
+        given=Given(outcome=outcome),
+    )
+
+
+def given_outcome(pending: Pending, event: DependencyResolved) -> Result:
+    """The outcome that an operator gives a command, as if the command had come back with it."""
+    id, invocation_id = pending.command.id, pending.invocation_id
+    match pending.command:
+        case CallLlm():
+            return LlmResult(id=id, invocation_id=invocation_id, value=event.outcome)
+        case CallChat():
+            return ChatResult(id=id, invocation_id=invocation_id, reply=as_reply(event.outcome))
+        case CallActivity():
+            return ActivityResult(id=id, invocation_id=invocation_id, value=event.outcome)
+        case other:
+            raise AssertionError(f"a {other.kind} is never blocked")

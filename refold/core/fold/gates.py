@@ -1,0 +1,179 @@
+"""What happens at a gate: who may decide, what a decision leads to, reminders, and the time that runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from refold.core.commands import AskApproval, Notify
+from refold.core.events import Event
+from refold.core.fold import ending, questions
+from refold.core.fold.draft import Draft
+from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
+from refold.core.gates import DecisionMade, GatePolicy, Grace
+from refold.core.lifecycle import Ending, TaskEvent
+from refold.core.waits import Wait
+
+APPROVAL_TIMEOUT = "approval_timeout"
+APPROVAL_DENIED = "approval_denied"
+
+
+# --- who may decide
+
+
+def decision_refusal(snapshot: Snapshot, decision: DecisionMade, at: datetime) -> str:
+    """Why an open task cannot take a decision; empty if it can."""
+    wait = next((wait for wait in snapshot.waits if wait.gate == decision.gate), None)
+    if wait is None:
+        gates = ", ".join(wait.gate for wait in snapshot.waits if isinstance(wait.ask, AskApproval)) or "none"
+        part = next((wait for wait in snapshot.open_waits if wait.gate == decision.gate), None)
+        if part is not None:
+            return f"gate {decision.gate} is a part's: decide at task {part.asked_by!r}"
+        return f"no gate {decision.gate!r} is open; open: {gates}"
+    if not isinstance(wait.ask, AskApproval):
+        return f"{wait.slot!r} is a question, not a gate: it takes a message, not a decision"
+    if found := _unfit_changes(wait.ask, decision):
+        return found
+    # Whoever changes what is shown decides on another thing than before.
+    if not decision.changes and any(grant.approver == decision.approver for grant in wait.grants):
+        return f"{decision.approver} has decided before; {wait.ask.policy.needed} different people must"
+    if found := decider_refusal(snapshot, wait.ask.policy, wait.ask.digest, decision):
+        return found
+    return _too_late(wait, wait.ask, decision, at)
+
+
+def _too_late(wait: Wait, ask: AskApproval, decision: DecisionMade, at: datetime) -> str:
+    """Why a decision that came after the timeout is not taken; a grant in the time for late grants is."""
+    if wait.timeout_at is None or at < wait.timeout_at:
+        return ""
+    ended = f"gate {wait.slot!r} timed out at {wait.timeout_at:%Y-%m-%d %H:%M:%S}"
+    if ask.policy.on_timeout == "continue" or not decision.approved:
+        return f"{ended}; nothing is decided there any more"
+    if decision.changes:
+        return f"{ended}; a late grant is for what was shown; it can change nothing any more"
+    until = wait.timeout_at + timedelta(seconds=ask.policy.grace_s)
+    return "" if at < until else f"{ended}, and the time for a late grant is over; recover the task: `refold recover`"
+
+
+def _unfit_changes(ask: AskApproval, decision: DecisionMade) -> str:
+    if not decision.changes:
+        return ""
+    if not decision.approved:
+        return "a denial changes nothing: grant what is changed, or deny without changes"
+    wrong = [name for name in decision.changes if name not in ask.editable]
+    if not wrong:
+        return ""
+    may = ", ".join(ask.editable) or "nothing"
+    return f"{', '.join(wrong)} cannot be changed at gate {ask.slot!r}; what can: {may}"
+
+
+def decider_refusal(snapshot: Snapshot, policy: GatePolicy, digest: str, decision: DecisionMade) -> str:
+    """Why this person cannot decide on this; empty if they can."""
+    if decision.digest != digest:
+        return (
+            f"the decision is for {decision.digest!r}, but the gate shows {digest!r}: look again at what is decided on"
+        )
+    if not decision.approver.strip():
+        return "a decision names its approver"
+    if policy.approvers and decision.approver not in policy.approvers:
+        return f"{decision.approver} may not decide here; those who may: {', '.join(policy.approvers)}"
+    if policy.second_person and snapshot.owner is None and not snapshot.started_by:
+        return (
+            "nobody knows who owns the task, or who started it, so that nobody can be told to be a second person: "
+            "start it with an owner"
+        )
+    if policy.second_person and decision.approver == snapshot.owner:
+        return f"{decision.approver} owns the task; a second person must decide"
+    if policy.second_person and decision.approver in snapshot.started_by:
+        return f"{decision.approver} started the task; a second person must decide"
+    if policy.guarded and decision.asserted_by is None and not policy.allow_unsigned:
+        return (
+            "nobody vouches for this decision: set REFOLD_APPROVAL_KEY, the key that the workers have, and send it "
+            "with `refold approve`, `refold deny` or the callback; or let the gate's policy allow unsigned ones"
+        )
+    return ""
+
+
+# --- what follows
+
+
+def decided(draft: Draft, decision: DecisionMade) -> Sequence[Event]:
+    """Count a decision; with the last one that is needed, close the gate.
+
+    Returns:
+        What is to be delivered to the skill.
+    """
+    wait, ask = _gate(draft, decision.gate)
+    decision = as_kept(decision, ask)
+    if wait.timeout_at is not None and draft.at >= wait.timeout_at:
+        # The alarm has not come yet, as after an outage. The gate timed out all the same.
+        timed_out(draft, decision.gate)
+        ending.record_late_grant(draft, decision)
+        return []
+    after = wait.decided(decision)
+    assert isinstance(after.ask, AskApproval)
+    ask, grants = after.ask, after.grants
+    if decision.changes:
+        draft.notes.append(f"{ask.slot}: {decision.approver} changed {', '.join(decision.changes)}")
+    if decision.approved and len(grants) < ask.policy.needed:
+        draft.waits = tuple(after if one is wait else one for one in draft.waits)
+        draft.notes.append(f"{ask.slot}: {len(grants)} of {ask.policy.needed} grants")
+        return []
+    _drop_reminder(draft, wait)
+    if not decision.approved and ask.policy.on_denied == "fail":
+        comment = f": {decision.comment}" if decision.comment else ""
+        reason = f"{APPROVAL_DENIED} by {decision.approver}{comment}"
+        ending.end(draft, Ending.FAILED, reason, TaskEvent.APPROVAL_DENIED)
+        return []
+    if any(grant.changes for grant in grants):
+        decision = decision.model_copy(update={"digest": ask.digest, "shown": ask.show})
+    outcome = decision.model_dump(mode="json")
+    draft.receipts[wait.gate] = Receipt.trusted(invocation_id=wait.gate, status=ReceiptStatus.OK, outcome=outcome)
+    return questions.closed(draft, wait, decision)
+
+
+def as_kept(decision: DecisionMade, ask: AskApproval) -> DecisionMade:
+    """A decision as the task keeps it: what its sender says of the gate does not count."""
+    return decision.model_copy(update={"slot": ask.slot, "shown": None})
+
+
+def remind(draft: Draft, gate: str) -> None:
+    """Remind the people who can decide, once. The one effect that starts while a task is paused."""
+    wait, ask = _gate(draft, gate)
+    draft.waits = tuple(one.model_copy(update={"reminded": True}) if one is wait else one for one in draft.waits)
+    draft.issue_reminder(
+        Notify(id=f"remind {ask.slot}", gate=gate, message=ask.message, show=ask.show, approvers=ask.policy.approvers)
+    )
+
+
+def timed_out(draft: Draft, gate: str) -> Sequence[Event]:
+    """Close a question or gate that nobody answered in time.
+
+    A gate whose policy says so fails the task; a late grant is recorded for some time yet. Otherwise the skill is told.
+    """
+    wait = draft.own_wait(gate)
+    ask = wait.ask
+    _drop_reminder(draft, wait)
+    if not isinstance(ask, AskApproval):
+        return questions.timed_out(draft, wait, ask.timeout_s or 0.0)
+    policy = ask.policy
+    if policy.on_timeout == "continue":
+        return questions.timed_out(draft, wait, policy.timeout_s or 0.0)
+    if policy.grace_s:
+        until = draft.at + timedelta(seconds=policy.grace_s)
+        granted = tuple(grant.approver for grant in wait.grants)
+        draft.changes["grace"] = Grace(gate=gate, digest=ask.digest, until=until, policy=policy, granted=granted)
+    ending.end(draft, Ending.FAILED, APPROVAL_TIMEOUT, TaskEvent.TIMEOUT)
+    return []
+
+
+def _drop_reminder(draft: Draft, wait: Wait) -> None:
+    for id, pending in list(draft.pending.items()):
+        if isinstance(pending.command, Notify) and pending.command.gate == wait.gate:
+            del draft.pending[id]
+
+
+def _gate(draft: Draft, gate: str) -> tuple[Wait, AskApproval]:
+    wait = draft.own_wait(gate)
+    assert isinstance(wait.ask, AskApproval)
+    return wait, wait.ask

@@ -1,0 +1,155 @@
+"""Messages: the first one, answers to questions, and those that come before anybody asks.
+
+Each function returns the events that are to be delivered to the skill; `delivery.settle` delivers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from refold.core.commands import AskUser
+from refold.core.content import Content
+from refold.core.events import CommandFailed, Event, UserMessage
+from refold.core.fold.draft import Draft
+from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
+from refold.core.gates import DecisionMade
+from refold.core.lifecycle import TaskEvent, TaskState
+from refold.core.retry import Failure, FailureKind
+from refold.core.schema import fields_of, misfit, type_name
+from refold.core.waits import Wait
+
+TIMEOUT = "timeout"
+"""The `type` of the failure that a question comes to which nobody answered in time."""
+
+
+def heard(draft: Draft, message: UserMessage) -> Sequence[Event]:
+    """Take a message: as the first one, as an answer, or to keep until a question is asked that it answers."""
+    draft.note_message(message)
+    if draft.lifecycle is TaskState.PLANNED:
+        draft.move(TaskEvent.START)
+        return [message]
+    asked = any(isinstance(wait.ask, AskUser) for wait in draft.base.open_waits)
+    if message.early and not asked:
+        draft.early = (*draft.early, message)
+        return []
+    return _answer(draft, open_wait(draft.base, message), message)
+
+
+def _answer(draft: Draft, wait: Wait, message: UserMessage) -> Sequence[Event]:
+    """Close the question, where it is the task's own; pass the answer on, where it is a part's."""
+    if wait not in draft.waits:
+        _pass_on(draft, message, wait)
+        return []
+    outcome = message.content.model_dump(mode="json")
+    draft.receipts[wait.gate] = Receipt.trusted(invocation_id=wait.gate, status=ReceiptStatus.OK, outcome=outcome)
+    return closed(draft, wait, message.model_copy(update={"slot": wait.slot, "gate": wait.gate}))
+
+
+def closed(draft: Draft, wait: Wait, outcome: UserMessage | DecisionMade | CommandFailed) -> Sequence[Event]:
+    """Close one of the task's own questions or gates. With the last one the task runs again.
+
+    Returns:
+        The outcomes of all that were closed while it was paused, in the order they came; nothing while another is open.
+    """
+    draft.waits = tuple(one for one in draft.waits if one.gate != wait.gate)
+    if draft.waits:
+        draft.hold(outcome)
+        return []
+    draft.move(TaskEvent.APPROVAL_GRANTED)
+    earlier = [event for event in draft.held if _of_question(draft, event)]
+    draft.held = tuple(event for event in draft.held if not _of_question(draft, event))
+    return [*earlier, outcome]
+
+
+def _of_question(draft: Draft, event: Event) -> bool:
+    if isinstance(event, CommandFailed):
+        return event.invocation_id not in draft.pending
+    return isinstance(event, UserMessage | DecisionMade)
+
+
+def timed_out(draft: Draft, wait: Wait, seconds: float) -> Sequence[Event]:
+    """Close a question or gate that nobody answered in time, for the skill to go on with."""
+    failure = Failure(kind=FailureKind.PERMANENT, type=TIMEOUT, message=f"nobody answered within {seconds:g} s")
+    failed = CommandFailed(id=wait.slot, invocation_id=wait.gate, failure=failure)
+    draft.keep_receipt(failed)
+    return closed(draft, wait, failed)
+
+
+def _pass_on(draft: Draft, message: UserMessage, answered: Wait) -> None:
+    """Keep the answer for the part that asked, until the part says that it waits for it no more."""
+    for id, pending in draft.pending.items():
+        if answered in pending.asks:
+            asks = tuple(wait for wait in pending.asks if wait.gate != answered.gate)
+            # The gate is the delivery's id: however often it is passed on, the part takes it once.
+            answer = UserMessage(content=message.content, gate=answered.gate, delivery_id=answered.gate)
+            draft.change_pending(id, asks=asks, answers=(*pending.answers, answer))
+            return
+
+
+def part_asked(draft: Draft, part: str, waits: Sequence[Wait]) -> None:
+    """Take over what a part asks now, but for what was answered here and the part has not taken yet."""
+    gates = {wait.gate for wait in waits}
+    answers = tuple(answer for answer in draft.pending[part].answers if answer.gate in gates)
+    answered = {answer.gate for answer in answers}
+    asks = tuple(wait for wait in waits if wait.gate not in answered)
+    draft.change_pending(part, asks=asks, answers=answers)
+
+
+def answer_early(draft: Draft) -> Sequence[Event] | None:
+    """Answer an open question with the oldest early message that may be meant for it.
+
+    Messages that do not fit their question are left out, with a note.
+
+    Returns:
+        What is to be delivered; None where no early message answers anything that is open.
+    """
+    for message in draft.early:
+        wait = _asked_for(draft, message)
+        if wait is None:
+            continue
+        draft.early = tuple(one for one in draft.early if one is not message)
+        assert isinstance(wait.ask, AskUser)
+        if problem := unfit_reply(wait.ask, message.content):
+            draft.notes.append(f"a message that had come before is left out: {problem}")
+            continue
+        return _answer(draft, wait, message)
+    return None
+
+
+def _asked_for(draft: Draft, message: UserMessage) -> Wait | None:
+    own = draft.waits if draft.lifecycle is TaskState.PAUSED else ()
+    asked = (wait for wait in (*own, *draft.asked_by_parts) if isinstance(wait.ask, AskUser))
+    return next((wait for wait in asked if answers(message, wait)), None)
+
+
+# --- which question a message answers, and whether it fits
+
+
+def open_wait(snapshot: Snapshot, message: UserMessage) -> Wait:
+    """The wait that a message answers, once `refusal` has found nothing against it."""
+    asked = (wait for wait in snapshot.open_waits if isinstance(wait.ask, AskUser))
+    return next(wait for wait in asked if answers(message, wait))
+
+
+def answers(message: UserMessage, wait: Wait) -> bool:
+    """Whether a message may be meant for a question: it names it, or names none."""
+    return message.gate in (None, wait.gate) and message.slot in (None, wait.slot, wait.gate)
+
+
+def unfit_reply(ask: AskUser, content: Content) -> str:
+    """Why a reply does not fit its question; empty if it does."""
+    if ask.expect is None:
+        return ""
+    found = misfit(ask.expect, reply_value(content))
+    if not found:
+        return ""
+    fields = () if content.has_data else fields_of(ask.expect)
+    way_out = f"; send data with the fields {', '.join(fields)}" if fields else ""
+    return f"the reply to {ask.slot!r} must fit {type_name(ask.expect)}: {found}{way_out}"
+
+
+def reply_value(content: Content) -> JsonValue:
+    """What of a reply is checked and decoded: its data, or its text where it has none."""
+    return content.data if content.has_data else content.text
