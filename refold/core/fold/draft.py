@@ -28,7 +28,7 @@ from refold.core.commands import (
 )
 from refold.core.content import Artifact, Message
 from refold.core.contracts.audit import StateTransitionEvent
-from refold.core.events import ChatResult, Event, Result, UserMessage
+from refold.core.events import ChatResult, ChildAsked, Event, Result, UserMessage
 from refold.core.fold.journal import Backoff, Entry, Issued, receipt_of
 from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Done, Pending, Snapshot, status_of
 from refold.core.lifecycle import Ending, Move, Status, TaskEvent, TaskState, next_state
@@ -294,6 +294,8 @@ class Draft:
     def _closed(self) -> tuple[str, ...]:
         before = [wait.gate for wait in self.base.open_waits]
         before += [one.invocation_id for one in self.issued if isinstance(one.command, AskUser | AskApproval)]
+        if isinstance(self.event, ChildAsked) and not self.refused:
+            before += [wait.gate for wait in self.event.waits if wait.gate not in before]
         if not before:
             return ()
         gates = {wait.gate for wait in (*self.waits, *self.asked_by_parts)}

@@ -6,7 +6,7 @@ A record follows from the journal alone, without the skill's code: whoever reads
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from refold.core.commands import AskApproval, AskUser
@@ -39,6 +39,7 @@ class TaskRecord(Value):
         messages: What was said, oldest first.
         artifacts: What was handed over; one per name.
         waits: What can be answered here, oldest first: the task's own questions, then those of its parts.
+        reported_by: The part that reported a question, by the question's gate; the task's own are not among them.
         progress: One line on what is going on.
         owner: Whose task it is; None where nobody said.
         context: The conversation that it belongs to.
@@ -58,6 +59,7 @@ class TaskRecord(Value):
     messages: tuple[Message, ...] = lean(())
     artifacts: tuple[Artifact, ...] = lean(())
     waits: tuple[Wait, ...] = lean(())
+    reported_by: Mapping[str, str] = lean(factory=dict)
     progress: str = lean("")
     owner: str | None = lean()
     context: str | None = lean()
@@ -90,6 +92,7 @@ def record_of(snapshot: Snapshot) -> TaskRecord:
         messages=snapshot.messages,
         artifacts=snapshot.artifacts,
         waits=snapshot.open_waits,
+        reported_by={wait.gate: id for id, pending in snapshot.pending.items() for wait in pending.asks},
         progress=snapshot.progress,
         owner=snapshot.owner,
         context=snapshot.context,
@@ -147,11 +150,12 @@ def _news(record: TaskRecord, entry: Entry) -> dict[str, object]:
         news["progress"] = entry.progress
     if entry.moves:
         news["lifecycle"] = entry.moves[-1].to_state
-    news["waits"] = _waits(record, entry)
+    waits = _waits(record, entry)
+    news |= {"waits": waits, "reported_by": _reported_by(record, entry, waits)}
     if entry.status is not None:
         news |= {"status": entry.status, "status_at": entry.at}
         if entry.status in ENDED:
-            news |= {"waits": (), "lifecycle": TaskState.DONE if entry.status is Status.COMPLETED else TaskState.FAILED}
+            news |= {"waits": (), "reported_by": {}, "lifecycle": TaskState.DONE if entry.status is Status.COMPLETED else TaskState.FAILED}
             if entry.status is not Status.COMPLETED:
                 news["reason"] = entry.reason
     return news
@@ -160,11 +164,12 @@ def _news(record: TaskRecord, entry: Entry) -> dict[str, object]:
 def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
     """What can be answered after an entry: own questions first, in the order they were asked."""
     still = [wait for wait in record.waits if wait.gate not in entry.closed]
-    own = [wait for wait in still if _is_own(record, wait)]
-    parts = [wait for wait in still if not _is_own(record, wait)]
+    own = [wait for wait in still if wait.gate not in record.reported_by]
+    parts = [wait for wait in still if wait.gate in record.reported_by]
     match entry.event:
         case ChildAsked(invocation_id=part, waits=waits):
-            parts = [wait for wait in parts if wait.gate.rpartition("/")[0] != part] + list(waits)
+            parts = [wait for wait in parts if record.reported_by[wait.gate] != part]
+            parts += [wait for wait in waits if wait.gate not in entry.closed]
         case DecisionMade(gate=gate) as grant:
             own = [_decided(wait, grant) if wait.gate == gate else wait for wait in own]
         case ReminderDue(gate=gate):
@@ -183,7 +188,8 @@ def _decided(wait: Wait, decision: DecisionMade) -> Wait:
     return wait.decided(as_kept(decision, wait.ask)) if isinstance(wait.ask, AskApproval) else wait
 
 
-def _is_own(record: TaskRecord, wait: Wait) -> bool:
-    # A part's questions have its id, which is an invocation id; a task that goes on for another keeps that one's.
-    asker = wait.gate.rpartition("/")[0]
-    return asker == record.task_id or "/" not in asker
+def _reported_by(record: TaskRecord, entry: Entry, waits: tuple[Wait, ...]) -> Mapping[str, str]:
+    reported = dict(record.reported_by)
+    if isinstance(entry.event, ChildAsked):
+        reported |= {wait.gate: entry.event.invocation_id for wait in entry.event.waits}
+    return {wait.gate: reported[wait.gate] for wait in waits if wait.gate in reported}
