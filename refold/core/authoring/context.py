@@ -292,14 +292,21 @@ class Ctx:
         return self._call(Cmd.sleep(id, seconds), None)
 
     @overload
-    def ask(self, slot: str, message: str | Content, *, expect: type[T]) -> Call[T]: ...
+    def ask(self, slot: str, message: str | Content, *, expect: type[T], timeout_s: float | None = None) -> Call[T]: ...
 
     @overload
-    def ask(self, slot: str, message: str | Content, *, expect: None = None) -> Call[Content]: ...
+    def ask(
+        self, slot: str, message: str | Content, *, expect: None = None, timeout_s: float | None = None
+    ) -> Call[Content]: ...
 
-    def ask(self, slot: str, message: str | Content, *, expect: Any = None) -> Call[Any]:
-        """Ask the user and wait here for the reply: its content, or a value of the type `expect`. See `AskUser`."""
-        return self._call(Cmd.ask_user(slot, message, expect=expect), _decoded_as(expect, Content))
+    def ask(
+        self, slot: str, message: str | Content, *, expect: Any = None, timeout_s: float | None = None
+    ) -> Call[Any]:
+        """Ask the user and wait here for the reply: its content, or a value of the type `expect`. See `AskUser`.
+
+        Where nobody answers within `timeout_s` seconds, a `CommandError` is raised; its failure has the type `timeout`.
+        """
+        return self._call(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s), _decoded_as(expect, Content))
 
     def approve(
         self,
@@ -416,12 +423,21 @@ class Ctx:
         """The skill declines the task; only in answer to the first message."""
         return Transition.reject(reason)
 
-    def await_input(self, slot: str, message: str | Content, *, expect: Any = None, **carry: Any) -> Transition:
-        """Ask the user; the step that says `resume_from` this one meets the reply, with what is carried.
+    def await_input(
+        self,
+        slot: str,
+        message: str | Content,
+        *,
+        expect: Any = None,
+        timeout_s: float | None = None,
+        **carry: Any,
+    ) -> Transition:
+        """Ask the user; the step that says `resume_from` this one receives the reply, and what is carried.
 
-        That step gets the reply in its parameter of type `Content`, or, decoded, in the one named like the slot.
+        That step gets the reply in its parameter of type `Content`, or, decoded, in the one named like the slot. Where
+        nobody answers within `timeout_s` seconds, that parameter is None; it must be annotated as one that may be.
         """
-        return Transition(resume=carry).cmd(Cmd.ask_user(slot, message, expect=expect))
+        return Transition(resume=carry).cmd(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s))
 
     def await_approval(
         self,

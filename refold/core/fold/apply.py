@@ -36,8 +36,9 @@ from refold.core.fold.delivery import decide, settle
 from refold.core.fold.draft import Draft
 from refold.core.fold.journal import Entry
 from refold.core.fold.questions import answer_early
+from refold.core.fold.redo import note_redone
 from refold.core.fold.refusal import refusal
-from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.snapshot import Snapshot, Taken
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskEvent
 from refold.core.lineage.previous import Previous
@@ -96,12 +97,14 @@ def advance(
     """
     at = max(at, snapshot.at)
     try:
-        return _taken(Draft(skill, snapshot, event, at, live, patched or (lambda _: True)))
+        return _taken(Draft(skill, snapshot, event, at, live, patched or (lambda _: True), refold=fold))
     except Exception as error:  # noqa: BLE001 - the last resort: the task ends as it was before, and answers
         return _taken(Draft(skill, snapshot, event, at), bug=error)
 
 
-def fold(skill: Skill, base: Snapshot, entries: Iterable[Entry], *, skipped: Set[str] = frozenset()) -> Snapshot:
+def fold(
+    skill: Skill, base: Snapshot, entries: Iterable[Entry | Taken], *, skipped: Set[str] = frozenset()
+) -> Snapshot:
     """The snapshot after these entries: what `advance` gave when they were made.
 
     Args:
@@ -115,7 +118,9 @@ def fold(skill: Skill, base: Snapshot, entries: Iterable[Entry], *, skipped: Set
     for entry in entries:
         if snapshot.seq != entry.seq - 1:
             snapshot = snapshot.changed({"seq": entry.seq - 1})
-        draft = Draft(skill, snapshot, entry.event, entry.at, live, recorded=entry.patches, skipped=skipped)
+        draft = Draft(
+            skill, snapshot, entry.event, entry.at, live, recorded=entry.patches, skipped=skipped, refold=fold
+        )
         try:
             snapshot, _ = _taken(draft)
         except Exception as error:  # noqa: BLE001 - as in `advance`
@@ -186,6 +191,7 @@ def _came_back(draft: Draft, result: Result) -> Sequence[Event]:
     if pending.blocked:
         failures.release(draft)
     if pending.background:
+        note_redone(draft, result)
         return []
     draft.keep_receipt(result)
     return [result]

@@ -22,6 +22,7 @@ from refold.core.events import CommandFailed, Event, TimerFired
 from refold.core.fold import ending, failures
 from refold.core.fold.draft import Draft
 from refold.core.fold.failures import Action, Role, Stage, cell_of
+from refold.core.fold.redo import go_on_with_new_outcomes
 from refold.core.lifecycle import TERMINAL, Ending, TaskEvent, TaskState
 
 
@@ -36,6 +37,7 @@ def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
     fresh = deque(_let_through(draft, events))
     if draft.lifecycle in TERMINAL:
         return
+    go_on_with_new_outcomes(draft)
     if draft.lifecycle is not TaskState.RUNNING or draft.redoing:
         draft.hold(*fresh)
         return

@@ -47,6 +47,7 @@ class Draft:
         ask_patched: Answers a patch id that was never asked before; not asked where `recorded` is given.
         recorded: The patches that were answered when this event was first taken; None where this is the first time.
         skipped: Commands whose final failure is skipped, so that the task sends them again. Used by recovery.
+        refold: `apply.fold`, for a recovered task to fold its past again.
     """
 
     def __init__(
@@ -60,10 +61,11 @@ class Draft:
         *,
         recorded: Mapping[str, bool] | None = None,
         skipped: Set[str] = frozenset(),
+        refold: Callable[..., Snapshot] | None = None,
     ) -> None:
         self.skill, self.base, self.event, self.at, self.live = skill, base, event, at, live
         self.seq = base.seq + 1
-        self.ask_patched, self.recorded, self.skipped = ask_patched, recorded, skipped
+        self.ask_patched, self.recorded, self.skipped, self.refold = ask_patched, recorded, skipped, refold
         # The task's fields that most events change, and by name those that few events change.
         self.lifecycle = base.lifecycle
         self.state = base.state
@@ -75,6 +77,7 @@ class Draft:
         self.threads = base.threads
         self.messages = base.messages
         self.done = base.done
+        self.redo = base.redo
         self.changes: dict[str, object] = {}
         # The entry.
         self.refused = ""
@@ -257,6 +260,7 @@ class Draft:
                 "receipts": self.receipts,
                 "threads": self.threads,
                 "done": self.done,
+                "redo": self.redo,
                 "messages": (*self.messages, *self.said),
                 **changes,
             }

@@ -23,6 +23,7 @@ from refold.core.events import (
     ToolResult,
 )
 from refold.core.fold.draft import Draft
+from refold.core.fold.redo import note_redone
 from refold.core.fold.snapshot import UNDO, Given, Pending
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState
 from refold.core.retry import FailureKind, RetryPolicy
@@ -271,6 +272,7 @@ def believe(draft: Draft, failed: CommandFailed) -> tuple[Result, ...]:
     result = ToolResult(id=failed.id, invocation_id=failed.invocation_id, value=pending.given.outcome)
     draft.keep_undo(pending, result)
     if pending.background:
+        note_redone(draft, result)
         return ()
     draft.keep_receipt(result)
     return (result,)

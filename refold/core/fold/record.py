@@ -155,7 +155,8 @@ def _news(record: TaskRecord, entry: Entry) -> dict[str, object]:
     if entry.status is not None:
         news |= {"status": entry.status, "status_at": entry.at}
         if entry.status in ENDED:
-            news |= {"waits": (), "reported_by": {}, "lifecycle": TaskState.DONE if entry.status is Status.COMPLETED else TaskState.FAILED}
+            done = entry.status is Status.COMPLETED
+            news |= {"waits": (), "reported_by": {}, "lifecycle": TaskState.DONE if done else TaskState.FAILED}
             if entry.status is not Status.COMPLETED:
                 news["reason"] = entry.reason
     return news

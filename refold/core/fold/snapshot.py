@@ -150,6 +150,33 @@ class Fork(Value):
     scope: str
 
 
+class Taken(Value):
+    """An event that a task took, and what `ctx.patched` answered then: all that folding it again needs."""
+
+    seq: int
+    at: datetime
+    event: Event
+    patches: dict[str, bool] = lean(factory=dict)
+
+
+class Redo(Value):
+    """What a recovered task needs so that its skill can go on with the new outcomes of compensated effects.
+
+    Attributes:
+        base: The failed task before the first of the events.
+        past: What the failed task took, but for what killed it.
+        skipped: Commands whose final failure is left out.
+        ids: The new ids of commands that the failed task had open, by the old ones.
+        outcomes: The new outcomes so far, by the id that the effect had in the failed task.
+    """
+
+    base: Snapshot
+    past: tuple[Taken, ...]
+    skipped: tuple[str, ...] = lean(())
+    ids: dict[str, str] = lean(factory=dict)
+    outcomes: dict[str, JsonValue] = lean(factory=dict)
+
+
 class Snapshot(Value):
     """A task, as of one journal entry.
 
@@ -189,6 +216,7 @@ class Snapshot(Value):
         unraised: When the task ended: commands whose failures the skill's current `await` held, which raises only one
             failure, when all have come back. Recovery asks for them again, too.
         recovered_from: The task that this one goes on for.
+        redo: Its past, while compensated effects are being performed again; None otherwise.
         fork: Where it branched off; None where it did not.
     """
 
@@ -226,6 +254,7 @@ class Snapshot(Value):
     undone: tuple[str, ...] = lean(())
     unraised: tuple[str, ...] = lean(())
     recovered_from: str | None = lean()
+    redo: Redo | None = lean()
     fork: Fork | None = lean()
 
     @property
@@ -252,3 +281,6 @@ class Snapshot(Value):
         values = dict(self.__dict__)
         values.update(fields)
         return Snapshot.trusted(**values)
+
+
+Redo.model_rebuild()

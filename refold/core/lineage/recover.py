@@ -29,7 +29,7 @@ from refold.core.fold.draft import to_undo
 from refold.core.fold.ending import under_way
 from refold.core.fold.failures import blocked_one, given_outcome, with_outcome
 from refold.core.fold.journal import Entry, receipt_of
-from refold.core.fold.snapshot import UNDO, Pending, Snapshot
+from refold.core.fold.snapshot import UNDO, Pending, Redo, Snapshot, Taken
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
 from refold.core.lineage.ids import anew, next_id, renamed
@@ -76,7 +76,12 @@ def recover(
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
     snapshot = _with_late(snapshot, last, entries)
     data = None if again is None else again.model_dump(mode="json")
-    new, first = _planned(snapshot, entries, task_id, at, again), Recovered(task_id=base.task_id, again=data, by=by)
+    new = _planned(snapshot, entries, task_id, at, again)
+    if any(one.background for one in new.pending.values()) and new.redo is None:
+        past = tuple(Taken(seq=one.seq, at=one.at, event=one.event, patches=one.patches) for one in kept)
+        redo = Redo(base=base, past=past, skipped=tuple(sorted(skipped)), ids=_new_ids(snapshot, entries, again))
+        new = new.changed({"redo": redo})
+    first = Recovered(task_id=base.task_id, again=data, by=by)
     tried, _ = advance(skill, new, first, at)
     if tried.ended and tried.lifecycle is TaskState.FAILED:
         raise InputRejected(
@@ -171,9 +176,7 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
     undone = _undone(entries)
     delivered = again.invocation_id if isinstance(again, RESULT_TYPES) else None
     open_still = {id: one for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)}
-    # What was undone is done again under another id; so is what took place too late, and a part or child workflow,
-    # whose id the old one has.
-    ids = {id: next_id(id) for id, one in open_still.items() if id != delivered and (id in undone or _has_id(one))}
+    ids = _new_ids(snapshot, entries, again)
     pending = {ids.get(id, id): anew(one, ids.get(id, id)) for id, one in open_still.items()}
     effects = {done.invocation_id: done.command for done in snapshot.done}
     if delivered is not None and isinstance(command := snapshot.pending[delivered].command, CallTool):
@@ -198,6 +201,19 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
             "parent": None,
         }
     )
+
+
+def _new_ids(snapshot: Snapshot, entries: Sequence[Entry], again: Event | None) -> dict[str, str]:
+    """The ids of open commands that need another one, and those.
+
+    An effect that took place too late and was compensated does; so does a part or child workflow, whose id the workflow
+    of the failed task has.
+    """
+    undone = _undone(entries)
+    delivered = again.invocation_id if isinstance(again, RESULT_TYPES) else None
+    return {
+        id: next_id(id) for id, one in snapshot.pending.items() if id != delivered and (id in undone or _has_id(one))
+    }
 
 
 def _has_id(pending: Pending) -> bool:

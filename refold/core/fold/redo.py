@@ -1,0 +1,72 @@
+"""How a recovered task goes on with the new outcomes of effects that were compensated and are performed again.
+
+What the skill did after such an effect may rest on its first outcome, which was voided: a mail that tells of charge
+`c-1`. So when all are performed again, the failed task's past is folded once more with the new outcomes, and commands
+that have not been sent yet are those that the skill asks for now.
+"""
+
+from __future__ import annotations
+
+from refold.core.events import Event, Result, ToolResult
+from refold.core.fold.draft import Draft
+from refold.core.fold.snapshot import Pending, Redo, Snapshot
+from refold.core.lineage.ids import id_before, renamed
+
+
+def note_redone(draft: Draft, result: Result) -> None:
+    """Keep the new outcome of an effect that was performed again."""
+    if draft.redo is not None and isinstance(result, ToolResult):
+        outcomes = {**draft.redo.outcomes, id_before(result.invocation_id): result.value}
+        draft.redo = draft.redo.model_copy(update={"outcomes": outcomes})
+
+
+def go_on_with_new_outcomes(draft: Draft) -> None:
+    """Once all effects are performed again, give the skill the state that it has with their new outcomes.
+
+    Where the skill would take another way with them, it keeps the first outcomes, and the journal says so.
+    """
+    if draft.redo is None or draft.redoing:
+        return
+    redo, draft.redo = draft.redo, None
+    assert draft.refold is not None
+    past = tuple(one.model_copy(update={"event": _renewed(redo, one.event)}) for one in redo.past)
+    if past == redo.past:
+        return
+    now = draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped))
+    if why := _other_way(draft, redo, now):
+        draft.notes.append(f"the skill goes on with the first outcome of what was performed again: {why}")
+        return
+    commands = {redo.ids.get(id, id): one.command for id, one in now.pending.items()}
+    for id, pending in draft.pending.items():
+        if not (pending.started or pending.background):
+            draft.change_pending(id, command=commands[id])
+    asks = {wait.gate: wait.ask for wait in now.waits}
+    draft.waits = tuple(wait.model_copy(update={"ask": asks[wait.gate]}) for wait in draft.waits)
+    draft.state, draft.threads = renamed(now.state, redo.ids), now.threads
+    draft.receipts = {**draft.receipts, **now.receipts}
+    draft.held = tuple(_renewed(redo, event) for event in draft.held)
+
+
+def _renewed(redo: Redo, event: Event) -> Event:
+    """The result of an effect that was performed again, with its new outcome; any other event as it is."""
+    if isinstance(event, ToolResult) and event.invocation_id in redo.outcomes:
+        return event.model_copy(update={"value": redo.outcomes[event.invocation_id]})
+    return event
+
+
+def _other_way(draft: Draft, redo: Redo, now: Snapshot) -> str:
+    """Why the past, folded with the new outcomes, does not lead to where the task stands; empty if it does."""
+    if now.ended:
+        return f"with the new one the task would have ended: {now.reason}"
+    asked = {redo.ids.get(id, id): _what(one) for id, one in now.pending.items()}
+    for id, pending in draft.pending.items():
+        if not pending.background and asked.get(id) != _what(pending):
+            return f"with the new one it would not have asked for {pending.command.id!r}"
+    gates = {wait.gate for wait in now.waits}
+    gone = [wait.slot for wait in draft.waits if wait.gate not in gates]
+    return f"with the new one it would not have asked {gone[0]!r}" if gone else ""
+
+
+def _what(pending: Pending) -> tuple[str, str, str]:
+    command = pending.command
+    return command.kind, command.id, command.subject
