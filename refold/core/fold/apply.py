@@ -133,7 +133,7 @@ def _taken(draft: Draft, bug: Exception | None = None) -> tuple[Snapshot, Entry]
         _take(draft)
     else:
         ending.crash(draft, bug)
-    return draft.snapshot(), draft.entry()
+    return draft.outcome()
 
 
 def _take(draft: Draft) -> None:

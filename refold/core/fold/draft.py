@@ -1,7 +1,7 @@
 """A task while one event changes it: working copies of its fields, and the journal entry in the making.
 
-Every other module of this package reads and changes a `Draft`; none keeps anything of its own. `Draft.snapshot` and
-`Draft.entry` are what comes out.
+Every other module of this package reads and changes a `Draft`; none keeps anything of its own. `Draft.outcome` is what
+comes out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from refold.core.content import Artifact, Message
 from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.events import ChatResult, ChildAsked, Event, Result, UserMessage
 from refold.core.fold.journal import Backoff, Entry, Issued, receipt_of
-from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Done, Pending, Snapshot, status_of
+from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Done, Pending, Snapshot, asked_by, status_of
 from refold.core.lifecycle import Ending, Move, Status, TaskEvent, TaskState, next_state
 from refold.core.waits import Wait
 
@@ -112,7 +112,7 @@ class Draft:
     @property
     def asked_by_parts(self) -> tuple[Wait, ...]:
         """The open questions and gates of the task's parts."""
-        return tuple(wait for pending in self.pending.values() for wait in pending.asks)
+        return asked_by(self.pending)
 
     # --- the lifecycle
 
@@ -234,8 +234,12 @@ class Draft:
 
     # --- what comes out
 
-    def snapshot(self) -> Snapshot:
-        """The task as it is now."""
+    def outcome(self) -> tuple[Snapshot, Entry]:
+        """The task as it is now, and what happened, for the journal."""
+        status = self._new_status()
+        return self._snapshot(status), self._entry(status)
+
+    def _snapshot(self, status: Status | None) -> Snapshot:
         changes = self.changes
         if self.artifacts:
             latest = {artifact.name: artifact for artifact in self.artifacts}
@@ -245,7 +249,7 @@ class Draft:
             changes["patches"] = {**self.base.patches, **self.patches}
         if self.progress is not None:
             changes["progress"] = self.progress
-        if self._new_status() is not None:
+        if status is not None:
             changes["status_at"] = self.at
         return self.base.changed(
             {
@@ -266,8 +270,7 @@ class Draft:
             }
         )
 
-    def entry(self) -> Entry:
-        """What happened, for the journal."""
+    def _entry(self, status: Status | None) -> Entry:
         return Entry.trusted(
             seq=self.seq,
             at=self.at,
@@ -283,7 +286,7 @@ class Draft:
             progress=self.progress,
             patches=self.patches,
             cause=self.killed_by,
-            status=self._new_status(),
+            status=status,
             reason=cast("str", self.changes.get("reason", "")),
             closed=self._closed(),
             audit=self.audit,

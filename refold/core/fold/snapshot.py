@@ -134,6 +134,15 @@ def status_of(
     return Status.AUTH_REQUIRED if signs_in else Status.INPUT_REQUIRED
 
 
+def asked_by(parts: Mapping[str, Pending]) -> tuple[Wait, ...]:
+    """The open questions of a task's parts."""
+    asked: tuple[Wait, ...] = ()
+    for pending in parts.values():
+        if pending.asks:
+            asked += pending.asks
+    return asked
+
+
 class Fork(Value):
     """Where a task branched off from another one.
 
@@ -269,7 +278,7 @@ class Snapshot(Value):
 
     @property
     def _asked_by_parts(self) -> tuple[Wait, ...]:
-        return tuple(wait for pending in self.pending.values() for wait in pending.asks)
+        return asked_by(self.pending)
 
     @property
     def ended(self) -> bool:
