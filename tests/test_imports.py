@@ -47,8 +47,8 @@ MAY_IMPORT = {
 EFFECTS_IMPORTERS = {
     "refold.temporal.worker.run",
     "refold.temporal.worker.plugin",
-    "refold.temporal.worker.delivery",
-    "refold.temporal.client.webhooks",
+    "refold.temporal.webhooks.delivery",
+    "refold.temporal.webhooks.webhooks",
 }
 
 # A worker that kills itself where a test says so is a Temporal worker; nothing of refold imports it.

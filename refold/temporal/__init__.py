@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from refold.temporal.client.engine import TemporalEngine, connect
-    from refold.temporal.client.webhooks import TemporalWebhooks
     from refold.temporal.dev import DevServerError, dev_server
+    from refold.temporal.webhooks.webhooks import TemporalWebhooks
     from refold.temporal.worker.plugin import RefoldPlugin
     from refold.temporal.worker.registry import workflows_of
     from refold.temporal.worker.run import make_worker, run_worker
@@ -22,7 +22,7 @@ _HOMES = {
     "DevServerError": "dev",
     "RefoldPlugin": "worker.plugin",
     "TemporalEngine": "client.engine",
-    "TemporalWebhooks": "client.webhooks",
+    "TemporalWebhooks": "webhooks.webhooks",
     "connect": "client.engine",
     "dev_server": "dev",
     "make_worker": "worker.run",

@@ -16,8 +16,8 @@ from refold.core.errors import InputRejected, TaskNotFound
 from refold.effects.webhooks.post import Poster
 from refold.effects.webhooks.screen import Screen
 from refold.temporal import TemporalEngine, TemporalWebhooks
-from refold.temporal.worker import delivery
-from refold.temporal.worker.delivery import workflow_id
+from refold.temporal.webhooks import delivery
+from refold.temporal.webhooks.delivery import workflow_id
 from refold.webhooks import START, Shape, Update, Webhook
 from tests.services.receiver import Receiver
 

@@ -25,7 +25,7 @@ from refold.core.errors import EngineError, InputRejected, NoWorker
 from refold.effects.webhooks.post import Poster
 from refold.temporal.client import search
 from refold.temporal.client.engine import UPDATE_PATIENCE, TemporalEngine
-from refold.temporal.worker.delivery import HEARTBEATS, WORKFLOW, Courier, Delivery, WebhookDelivery, workflow_id
+from refold.temporal.webhooks.delivery import HEARTBEATS, WORKFLOW, Courier, Delivery, WebhookDelivery, workflow_id
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.webhooks import Feed, Webhook
 
