@@ -24,9 +24,8 @@ from refold.core.chat import Usage
 from refold.core.commands import CallLlm
 from refold.core.content import Content
 from refold.core.events import LlmOutcome, UserMessage
-from refold.temporal.data import show
-from refold.temporal.data.wire import TaskStart
-from refold.temporal.worker.perform import LLM_ACTIVITY
+from refold.temporal.data import search_attributes
+from refold.temporal.data.wire import LLM_ACTIVITY, TaskStart
 from refold.temporal.worker.plugin import RefoldPlugin
 
 REFOLD, TWIN = "refold", "twin"
@@ -106,6 +105,6 @@ async def start(client: Client, subject: Subject, plan: Plan, id: str, queue: st
         argument,
         id=id,
         task_queue=queue,
-        search_attributes=show.at_start(subject.workflow, datetime.now(UTC)),
+        search_attributes=search_attributes.at_start(subject.workflow, datetime.now(UTC)),
         static_summary=f"{subject.workflow}: {plan.topic[:160]}",
     )

@@ -26,7 +26,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from refold.core.errors import EngineError
-from refold.temporal.data.show import KINDS
+from refold.temporal.data.search_attributes import KINDS
 
 HOST = "127.0.0.1"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold import TRANSITION_TABLE
-from refold.temporal.data.show import KINDS
+from refold.temporal.data.search_attributes import KINDS
 from tests.docs.pages import PAGES, ROOT, blocks
 
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

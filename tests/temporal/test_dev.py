@@ -16,7 +16,7 @@ from temporalio import workflow
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from refold.temporal.data.show import KINDS
+from refold.temporal.data.search_attributes import KINDS
 from refold.temporal.dev import DevServer, DevServerError, dev_server, find_binary
 
 pytestmark = pytest.mark.server

@@ -156,7 +156,7 @@ async def test_code_that_does_not_fit_is_named(client: Client, values: Folder, m
     A task whose code was changed under it stands still. Who looks at it or answers it is told why, and what to do;
     with the right code it goes on.
     """
-    monkeypatch.setattr("refold.temporal.client.engine.UPDATE_PATIENCE", timedelta(seconds=3))
+    monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", timedelta(seconds=3))
     engine = TemporalEngine(client, "changed")
     before = RefoldPlugin([changed_before], model="scripted:demo", storage=values)
     after = RefoldPlugin([changed_after], model="scripted:demo", storage=values)

@@ -13,7 +13,7 @@ from refold import TaskNotFound
 from refold.core.fold.journal import Entry
 from refold.engine import Tokens
 from refold.temporal import TemporalEngine
-from refold.temporal.client import tail
+from refold.temporal.client.watch import tail
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
@@ -147,7 +147,7 @@ async def test_a_long_poll_that_is_cut_begins_again(engine: TemporalEngine, serv
         client = await Client.connect(
             f"127.0.0.1:{port}", namespace=server.namespace, data_converter=data_converter(values)
         )
-        watching = TemporalEngine(client, "tests", patience=engine.patience)
+        watching = TemporalEngine(client, "tests", patience=engine.connection.patience)
         task_id = await until_paused(engine)
         watch = watching.watch(task_id, follow=True)
         seen = [await anext(watch)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
@@ -14,12 +14,11 @@ from refold.core.events import SkillResult
 from refold.core.lifecycle import TaskState, derive_status
 from refold.core.lineage.fork import unforkable
 from refold.engine import OffspringView, recovered_before
-from refold.temporal.client import search
-from refold.temporal.client.history import History
+from refold.temporal.client import search, views
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import server_refused
+from refold.temporal.client.journal import JournalReader
 from refold.temporal.data.wire import Branch, Part, Segment, TaskStart
-
-if TYPE_CHECKING:
-    from refold.temporal.client.engine import TemporalEngine
 
 ORIGIN_MEMO = "refold-origin"
 """The memo that says how a task goes on from another one: memos are in what the server lists."""
@@ -46,15 +45,15 @@ class Origin:
         return {ORIGIN_MEMO: {"how": self.how, "seq": self.seq}}
 
 
-async def recovery(engine: TemporalEngine, task_id: str, *, by: str | None) -> tuple[TaskStart, Origin]:
+async def recovery(connection: Connection, task_id: str, *, by: str | None) -> tuple[TaskStart, Origin]:
     """What a task that goes on for this one starts from.
 
     Raises:
         InputRejected: The task has not failed, is not over, or another one goes on for it.
     """
-    description = await engine._describe(task_id)
+    description = await connection.describe(task_id)
     if search.as_shown(description)[0] is not TaskState.FAILED:
-        view = await engine.look(task_id)
+        view = await views.look(connection, task_id)
         raise InputRejected(f"task {task_id!r} is {view.status}; only a task that failed or was canceled recovers")
     if description.status is WorkflowExecutionStatus.RUNNING:
         # What it still has to undo must be undone before it is known what is to be done again.
@@ -62,69 +61,69 @@ async def recovery(engine: TemporalEngine, task_id: str, *, by: str | None) -> t
             f"task {task_id!r} has ended and is not over: it takes late grants for some minutes, or undoes its "
             "effects; `refold show` says which. Recover it after that"
         )
-    if (other := await _going_on(engine, task_id)) is not None:
+    if (other := await _going_on(connection, task_id)) is not None:
         lifecycle, ending = search.as_shown(other)
         raise recovered_before(task_id, other.id, derive_status(lifecycle, ending))
-    history = await History(engine, task_id).whole()
+    history = await JournalReader(connection, task_id).whole()
     base = history.base
-    parts = await _parts(engine, history)
+    parts = await _parts(connection, history)
     start = TaskStart(recover=history, by=by, parts=parts, stream=base.stream, owner=base.owner, context=base.context)
     return start, Origin(task_id=task_id, skill=base.skill, how="recovered", seq=history.entries[-1].seq)
 
 
-async def _going_on(engine: TemporalEngine, task_id: str) -> WorkflowExecutionDescription | None:
+async def _going_on(connection: Connection, task_id: str) -> WorkflowExecutionDescription | None:
     """The task that goes on for this one: recovered from it, or from such a one that failed."""
-    known = {one.task_id: True for one in await offspring(engine.client, task_id) if one.how == "recovered"}
+    known = {one.task_id: True for one in await offspring(connection.client, task_id) if one.how == "recovered"}
     # The index is behind by moments; the ids that `recover` makes up are looked for by name.
     for id in (*known, *(f"{task_id}.r{number}" for number in range(1, len(known) + 2))):
         try:
-            description = await engine._describe(id)
+            description = await connection.describe(id)
         except TaskNotFound:
             continue
         if id not in known and ORIGIN_MEMO not in await description.memo():
             continue
         if search.as_shown(description)[0] is not TaskState.FAILED:
             return description
-        if (later := await _going_on(engine, id)) is not None:
+        if (later := await _going_on(connection, id)) is not None:
             return later
     return None
 
 
-async def _parts(engine: TemporalEngine, history: Segment) -> dict[str, Part]:
+async def _parts(connection: Connection, history: Segment) -> dict[str, Part]:
     """How far the parts of a task came that it never heard the outcome of, or that failed."""
     asked: dict[str, Command] = {id: one.command for id, one in history.base.pending.items()}
     asked |= {one.invocation_id: one.command for entry in history.entries for one in entry.commands}
     heard = {entry.event.invocation_id for entry in history.entries if isinstance(entry.event, SkillResult)}
     found: dict[str, Part] = {}
     for id, command in asked.items():
-        if isinstance(command, CallSkill) and id not in heard and (part := await _part(engine, id)) is not None:
+        if isinstance(command, CallSkill) and id not in heard and (part := await _part(connection, id)) is not None:
             found[id] = part
     return found
 
 
-async def _part(engine: TemporalEngine, id: str) -> Part | None:
+async def _part(connection: Connection, id: str) -> Part | None:
     try:
-        description = await engine._describe(id)
+        description = await connection.describe(id)
     except TaskNotFound:
         return None  # it was never started
     if description.status is WorkflowExecutionStatus.RUNNING:
         raise InputRejected(f"part {id!r} is not over; recover the task when it is")
     if search.as_shown(description)[0] is TaskState.DONE:
-        result = await engine.result(description)
+        result = await views.result_of(connection, description)
         return None if result is None else Part(outcome=result.outcome)
-    journal = await History(engine, id).whole()
-    return Part(journal=journal, parts=await _parts(engine, journal))
+    journal = await JournalReader(connection, id).whole()
+    return Part(journal=journal, parts=await _parts(connection, journal))
 
 
 async def branch(
-    engine: TemporalEngine, task_id: str, seq: int, *, live: bool, by: str | None
+    connection: Connection, task_id: str, seq: int, *, live: bool, by: str | None
 ) -> tuple[TaskStart, Origin]:
     """What a task that branches off from this one starts from.
 
     Raises:
         InputRejected: There is no such entry, or the task had ended by then.
     """
-    journal = await History(engine, task_id).upto(seq)
+    journal = await JournalReader(connection, task_id).upto(seq)
     if why := unforkable(task_id, journal.base.seq + 1, journal.entries, seq):
         raise InputRejected(why)
     base, made = journal.base, Branch(journal=journal, seq=seq, live=live, by=by)
@@ -143,4 +142,4 @@ async def offspring(client: Client, task_id: str) -> tuple[OffspringView, ...]:
             error.status is RPCStatusCode.INVALID_ARGUMENT
         ):  # a server that does not know the attribute knows no such task
             return ()
-        raise search.server_refused(error, "list tasks") from None
+        raise server_refused(error, "list tasks") from None

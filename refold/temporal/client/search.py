@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
-from temporalio.client import (
-    Client,
-    WorkflowExecution,
-    WorkflowExecutionStatus,
-    WorkflowQueryFailedError,
-)
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import EngineError, NotConnected
+from refold.core.errors import EngineError
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
 from refold.engine import Listed, TaskFilter
-from refold.temporal.client.asking import timed_out
-from refold.temporal.client.stuck import in_words
-from refold.temporal.data import show
+from refold.temporal.data import search_attributes
+from refold.temporal.data.search_attributes import (
+    CONTEXT,
+    KINDS,
+    ORIGIN,
+    OWNER,
+    REGISTER,
+    SKILL,
+    STATE,
+    STATUS,
+    STATUS_AT,
+)
 
 CLOSED = {
     WorkflowExecutionStatus.COMPLETED: (TaskState.DONE, Ending.COMPLETED),
@@ -41,16 +43,16 @@ ENDED_AS = "('Completed', 'Failed', 'Canceled', 'Terminated', 'TimedOut')"
 
 # A task that has failed may have to undo its effects, or wait for a late grant: it is open, and shows its end already.
 FINAL = "('completed', 'failed', 'canceled', 'rejected')"
-SHOWN_AT = f"(ExecutionStatus = 'Running' OR {show.STATUS.name} IN {FINAL})"
-CLOSED_AT = f"(ExecutionStatus IN {ENDED_AS} AND {show.STATUS.name} NOT IN {FINAL})"
+SHOWN_AT = f"(ExecutionStatus = 'Running' OR {STATUS.name} IN {FINAL})"
+CLOSED_AT = f"(ExecutionStatus IN {ENDED_AS} AND {STATUS.name} NOT IN {FINAL})"
 
 
 def tasks(wanted: TaskFilter) -> str:
     """A visibility filter for tasks, their last runs only, from typed values: no text goes in unquoted."""
-    parts = [f"{show.SKILL.name} IS NOT NULL", "ExecutionStatus != 'ContinuedAsNew'"]
+    parts = [f"{SKILL.name} IS NOT NULL", "ExecutionStatus != 'ContinuedAsNew'"]
     if wanted.skill is not None:
-        parts.append(f"{show.SKILL.name} = {quoted(wanted.skill)}")
-    for key, value in ((show.OWNER, wanted.owner), (show.CONTEXT, wanted.context)):
+        parts.append(f"{SKILL.name} = {quoted(wanted.skill)}")
+    for key, value in ((OWNER, wanted.owner), (CONTEXT, wanted.context)):
         if value is not None:
             parts.append(f"{key.name} = {quoted(keyed(key.name, value))}")
     if wanted.lifecycle is not None:
@@ -61,7 +63,7 @@ def tasks(wanted: TaskFilter) -> str:
 
 
 def _lifecycle(lifecycle: TaskState) -> str:
-    open_in = f"(ExecutionStatus = 'Running' AND {show.STATE.name} = {quoted(lifecycle.value)})"
+    open_in = f"(ExecutionStatus = 'Running' AND {STATE.name} = {quoted(lifecycle.value)})"
     match lifecycle:
         case TaskState.DONE:
             return "ExecutionStatus = 'Completed'"
@@ -72,13 +74,13 @@ def _lifecycle(lifecycle: TaskState) -> str:
 
 
 def _status(status: Status) -> str:
-    shows = f"{show.STATUS.name} = {quoted(status.value)}"
+    shows = f"{STATUS.name} = {quoted(status.value)}"
     open_as = f"(ExecutionStatus = 'Running' AND {shows})"
     match status:
         case Status.COMPLETED:
             return "ExecutionStatus = 'Completed'"
         case Status.FAILED:
-            failed = f"(ExecutionStatus IN ('Failed', 'TimedOut') AND {show.STATUS.name} != 'rejected')"
+            failed = f"(ExecutionStatus IN ('Failed', 'TimedOut') AND {STATUS.name} != 'rejected')"
             return f"({open_as} OR {failed})"
         case Status.CANCELED:
             return f"({open_as} OR ExecutionStatus IN ('Canceled', 'Terminated'))"
@@ -90,12 +92,12 @@ def _status(status: Status) -> str:
 
 def going_on_from(task_id: str) -> str:
     """A visibility filter for the tasks that were recovered or forked from this one."""
-    return f"{show.ORIGIN.name} = {quoted(task_id)} AND ExecutionStatus != 'ContinuedAsNew'"
+    return f"{ORIGIN.name} = {quoted(task_id)} AND ExecutionStatus != 'ContinuedAsNew'"
 
 
 def status_within(low: datetime, high: datetime | None) -> str:
     """A filter for tasks whose status last changed at `low` or later, and before `high`."""
-    shown, closed = within(show.STATUS_AT.name, low, high), within("CloseTime", low, high)
+    shown, closed = within(STATUS_AT.name, low, high), within("CloseTime", low, high)
     return f"(({SHOWN_AT} AND {shown}) OR ({CLOSED_AT} AND {closed}))"
 
 
@@ -107,9 +109,9 @@ def within(field: str, low: datetime, high: datetime | None) -> str:
 def status_at(execution: WorkflowExecution) -> datetime:
     """When a task's status last changed: what `status_within` goes by."""
     shown = execution.typed_search_attributes
-    if execution.close_time is not None and shown.get(show.STATUS) not in _FINAL:
+    if execution.close_time is not None and shown.get(STATUS) not in _FINAL:
         return execution.close_time
-    return shown.get(show.STATUS_AT) or execution.start_time
+    return shown.get(STATUS_AT) or execution.start_time
 
 
 _FINAL = frozenset(ending.value for ending in Ending)
@@ -119,9 +121,9 @@ def at_start(
     skill: str, now: datetime, *, task_id: str, owner: str | None, context: str | None, origin: str | None = None
 ) -> TypedSearchAttributes:
     """The search attributes that a client starts a task with; see `TaskFilter` for what they are found by."""
-    known = ((show.OWNER, owner or ""), (show.CONTEXT, context or task_id))
+    known = ((OWNER, owner or ""), (CONTEXT, context or task_id))
     pairs = [SearchAttributePair(key, keyed(key.name, value)) for key, value in known]
-    return TypedSearchAttributes([*show.at_start(skill, now, origin=origin), *pairs])
+    return TypedSearchAttributes([*search_attributes.at_start(skill, now, origin=origin), *pairs])
 
 
 KEY_ENV = "REFOLD_SEARCH_KEY"
@@ -152,63 +154,24 @@ def as_shown(execution: WorkflowExecution) -> tuple[TaskState, Ending | None]:
     """A task's lifecycle and ending as the server knows them."""
     if execution.status in CLOSED:
         state, ending = CLOSED[execution.status]
-        rejected = execution.typed_search_attributes.get(show.STATUS) == Status.REJECTED.value
+        rejected = execution.typed_search_attributes.get(STATUS) == Status.REJECTED.value
         return state, Ending.REJECTED if rejected else ending
-    shown = execution.typed_search_attributes.get(show.STATE)
+    shown = execution.typed_search_attributes.get(STATE)
     return TaskState(shown) if shown else TaskState.RUNNING, None
 
 
 def as_listed(execution: WorkflowExecution) -> Listed:
     """A task as the server's index has it."""
     lifecycle, ending = as_shown(execution)
-    shown = execution.typed_search_attributes.get(show.STATUS)
+    shown = execution.typed_search_attributes.get(STATUS)
     status = Status(shown) if ending is None and shown else derive_status(lifecycle, ending)
     return Listed(
         task_id=execution.id,
-        skill=execution.typed_search_attributes.get(show.SKILL) or execution.workflow_type,
+        skill=execution.typed_search_attributes.get(SKILL) or execution.workflow_type,
         status=status,
         lifecycle=lifecycle,
         status_at=status_at(execution),
     )
-
-
-def why_unanswered(error: Exception, task_queue: str) -> str:
-    """Why a task's worker could not be asked, and what to do."""
-    if timed_out(error):
-        return (
-            f"no worker answers on task queue {task_queue!r}, so this is what the server knows; "
-            "start one with `refold worker`"
-        )
-    if isinstance(error, WorkflowQueryFailedError | RPCError):
-        return f"this is what the server knows: {in_words(error.message)}"
-    return str(error)
-
-
-def server_refused(error: RPCError, what: str) -> EngineError:
-    """What to tell somebody to whom the server said no, or nothing."""
-    if error.status is RPCStatusCode.INVALID_ARGUMENT and "search attribute" in error.message.lower():
-        return EngineError(
-            f"the server cannot {what}: {error.message}. refold's search attributes are not registered there: start a "
-            f"worker, which registers them if it may, or run: {REGISTER}"
-        )
-    if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
-        return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")
-    return EngineError(f"the server cannot {what}: {error.message}")
-
-
-@contextlib.contextmanager
-def refusals(what: str) -> Iterator[None]:
-    """What the server says no to inside becomes an error that says what to do."""
-    try:
-        yield
-    except RPCError as error:
-        raise server_refused(error, what) from None
-
-
-REGISTER = "; ".join(
-    f"temporal operator search-attribute create --name {name} --type {kind}" for name, kind in show.KINDS.items()
-)
-"""The commands that register what tasks are found by; one call each, for a call with several takes only the first."""
 
 
 async def register(client: Client) -> None:
@@ -221,7 +184,7 @@ async def register(client: Client) -> None:
         listed = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace)
         )
-        missing = {name: kind for name, kind in show.KINDS.items() if name not in listed.custom_attributes}
+        missing = {name: kind for name, kind in KINDS.items() if name not in listed.custom_attributes}
         if missing:
             kinds = {
                 name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}") for name, kind in missing.items()

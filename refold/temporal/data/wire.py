@@ -17,6 +17,13 @@ from refold.core.values import Value, lean
 from refold.engine import TaskView
 from refold.temporal.data.payloads import Stored
 
+LLM_ACTIVITY = "refold.llm"
+CHAT_ACTIVITY = "refold.chat"
+"""Model calls: a client reads the text that they are writing from their heartbeats."""
+
+RESULT_MEMO = "refold-result"
+"""The memo that a canceled task leaves its result in: Temporal keeps none for a canceled workflow."""
+
 PAGE_ENTRIES = 500
 """The most entries that one page of a journal holds."""
 

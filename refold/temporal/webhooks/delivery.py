@@ -28,7 +28,7 @@ from temporalio.service import RPCError
 from refold.core.errors import EngineError, InputRejected, TaskNotFound
 from refold.core.values import Value, lean
 from refold.effects.webhooks.post import Poster
-from refold.temporal.client.engine import UPDATE_PATIENCE, TemporalEngine
+from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.worker.profile import DEFAULT
 from refold.webhooks import START, Feed, Update, Webhook
 
@@ -156,8 +156,8 @@ def workflow_id(task_id: str, id: str) -> str:
 class Courier:
     """The activity: follows tasks and posts."""
 
-    def __init__(self, engine: TemporalEngine, feed: Feed, poster: Poster) -> None:
-        self._client = engine.client
+    def __init__(self, client: Client, feed: Feed, poster: Poster) -> None:
+        self._client = client
         self._feed = feed
         self._poster = poster
 

@@ -23,8 +23,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from refold.core.errors import EngineError, InputRejected, NoWorker
 from refold.effects.webhooks.post import Poster
-from refold.temporal.client import search
-from refold.temporal.client.engine import UPDATE_PATIENCE, TemporalEngine
+from refold.temporal.client.connection import UPDATE_PATIENCE
+from refold.temporal.client.engine import TemporalEngine
+from refold.temporal.client.errors import server_refused
 from refold.temporal.webhooks.delivery import HEARTBEATS, WORKFLOW, Courier, Delivery, WebhookDelivery, workflow_id
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.webhooks import Feed, Webhook
@@ -85,7 +86,7 @@ class TemporalWebhooks:
         self._client = engine.client
         self._heartbeat_s = recovery.heartbeat.total_seconds() * HEARTBEATS
         self._poster = poster or Poster.from_env(loopback=loopback)
-        self._courier = Courier(engine, feed, self._poster)
+        self._courier = Courier(self._client, feed, self._poster)
         self._worker: Worker | None = None
         self._delivering: asyncio.Task[None] | None = None
 
@@ -198,7 +199,7 @@ class TemporalWebhooks:
         )
 
     def _failed(self, error: RPCError, what: str) -> EngineError:
-        return self._nobody() if error.status in _UNANSWERED else search.server_refused(error, what)
+        return self._nobody() if error.status in _UNANSWERED else server_refused(error, what)
 
     def _nobody(self) -> NoWorker:
         return NoWorker(
@@ -219,7 +220,7 @@ class TemporalWebhooks:
         try:
             found = {execution.id async for execution in self._client.list_workflows(query)}
         except RPCError as error:
-            raise search.server_refused(error, f"list the webhooks of task {task_id!r}") from None
+            raise server_refused(error, f"list the webhooks of task {task_id!r}") from None
         return {unquote(id.removeprefix(prefix)) for id in found if id.startswith(prefix)}
 
     async def _until_listed(self, task_id: str, id: str) -> None:

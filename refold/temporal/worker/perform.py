@@ -42,12 +42,10 @@ from refold.core.events import (
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, Perform, Tell, Want
 from refold.core.retry import Failure, FailureKind
-from refold.temporal.data.show import at_start
-from refold.temporal.data.wire import Part, TaskResult, TaskStart
+from refold.temporal.data.search_attributes import at_start
+from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, Part, TaskResult, TaskStart
 from refold.temporal.worker import profile
 
-LLM_ACTIVITY = "refold.llm"
-CHAT_ACTIVITY = "refold.chat"
 TOOL_PREFIX = "tool."
 NOTIFY_ACTIVITY = "refold.notify"
 

@@ -14,7 +14,7 @@ from temporalio.worker import Worker
 
 from refold.effects.mcp.servers import McpServer, servers_in
 from refold.temporal.client import search
-from refold.temporal.client.engine import connected
+from refold.temporal.client.connection import connected
 from refold.temporal.worker.logs import log_to_stderr
 from refold.temporal.worker.plugin import RefoldPlugin
 from refold.temporal.worker.profile import DEFAULT, Profile

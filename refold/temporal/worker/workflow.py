@@ -29,13 +29,10 @@ from refold.core.lineage.recover import recover
 from refold.core.lineage.upgrade import upgraded
 from refold.engine import view_of
 from refold.temporal.data.payloads import Stored
-from refold.temporal.data.show import Shown
-from refold.temporal.data.wire import EarlierRun, Segment, TaskResult, TaskStart
+from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Segment, TaskResult, TaskStart
+from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import TaskHandlers
 from refold.temporal.worker.perform import begin, outcome
-
-RESULT_MEMO = "refold-result"
-"""The memo that a canceled task leaves its result in: Temporal keeps none for a canceled workflow."""
 
 
 class SkillWorkflow(TaskHandlers):
@@ -51,7 +48,7 @@ class SkillWorkflow(TaskHandlers):
         self._entries: list[Entry] = []
         self._live = Live()
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
-        self._shown = Shown(self._base)
+        self._display = Display(self._base)
         self._acting = False
         self._reported = () if start.snapshot is None else self._base.open_waits
         self._reports: set[asyncio.Future[None]] = set()
@@ -113,7 +110,7 @@ class SkillWorkflow(TaskHandlers):
             self.skill, self._now, event, workflow.now(), live=self._live, patched=workflow.patched
         )
         self._entries.append(entry)
-        self._shown.update(self._now, entry)
+        self._display.update(self._now, entry)
         return entry
 
     def _feed(self, event: Event) -> Entry:

@@ -1,4 +1,4 @@
-"""Tasks in an order that the server does not sort by: windows of time are walked back until a page is full.
+"""Pages of tasks, newest first, an order that the server does not sort by: windows of time, back until a page is full.
 
 Rule 1: the server is asked to count and to filter, nothing else. What is in a window is sorted here.
 Rule 2: a window holds a few pages at most, unless so many tasks share one moment.
@@ -38,7 +38,7 @@ Within = Callable[[datetime, datetime | None], str]
 TimeOf = Callable[[WorkflowExecution], datetime]
 
 
-class Pages:
+class NewestFirst:
     """The tasks that match a filter, by a time of theirs, the newest first; of the same time, by id.
 
     Args:

@@ -3,7 +3,7 @@
 from pydantic import BaseModel
 
 from refold import Ctx, Transition, flow_skill, step, tool
-from refold.temporal.data.show import LINE_CHARS, details
+from refold.temporal.worker.display import LINE_CHARS, details
 from refold.testing import fails, play, reply, transient, user
 
 

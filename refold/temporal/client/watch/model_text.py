@@ -1,4 +1,4 @@
-"""Model text that is still being written, as the heartbeats of its activity tell it."""
+"""Model text that is still being written, read from the heartbeats of its activity."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 
 from temporalio.client import WorkflowExecutionDescription
 
-from refold.temporal.worker.perform import CHAT_ACTIVITY, LLM_ACTIVITY
+from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY
 
 Place: TypeAlias = tuple[str, int | None]
 """A model call, and which of its answer's tool calls; None is the text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ModelText:
     """The end of what a model has said so far, and the attempt that said it.
 
     The server keeps the last words of a lost attempt until the next one has said something.
@@ -32,9 +32,9 @@ class Text:
         return self.offset + len(self.text)
 
 
-async def written(description: WorkflowExecutionDescription) -> dict[Place, Text]:
+async def model_text_of(description: WorkflowExecutionDescription) -> dict[Place, ModelText]:
     """What the models of a task are writing just now."""
-    writing: dict[Place, Text] = {}
+    writing: dict[Place, ModelText] = {}
     for call in description.raw_description.pending_activities:
         if call.activity_type.name in (LLM_ACTIVITY, CHAT_ACTIVITY):
             for said in await description.data_converter.decode(call.heartbeat_details.payloads):
@@ -42,12 +42,12 @@ async def written(description: WorkflowExecutionDescription) -> dict[Place, Text
     return writing
 
 
-def _said(invocation_id: str, tail: Mapping[str, Any]) -> dict[Place, Text]:
+def _said(invocation_id: str, tail: Mapping[str, Any]) -> dict[Place, ModelText]:
     """What a heartbeat tells: the text, and each tool call's arguments."""
     attempt = int(tail["attempt"])
-    text = Text(attempt=attempt, offset=int(tail["offset"]), text=str(tail["text"]))
-    calls: dict[Place, Text] = {
-        (invocation_id, int(call["number"])): Text(
+    text = ModelText(attempt=attempt, offset=int(tail["offset"]), text=str(tail["text"]))
+    calls: dict[Place, ModelText] = {
+        (invocation_id, int(call["number"])): ModelText(
             attempt=attempt, offset=int(call.get("offset", 0)), text=str(call.get("args", "")), tool=str(call["tool"])
         )
         for call in tail.get("calls", ())

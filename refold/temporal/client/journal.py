@@ -1,11 +1,11 @@
-"""A task's past, wherever it is: the open run's in its worker, that of earlier runs and ended tasks in storage."""
+"""A task's journal over all its runs: the open run's from its worker, that of earlier and ended runs from storage."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
@@ -20,14 +20,11 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState, derive_status
 from refold.temporal.client import search
-from refold.temporal.client.asking import asked
-from refold.temporal.client.stuck import NOT_FITTING, in_words
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import NOT_FITTING, explained, server_refused, why_unanswered
+from refold.temporal.client.views import result_of
 from refold.temporal.data.payloads import load
 from refold.temporal.data.wire import PAGE_ENTRIES, EarlierRun, Page, Segment
-
-if TYPE_CHECKING:
-    from refold.temporal.client.engine import TemporalEngine
-
 
 T = TypeVar("T")
 
@@ -59,11 +56,11 @@ class Newest:
     over: bool
 
 
-class History:
-    """Reads one task's past."""
+class JournalReader:
+    """Reads one task's journal."""
 
-    def __init__(self, engine: TemporalEngine, task_id: str) -> None:
-        self.engine = engine
+    def __init__(self, connection: Connection, task_id: str) -> None:
+        self.connection = connection
         self.task_id = task_id
 
     async def entries(self, after: int) -> AsyncGenerator[Entry]:
@@ -83,8 +80,8 @@ class History:
         if page is not None:
             standing = (page.lifecycle, page.status)
             return Newest(page.entries, page.last, *standing, writes=page.writes, over=False)
-        description = await self.engine._describe(self.task_id)
-        result = await self.engine.result(description)
+        description = await self.connection.describe(self.task_id)
+        result = await result_of(self.connection, description)
         if result is not None:
             task = result.task
             return Newest((), task.seq, task.lifecycle, task.status, writes=False, over=True)
@@ -94,8 +91,8 @@ class History:
         return Newest(page.entries, page.last, lifecycle, derive_status(lifecycle, ending), writes=False, over=True)
 
     async def _of_ended(self, after: int) -> AsyncIterator[Entry]:
-        description = await self.engine._describe(self.task_id)
-        result = await self.engine.result(description)
+        description = await self.connection.describe(self.task_id)
+        result = await result_of(self.connection, description)
         if result is not None:
             last = EarlierRun(run_id=description.run_id, last=result.task.seq, journal=result.journal)
             async for entry in self._stretches((*result.earlier, last), after):
@@ -129,7 +126,7 @@ class History:
     async def _stretch(self, run: EarlierRun, after: int) -> list[Entry]:
         if run.journal is not None:
             try:
-                return list((await load(run.journal, self.engine.client.data_converter)).entries)
+                return list((await load(run.journal, self.connection.client.data_converter)).entries)
             except StorageError as error:
                 raise EngineError(
                     f"entries up to {run.last} of task {self.task_id!r} cannot be read: {error}"
@@ -144,13 +141,13 @@ class History:
 
     async def whole(self) -> Segment:
         """The whole journal of a task, and the task before its first entry."""
-        description = await self.engine._describe(self.task_id)
-        result = await self.engine.result(description)
+        description = await self.connection.describe(self.task_id)
+        result = await result_of(self.connection, description)
         runs = result.earlier if result is not None else ()
         first = runs[0].journal if runs else None if result is None else result.journal
         if first is None:
             raise EngineError(f"the journal of task {self.task_id!r} is not kept; it cannot be recovered")
-        base = (await load(first, self.engine.client.data_converter)).base
+        base = (await load(first, self.connection.client.data_converter)).base
         return Segment(base=base, entries=tuple([entry async for entry in self.entries(0)]))
 
     async def upto(self, seq: int) -> Segment:
@@ -161,8 +158,8 @@ class History:
         Raises:
             InputRejected: There is no such entry.
         """
-        description = await self.engine._describe(self.task_id)
-        result = await self.engine.result(description) if description.status in search.CLOSED else None
+        description = await self.connection.describe(self.task_id)
+        result = await result_of(self.connection, description) if description.status in search.CLOSED else None
         if result is not None:
             last = EarlierRun(run_id=description.run_id, last=result.task.seq, journal=result.journal)
             runs: tuple[EarlierRun, ...] = (*result.earlier, last)
@@ -179,7 +176,7 @@ class History:
     async def _base(self, run: EarlierRun) -> Snapshot:
         """The task before the first entry of a run."""
         if run.journal is not None:
-            return (await load(run.journal, self.engine.client.data_converter)).base
+            return (await load(run.journal, self.connection.client.data_converter)).base
         return await self.at((await self.page(run.run_id, AFTER_ALL)).base)
 
     async def page(self, run_id: str | None, after: int) -> Page:
@@ -201,7 +198,7 @@ class History:
 
     async def at(self, seq: int) -> Snapshot:
         """The snapshot after entry `seq`, from a worker with the skill's code."""
-        description = await self.engine._describe(self.task_id)
+        description = await self.connection.describe(self.task_id)
         run_id, last = await self._run_holding(description.run_id, seq)
         if not 0 <= seq <= last:
             raise InputRejected(f"task {self.task_id!r} has the entries 1 to {last}, not {seq}")
@@ -217,12 +214,13 @@ class History:
     async def _ask(
         self, run_id: str | None, query: str, arguments: tuple[object, ...], kind: type[T], *, if_open: bool = False
     ) -> T:
-        from_run = self.engine.client.get_workflow_handle(self.task_id, run_id=run_id)
+        patience = max(QUERY_PATIENCE, self.connection.patience)
         try:
-            patience = max(QUERY_PATIENCE, self.engine.patience)
-            return await asked(from_run, query, arguments, kind=kind, patience=patience, if_open=if_open)
+            return await self.connection.query(
+                self.task_id, query, arguments, kind=kind, run_id=run_id, patience=patience, if_open=if_open
+            )
         except WorkflowQueryFailedError as error:
-            raise InputRejected(in_words(error.message) if NOT_FITTING in error.message else error.message) from None
+            raise InputRejected(explained(error.message) if NOT_FITTING in error.message else error.message) from None
         except (RPCTimeoutOrCancelledError, RPCError) as error:
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
                 if run_id is None:
@@ -231,5 +229,5 @@ class History:
                     f"run {run_id} of task {self.task_id!r} is gone: the server keeps runs for its retention time only"
                 ) from None
             if isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE:
-                raise search.server_refused(error, f"reach task {self.task_id!r}") from None
-            raise NoWorker(search.why_unanswered(error, self.engine.task_queue)) from None
+                raise server_refused(error, f"reach task {self.task_id!r}") from None
+            raise NoWorker(why_unanswered(error, self.connection.task_queue)) from None

@@ -10,7 +10,7 @@ from refold import Status, TaskState
 from refold.core.content import Content, Message
 from refold.core.fold.record import TaskRecord
 from refold.temporal import TemporalEngine
-from refold.temporal.client.ended import EndedTasks
+from refold.temporal.client.record_cache import RecordCache
 from tests.temporal.test_task import run
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,7 +27,7 @@ def test_what_was_not_asked_for_longest_goes_first() -> None:
     """
     So that what is kept has a bound; one that is too large is not kept at all.
     """
-    kept = EndedTasks(most_bytes=8 * len(record("a").model_dump_json()))
+    kept = RecordCache(most_bytes=8 * len(record("a").model_dump_json()))
     for task_id in "abcdefgh":
         kept.keep("run", record(task_id))
     assert kept.of("a", "run") == record("a")
@@ -42,7 +42,7 @@ def test_another_run_is_another_story() -> None:
     """
     A task that was reset is read again.
     """
-    kept = EndedTasks()
+    kept = RecordCache()
     kept.keep("run-1", record("a"))
 
     assert kept.of("a", "run-2") is None

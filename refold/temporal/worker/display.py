@@ -1,41 +1,23 @@
-"""What a task shows of itself: search attributes, the Temporal UI's details, and one log line a change."""
+"""What a running task publishes: search attributes, the Temporal UI's details, and one log line a change."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate, TypedSearchAttributes
+from temporalio.common import SearchAttributeUpdate
 
 from refold.core.commands import AskApproval, AskUser
 from refold.core.fold.wanted import finished
 from refold.core.lifecycle import Ending, Status, TaskState
 from refold.core.schema import type_name
+from refold.temporal.data.search_attributes import SKILL, STATE, STATUS, STATUS_AT
 
 if TYPE_CHECKING:
     from refold.core.fold.journal import Entry
     from refold.core.fold.snapshot import Pending, Snapshot
     from refold.core.waits import Wait
-
-STATE = SearchAttributeKey.for_keyword("RefoldState")
-STATUS = SearchAttributeKey.for_keyword("RefoldStatus")
-STATUS_AT = SearchAttributeKey.for_datetime("RefoldStatusAt")
-SKILL = SearchAttributeKey.for_keyword("RefoldSkill")
-OWNER = SearchAttributeKey.for_keyword("RefoldOwner")
-CONTEXT = SearchAttributeKey.for_keyword("RefoldContext")
-ORIGIN = SearchAttributeKey.for_keyword("RefoldOrigin")
-
-KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        key.name: "Datetime" if key is STATUS_AT else "Keyword"
-        for key in (STATE, STATUS, STATUS_AT, SKILL, OWNER, CONTEXT, ORIGIN)
-    }
-)
-"""What tasks are found by, and its type; a server knows only what was registered."""
 
 LINE_CHARS = 500
 """The most of one text that the Temporal UI's details show."""
@@ -43,25 +25,8 @@ LINE_CHARS = 500
 log = structlog.get_logger("refold.task")
 
 
-def at_start(skill: str, now: datetime, *, origin: str | None = None) -> TypedSearchAttributes:
-    """The search attributes that a task is started with: it runs as soon as it exists.
-
-    Args:
-        origin: The task that it goes on from.
-    """
-    pairs: list[SearchAttributePair[Any]] = [
-        SearchAttributePair(SKILL, skill),
-        SearchAttributePair(STATE, TaskState.RUNNING.value),
-        SearchAttributePair(STATUS, Status.WORKING.value),
-        SearchAttributePair(STATUS_AT, now),
-    ]
-    if origin is not None:
-        pairs.append(SearchAttributePair(ORIGIN, origin))
-    return TypedSearchAttributes(pairs)
-
-
-class Shown:
-    """What is on show for one task; changes it only where the task has changed."""
+class Display:
+    """Publishes one task; writes a search attribute only where the task has changed."""
 
     def __init__(self, base: Snapshot) -> None:
         # A run that goes on from another one keeps that one's attributes; one that was started by other means than

@@ -1,7 +1,7 @@
-"""Following a task as it runs: Temporal's history is the bell, the journal is what is read when it rings.
+"""Following a task as it runs: a long poll on Temporal's history says that there is more, the journal says what.
 
 Rule 1: whoever watches a task in this process shares one tail of it. It reads the run's history once, then waits in one
-        long poll, and asks for the journal once for all when that rings. It ends when its last watcher leaves.
+        long poll, and reads the journal once for all when that returns. It ends when its last watcher leaves.
 Rule 2: nobody waits for a slow watcher. The newest entries are kept for those who keep up; who falls behind them reads
         the journal on its own, and is back among the others at its end. What everybody has seen is dropped.
 Rule 3: a worker or a server that was there may go away for a while: the tail goes on after.
@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -26,14 +25,12 @@ from refold.core.errors import NotConnected, NoWorker, TaskNotFound
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TERMINAL, Status
 from refold.engine import Tokens
-from refold.temporal.client import search
-from refold.temporal.client.bell import Bell
-from refold.temporal.client.history import History, Newest
-from refold.temporal.client.outage import CUT, Patience
-from refold.temporal.client.writing import Place, Text, written
-
-if TYPE_CHECKING:
-    from refold.temporal.client.engine import TemporalEngine
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import server_refused
+from refold.temporal.client.journal import JournalReader, Newest
+from refold.temporal.client.watch.long_poll import LongPoll
+from refold.temporal.client.watch.model_text import ModelText, Place, model_text_of
+from refold.temporal.client.watch.reconnect import CUT, Reconnect
 
 TOKEN_POLL_S = 0.1
 """How often the server is asked for model text while somebody watches a call."""
@@ -47,8 +44,8 @@ RECENT = 64
 class Tails:
     """The tails of one engine: one for each task that somebody watches."""
 
-    def __init__(self, engine: TemporalEngine) -> None:
-        self._engine = engine
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._tails: dict[str, Tail] = {}
 
     def __len__(self) -> int:
@@ -59,7 +56,7 @@ class Tails:
         """See `Engine.watch`."""
         tail = self._tails.get(task_id)
         if tail is None or tail.over:
-            tail = self._tails[task_id] = Tail(self._engine, task_id, after)
+            tail = self._tails[task_id] = Tail(self._connection, task_id, after)
         watcher = Watcher(tail, after)
         tail.watchers.add(watcher)
         try:
@@ -69,7 +66,7 @@ class Tails:
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:  # whichever asks first, the long poll or the watcher
                 raise TaskNotFound(task_id) from None
-            raise search.server_refused(error, f"follow task {task_id!r}") from None
+            raise server_refused(error, f"follow task {task_id!r}") from None
         finally:
             tail.watchers.discard(watcher)
             if not tail.watchers:
@@ -90,16 +87,16 @@ class Tail:
         writing: What models have said of answers that are not complete, by invocation id and tool call.
     """
 
-    def __init__(self, engine: TemporalEngine, task_id: str, after: int) -> None:
-        self.history = History(engine, task_id)
+    def __init__(self, connection: Connection, task_id: str, after: int) -> None:
+        self.journal = JournalReader(connection, task_id)
         self.watchers: set[Watcher] = set()
         self.last = after
         self.newest: Newest | None = None
         self.error: Exception | None = None
         self.recent: deque[Entry] = deque(maxlen=RECENT)
-        self.writing: dict[Place, Text] = {}
-        self._bell = Bell(engine, task_id)
-        self._handle = engine.client.get_workflow_handle(task_id)
+        self.writing: dict[Place, ModelText] = {}
+        self._poll = LongPoll(connection.client, task_id)
+        self._handle = connection.client.get_workflow_handle(task_id)
         self._running = asyncio.create_task(self._run())
 
     @property
@@ -129,34 +126,34 @@ class Tail:
     # --- the loop
 
     async def _run(self) -> None:
-        patience = Patience()
+        reconnect = Reconnect()
         try:
-            await self._bell.listens()
+            await self._poll.start()
             while True:
-                self._bell.clear()
+                self._poll.clear()
                 try:
                     newest = await self._read()
                 except (NoWorker, RPCError, NotConnected) as error:
-                    await patience.failed(error)
+                    await reconnect.failed(error)
                     continue
-                patience.answered()
+                reconnect.answered()
                 self._take(newest)
                 if newest.over:
                     return
-                await self._until_the_bell(newest)
+                await self._until_changed(newest)
         except Exception as error:  # noqa: BLE001 - whatever it is, those who watch must hear of it
             self.error = error
             self._tell()
         finally:
-            await self._bell.close()
+            await self._poll.close()
 
     async def _read(self) -> Newest:
-        newest = await self.history.newest(self.last, limit=RECENT)
+        newest = await self.journal.newest(self.last, limit=RECENT)
         if self.newest is None or not newest.over:
             return newest
         # It ended while it was followed: what is left of it is read once for all, unless that is a long story.
         entries = []
-        async for entry in self.history.entries(self.last):
+        async for entry in self.journal.entries(self.last):
             entries.append(entry)
             if len(entries) == RECENT:
                 break
@@ -180,11 +177,11 @@ class Tail:
 
     # --- model text
 
-    async def _until_the_bell(self, newest: Newest) -> None:
-        while newest.writes and not self._bell.rings:
+    async def _until_changed(self, newest: Newest) -> None:
+        while newest.writes and not self._poll.changed:
             await self._look_at_models()
-            await self._bell.rung(TOKEN_POLL_S)
-        await self._bell.rung()
+            await self._poll.wait(TOKEN_POLL_S)
+        await self._poll.wait()
 
     async def _look_at_models(self) -> None:
         try:
@@ -193,7 +190,7 @@ class Tail:
             if error.status in CUT:
                 return  # the next question finds out more
             raise
-        writing = await written(description)
+        writing = await model_text_of(description)
         if writing != self.writing:
             self.writing = writing
             self._tell()
@@ -215,7 +212,7 @@ class Watcher:
 
     async def follow(self, *, over_pauses: bool) -> AsyncGenerator[Entry | Tokens]:
         """Entries and model text from here on, as they come."""
-        tail, patience = self.tail, Patience()
+        tail, reconnect = self.tail, Reconnect()
         while True:
             if tail.newest is None and tail.error is None:
                 await self.news.wait()
@@ -225,9 +222,9 @@ class Watcher:
             try:
                 async for entry in self._entries():
                     yield entry
-                patience.answered()
+                reconnect.answered()
             except (NoWorker, RPCError, NotConnected) as error:
-                await patience.failed(error)
+                await reconnect.failed(error)
                 continue
             if self._is_through(over_pauses=over_pauses):
                 return
@@ -239,7 +236,7 @@ class Watcher:
     async def _entries(self) -> AsyncIterator[Entry]:
         while (kept := self.tail.since(self.after)) is None:
             before = self.after
-            async for entry in self.tail.history.entries(self.after):
+            async for entry in self.tail.journal.entries(self.after):
                 self.after = entry.seq
                 yield entry
             if self.after == before:

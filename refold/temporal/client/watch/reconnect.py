@@ -1,4 +1,4 @@
-"""A server or a worker that was there, and is away for a while: how long it is asked again."""
+"""How long a watch retries where a server or a worker that has answered before stops answering."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ CUT = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPC
 """How a long poll ends that the server, or somebody on the way to it, would not hold any longer."""
 
 
-class Patience:
-    """How long somebody goes on asking who was answered before."""
+class Reconnect:
+    """Decides whether a call that failed is made again, for one who watches."""
 
     def __init__(self) -> None:
-        self._met = False
+        self._ever_answered = False
         self._away_since: float | None = None
 
     def answered(self) -> None:
-        """Whoever was asked is there."""
-        self._met, self._away_since = True, None
+        """A call was answered."""
+        self._ever_answered, self._away_since = True, None
 
     async def failed(self, error: Exception) -> None:
-        """Wait a little before the question is asked again, or raise the error."""
+        """Wait a little before the call is made again, or raise the error."""
         now = asyncio.get_running_loop().time()
         self._away_since = self._away_since or now
-        if not (self._met and _may_come_back(error, now - self._away_since)):
+        if not (self._ever_answered and _may_come_back(error, now - self._away_since)):
             raise error
         await asyncio.sleep(AGAIN_S)
 

@@ -1,4 +1,4 @@
-"""Ended tasks, as they were last read: nothing happens to them any more, so they are read from storage once."""
+"""The records of ended tasks, kept so that they are read from storage once: nothing changes them any more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_BYTES = 16 * 2**20
 """How much is kept, in bytes as JSON; what was not asked for longest goes first."""
 
 
-class EndedTasks:
+class RecordCache:
     """Records of ended tasks, by task. Whoever asks knows the run: a task that was reset goes on in another one."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:

@@ -1,0 +1,179 @@
+"""The connection to a Temporal server: how it is made, and the questions that every reader of tasks asks through it."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, TypeVar
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client, Plugin, RPCTimeoutOrCancelledError, WorkflowExecutionDescription
+from temporalio.common import QueryRejectCondition
+from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.errors import NotConnected, TaskNotFound
+from refold.temporal.client import search
+from refold.temporal.client.errors import refusals, server_refused, timed_out
+from refold.temporal.data import search_attributes
+from refold.temporal.data.payloads import data_converter
+
+PATIENCE = timedelta(seconds=3)
+"""How long a worker may take to answer a query before it counts as not there."""
+
+UPDATE_PATIENCE = timedelta(seconds=10)
+"""How long a worker may take to accept an update."""
+
+PING_PATIENCE = timedelta(seconds=2)
+"""How long the server may take to say that it is there."""
+
+QUERY_ATTEMPTS = 2
+"""The SDK drops a query that arrives while it evicts the task from its cache; no worker ever answers that query."""
+
+EXIT_PAUSE_S = 0.05
+"""How long a process that has talked to a server waits before it ends."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What reading and changing tasks needs of a server.
+
+    Attributes:
+        client: With refold's data converter or plugin.
+        task_queue: The workers that serve new tasks.
+        patience: How long a worker may take to answer a query before it counts as not there.
+    """
+
+    client: Client
+    task_queue: str
+    patience: timedelta = PATIENCE
+
+    async def describe(self, task_id: str) -> WorkflowExecutionDescription:
+        """The newest run of a task, as the server knows it.
+
+        Raises:
+            TaskNotFound: There is no such task.
+            EngineError: The server refuses, or does not answer.
+        """
+        try:
+            description = await self.client.get_workflow_handle(task_id).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise TaskNotFound(task_id) from None
+            raise server_refused(error, f"describe task {task_id!r}") from None
+        skill = description.typed_search_attributes.get(search_attributes.SKILL)
+        if skill is None and description.status in search.CLOSED:
+            raise TaskNotFound(task_id)  # a workflow, but none of ours
+        return description
+
+    async def query(
+        self,
+        task_id: str,
+        name: str,
+        arguments: Sequence[object] = (),
+        *,
+        kind: type[T],
+        run_id: str | None = None,
+        patience: timedelta | None = None,
+        if_open: bool = False,
+    ) -> T:
+        """What a task's worker answers to a query; asked again where the first attempt was lost.
+
+        Args:
+            task_id: The task.
+            name: The query's name.
+            arguments: The query's.
+            kind: The answer's type.
+            run_id: Which run of the task; None is the newest.
+            patience: How long all attempts may take together; None is the connection's own.
+            if_open: Refuse where the task has ended.
+
+        Raises:
+            WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError: As the SDK's `query`.
+        """
+        handle = self.client.get_workflow_handle(task_id, run_id=run_id)
+        for attempt in range(1, QUERY_ATTEMPTS + 1):
+            try:
+                answer: T = await handle.query(
+                    name,
+                    args=arguments,
+                    result_type=kind,
+                    reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
+                    rpc_timeout=(patience or self.patience) / QUERY_ATTEMPTS,
+                )
+            except (RPCTimeoutOrCancelledError, RPCError) as error:
+                if attempt == QUERY_ATTEMPTS or not timed_out(error):
+                    raise
+            else:
+                return answer
+        raise AssertionError("the last attempt returns or raises")
+
+    async def ping(self) -> None:
+        """Ask for the namespace, so that both the server and the namespace must be there.
+
+        Raises:
+            EngineError: The server refuses, or does not answer.
+        """
+        request = DescribeNamespaceRequest(namespace=self.client.namespace)
+        with refusals("describe its namespace"):
+            await self.client.workflow_service.describe_namespace(request, timeout=PING_PATIENCE)
+
+
+async def connected(
+    *,
+    address: str | None = None,
+    namespace: str | None = None,
+    profile: str | None = None,
+    plugins: Sequence[Plugin] = (),
+) -> Client:
+    """A Temporal client that writes values as refold does.
+
+    Args:
+        address: `host:port`; None takes Temporal's own settings, else localhost:7233.
+        namespace: None takes Temporal's own settings, else `default`.
+        profile: A profile of Temporal's configuration file.
+        plugins: More plugins of the SDK.
+
+    Raises:
+        NotConnected: No server answers, or the settings are wrong.
+    """
+    _pause_at_exit()
+    try:
+        settings = ClientConfig.load_client_connect_config(profile=profile)
+    except Exception as error:
+        raise NotConnected(f"Temporal's settings cannot be read: {error}") from error
+    target = address or settings.get("target_host") or "localhost:7233"
+    given: dict[str, Any] = {**settings, "target_host": target, "plugins": list(plugins)}
+    if namespace is not None:
+        given["namespace"] = namespace
+    if not plugins:
+        given["data_converter"] = data_converter()
+    try:
+        return await Client.connect(**given)
+    except (RuntimeError, RPCError) as error:
+        raise NotConnected(
+            f"no Temporal server answers at {target}: {_cause(error)}. Start one with `refold dev`, or name another "
+            "with --address or TEMPORAL_ADDRESS"
+        ) from None
+
+
+@cache
+def _pause_at_exit() -> None:
+    """Wait a moment before Python ends; registered once for the process.
+
+    A thread of the SDK may still be handing over the last answer: Python then aborts the process, with exit code 134.
+    """
+    atexit.register(time.sleep, EXIT_PAUSE_S)
+
+
+def _cause(error: Exception) -> str:
+    """The last cause in what the SDK's core says, which names one inside the other."""
+    causes = re.findall(r'(?:message|error|details): "((?:[^"\\]|\\.)+)"', str(error))
+    return causes[-1] if causes else str(error)

@@ -1,0 +1,101 @@
+"""What refold's errors say where a server or a worker refuses, fails, or does not answer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.client import (
+    Client,
+    RPCTimeoutOrCancelledError,
+    WorkflowExecutionDescription,
+    WorkflowQueryFailedError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.errors import EngineError, NotConnected
+from refold.temporal.data.search_attributes import REGISTER
+
+NEWEST_EVENTS = 20
+"""How many events are read, newest first. Only the first of several failures in a row is recorded."""
+
+NOT_FITTING = "TMPRL1100"
+"""Temporal's number for code that does not fit a history."""
+
+
+def timed_out(error: Exception) -> bool:
+    """Whether a call ended because no answer came in time."""
+    return isinstance(error, RPCTimeoutOrCancelledError) or (
+        isinstance(error, RPCError) and error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+    )
+
+
+def why_unanswered(error: Exception, task_queue: str) -> str:
+    """Why a task's worker could not be asked, and what to do."""
+    if timed_out(error):
+        return (
+            f"no worker answers on task queue {task_queue!r}, so this is what the server knows; "
+            "start one with `refold worker`"
+        )
+    if isinstance(error, WorkflowQueryFailedError | RPCError):
+        return f"this is what the server knows: {explained(error.message)}"
+    return str(error)
+
+
+def server_refused(error: RPCError, what: str) -> EngineError:
+    """What to tell somebody to whom the server said no, or nothing."""
+    if error.status is RPCStatusCode.INVALID_ARGUMENT and "search attribute" in error.message.lower():
+        return EngineError(
+            f"the server cannot {what}: {error.message}. refold's search attributes are not registered there: start a "
+            f"worker, which registers them if it may, or run: {REGISTER}"
+        )
+    if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+        return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")
+    return EngineError(f"the server cannot {what}: {error.message}")
+
+
+@contextlib.contextmanager
+def refusals(what: str) -> Iterator[None]:
+    """What the server says no to inside becomes an error that says what to do."""
+    try:
+        yield
+    except RPCError as error:
+        raise server_refused(error, what) from None
+
+
+async def why_stuck(client: Client, description: WorkflowExecutionDescription) -> str | None:
+    """What a worker met when it tried to go on with a task; None where none has failed at it.
+
+    Args:
+        client: Connected.
+        description: Of the task's open run.
+    """
+    if description.raw_description.pending_workflow_task.attempt <= 1:
+        return None
+    answer = await client.workflow_service.get_workflow_execution_history_reverse(
+        GetWorkflowExecutionHistoryReverseRequest(
+            namespace=client.namespace,
+            execution=description.raw_description.workflow_execution_info.execution,
+            maximum_page_size=NEWEST_EVENTS,
+        )
+    )
+    for event in answer.history.events:
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+            return explained(event.workflow_task_failed_event_attributes.failure.message)
+    return None
+
+
+def explained(failure: str) -> str:
+    """What a worker met, and the way out.
+
+    Args:
+        failure: Temporal's message.
+    """
+    if NOT_FITTING in failure:
+        return (
+            f"its code has changed and does not fit what has happened already ({failure}). Nothing is lost: run the "
+            "code that fits, or make the change under `ctx.patched`, and the task goes on"
+        )
+    return f"its worker cannot go on with it: {failure}"

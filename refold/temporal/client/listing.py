@@ -1,0 +1,68 @@
+"""Listing, finding and counting tasks by what the server's index knows of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from functools import partial
+
+from temporalio.client import WorkflowExecution
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.engine import Listed, Place, TaskFilter, TaskView
+from refold.temporal.client import search, views
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import refusals, server_refused
+from refold.temporal.client.newest_first import EPOCH, NewestFirst
+
+AT_ONCE = 10
+"""How many tasks are looked at together."""
+
+
+async def list_views(connection: Connection, wanted: TaskFilter, limit: int) -> AsyncIterator[TaskView]:
+    """The tasks that were started last, each as its worker sees it."""
+    query = search.tasks(wanted)
+    by_start = NewestFirst(connection.client, query, partial(search.within, "StartTime"), lambda row: row.start_time)
+    with refusals("list tasks"):
+        newest = await by_start.page(limit)
+    for start in range(0, len(newest), AT_ONCE):
+        for view in await asyncio.gather(*(_listed(connection, row) for row in newest[start : start + AT_ONCE])):
+            if view is not None:
+                yield view
+
+
+async def _listed(connection: Connection, row: WorkflowExecution) -> TaskView | None:
+    try:
+        description = await connection.client.get_workflow_handle(row.id, run_id=row.run_id).describe()
+        return await views.view_of(connection, description)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None  # it went between the list and the look
+        raise server_refused(error, "describe a task") from None
+
+
+async def find(connection: Connection, wanted: TaskFilter, *, after: Place | None, limit: int) -> Sequence[Listed]:
+    """See `Engine.find`."""
+    by_status = NewestFirst(connection.client, search.tasks(wanted), search.status_within, search.status_at)
+    with refusals("list tasks"):
+        found = await by_status.page(
+            limit, since=_since(wanted), after=None if after is None else (after.at, after.task_id)
+        )
+    return [search.as_listed(one) for one in found]
+
+
+async def count(connection: Connection, wanted: TaskFilter) -> int:
+    """See `Engine.count`."""
+    query = search.tasks(wanted)
+    if wanted.since is not None:
+        since = _since(wanted)
+        # By the millisecond, for that is how some servers compare.
+        since = since.replace(microsecond=since.microsecond // 1000 * 1000)
+        query += f" AND {search.status_within(since, None)}"
+    with refusals("count tasks"):
+        return (await connection.client.count_workflows(query)).count
+
+
+def _since(wanted: TaskFilter) -> datetime:
+    return EPOCH if wanted.since is None else max(wanted.since, EPOCH)

@@ -1,0 +1,110 @@
+"""A whole task as a `TaskRecord`: from its worker while it is open, from storage or its start once it has ended."""
+
+from __future__ import annotations
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import (
+    RPCTimeoutOrCancelledError,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.content import Message
+from refold.core.errors import EngineError, StorageError, TaskNotFound
+from refold.core.fold.record import TaskRecord, record_of, told_all
+from refold.core.lifecycle import TaskState
+from refold.temporal.client import search
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import server_refused, why_unanswered
+from refold.temporal.client.record_cache import RecordCache
+from refold.temporal.client.views import result_of
+from refold.temporal.data.payloads import load
+from refold.temporal.data.wire import TaskStart
+
+ENDED_OUTSIDE = "Temporal ended it from outside"
+
+
+async def read_record(connection: Connection, cache: RecordCache, task_id: str) -> TaskRecord:
+    """See `Engine.record`.
+
+    Args:
+        connection: To the server.
+        cache: Of the records of ended tasks.
+        task_id: The task.
+    """
+    if task_id in cache:
+        description = await connection.describe(task_id)
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            return await _ended(connection, cache, description)
+    try:
+        # One query in the usual case: the server itself says where the task has ended.
+        return await connection.query(task_id, "record", kind=TaskRecord, if_open=True)
+    except WorkflowQueryRejectedError:
+        return await _ended(connection, cache, await connection.describe(task_id))
+    except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
+        if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
+            raise TaskNotFound(task_id) from None
+        if isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE:
+            raise server_refused(error, f"reach task {task_id!r}") from None
+        why = why_unanswered(error, connection.task_queue)
+        description = await connection.describe(task_id)
+        if description.status is not WorkflowExecutionStatus.RUNNING:
+            return await _ended(connection, cache, description)
+        return await _as_started(connection, description, why)
+
+
+async def _ended(connection: Connection, cache: RecordCache, description: WorkflowExecutionDescription) -> TaskRecord:
+    known = cache.of(description.id, description.run_id)
+    if known is not None:
+        return known
+    result = await result_of(connection, description)
+    if result is None:
+        return await _as_started(connection, description, ENDED_OUTSIDE)
+    try:
+        last = await load(result.journal, connection.client.data_converter)
+    except StorageError as error:
+        raise EngineError(f"what was said in task {description.id!r} cannot be read: {error}") from error
+    record = told_all(record_of(last.base), last.entries)
+    cache.keep(description.run_id, record)
+    return record
+
+
+async def _as_started(connection: Connection, description: WorkflowExecutionDescription, why: str) -> TaskRecord:
+    """The task as its last run began, where neither worker nor result says how it went on."""
+    start = await _start(connection, description)
+    listed = search.as_listed(description)
+    fields = {
+        "at": description.close_time or description.start_time,
+        "status": listed.status,
+        "status_at": listed.status_at,
+        "lifecycle": listed.lifecycle,
+        "reason": why if listed.lifecycle is TaskState.FAILED else "",
+        "note": why,
+    }
+    if start.snapshot is not None:
+        return record_of(start.snapshot).model_copy(update={**fields, "waits": ()})
+    said = start.message
+    messages = () if said is None else (Message(role="user", content=said.content, seq=1, id=said.message_id),)
+    return TaskRecord(
+        task_id=description.id,
+        skill=description.workflow_type,
+        messages=messages,
+        owner=start.owner,
+        context=start.context,
+        parent=start.parent,
+        **fields,
+    )
+
+
+async def _start(connection: Connection, description: WorkflowExecutionDescription) -> TaskStart:
+    handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
+    async for event in handle.fetch_history_events(page_size=1):
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+            payloads = event.workflow_execution_started_event_attributes.input.payloads
+            decoded = await connection.client.data_converter.decode(payloads, [TaskStart])
+            start: TaskStart = decoded[0]
+            return start
+    raise TaskNotFound(description.id)

@@ -1,0 +1,154 @@
+"""What is sent to a task that is there: messages, decisions, resolutions, and the request to cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from pydantic import JsonValue
+from temporalio.client import (
+    RPCTimeoutOrCancelledError,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.errors import InputRejected, NoWorker
+from refold.core.fold.snapshot import Snapshot
+from refold.core.gates import DecisionMade
+from refold.core.lifecycle import TaskState
+from refold.engine import WaitView
+from refold.temporal.client import views
+from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
+from refold.temporal.client.errors import server_refused, why_stuck
+from refold.temporal.data import signing
+from refold.temporal.data.wire import TaskResult, Verdict
+
+
+async def update(
+    connection: Connection, task_id: str, name: str, argument: Any, *, update_id: str | None = None
+) -> None:
+    """Send an update to a task, and wait until the task has accepted it.
+
+    Raises:
+        InputRejected: The task refuses it, or has ended.
+        NoWorker: No worker took it in time.
+        EngineError: The server refuses, or does not answer.
+    """
+    handle = connection.client.get_workflow_handle(task_id)
+    try:
+        await handle.execute_update(name, argument, id=update_id, rpc_timeout=UPDATE_PATIENCE)
+    except WorkflowUpdateFailedError as error:
+        _raise_refusal(error)
+    except RPCTimeoutOrCancelledError:
+        if (stuck := await why_stuck(connection.client, await connection.describe(task_id))) is not None:
+            raise NoWorker(f"task {task_id!r} cannot take the {name}: {stuck}") from None
+        raise NoWorker(
+            f"no worker took the {name} for task {task_id!r} within {UPDATE_PATIENCE.seconds} s; start one with "
+            f"`refold worker` (task queue {connection.task_queue!r}), and look at the task before sending it again: it "
+            "may still be taken"
+        ) from None
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise server_refused(error, f"reach task {task_id!r}") from None
+        view = await views.look(connection, task_id)
+        way_out = "recover it, or start a new one" if view.lifecycle is TaskState.FAILED else "start a new one"
+        raise InputRejected(f"task {task_id!r} has ended ({view.status}); {way_out}") from None
+
+
+async def decide(
+    connection: Connection,
+    task_id: str,
+    gate: str | None,
+    *,
+    approved: bool,
+    approver: str,
+    digest: str | None,
+    comment: str,
+    vouched_by: str | None,
+    changes: Mapping[str, JsonValue] | None,
+) -> None:
+    """See `Engine.decide`."""
+    wait = await _gate(connection, task_id, gate, digest)
+    decision = DecisionMade(
+        gate=wait.gate,
+        digest=digest or str(wait.digest),
+        decision="approved" if approved else "denied",
+        approver=approver,
+        asserted_by=vouched_by,
+        comment=comment,
+        changes=dict(changes or {}),
+        said_at=datetime.now(UTC),
+    )
+    holder = wait.asked_by or task_id  # a part's gate is decided at the part
+    await update(connection, holder, "decide", _signed(holder, decision))
+
+
+async def cancel(connection: Connection, task_id: str, *, reason: str) -> None:
+    """Ask a task to cancel, and wait a little until it has ended.
+
+    Raises:
+        InputRejected: It has ended already.
+        EngineError: The server refuses, or does not answer.
+    """
+    description = await connection.describe(task_id)
+    if description.status is not WorkflowExecutionStatus.RUNNING:
+        view = await views.view_of_closed(connection, description)
+        raise InputRejected(f"task {task_id!r} has ended ({view.status}); there is nothing to cancel")
+    handle = connection.client.get_workflow_handle(task_id, result_type=TaskResult)
+    await handle.cancel(reason=reason or "canceled on request")
+    with contextlib.suppress(TimeoutError, WorkflowFailureError):
+        async with asyncio.timeout(connection.patience.total_seconds()):
+            await handle.result()
+
+
+async def _gate(connection: Connection, task_id: str, named: str | None, digest: str | None) -> WaitView:
+    view = await views.look(connection, task_id)
+    gates = [wait for wait in view.waiting_for if wait.gate_kind is not None]
+    met = [wait for wait in gates if named in (None, wait.gate, wait.slot)]
+    if len(met) == 1:
+        return met[0]
+    if not gates and view.lifecycle is TaskState.FAILED and (late := await _timed_out(connection, task_id)) is not None:
+        return late
+    if not met and named is not None and digest is not None:
+        return WaitView(slot=named, message="", gate=named, digest=digest)  # the task knows why not
+    listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait in gates) or "none"
+    if len(met) > 1:
+        raise InputRejected(f"several gates of task {task_id!r} are open; say which one: {listed}")
+    which = "no gate" if named is None else f"no gate {named!r}"
+    raise InputRejected(f"{which} of task {task_id!r} is open ({view.status}); open: {listed}")
+
+
+async def _timed_out(connection: Connection, task_id: str) -> WaitView | None:
+    """The gate whose time ran out, while a late grant is still recorded."""
+    try:
+        snapshot = await connection.query(task_id, "snapshot", kind=Snapshot)
+    except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError):
+        return None
+    grace = snapshot.grace
+    return None if grace is None else WaitView(slot="", message="", gate=grace.gate, digest=grace.digest)
+
+
+def _signed(task_id: str, decision: DecisionMade) -> Verdict:
+    if decision.asserted_by is None:
+        return Verdict(**dict(decision))
+    key = signing.approval_key()
+    if key is None:
+        raise InputRejected(
+            f"{decision.asserted_by} cannot vouch for a decision without the key that it shares with the workers: set "
+            f"{signing.ENV}"
+        )
+    return Verdict(**dict(decision), signature=signing.signature(task_id, decision, key))
+
+
+def _raise_refusal(error: WorkflowUpdateFailedError) -> NoReturn:
+    cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type == InputRejected.__name__:
+        raise InputRejected(cause.message) from None
+    raise InputRejected(str(cause)) from None

@@ -1,0 +1,135 @@
+"""A task as it stands: told by its worker while it is open, by its result once it has ended, else by the server."""
+
+from __future__ import annotations
+
+from pydantic_core import to_json
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import (
+    RPCTimeoutOrCancelledError,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from refold.core.errors import InputRejected, UnknownSkill
+from refold.core.lifecycle import Ending, Status, TaskState, derive_status
+from refold.engine import TaskView
+from refold.temporal.client import search
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import why_unanswered
+from refold.temporal.data.wire import RESULT_MEMO, TaskResult
+
+
+async def look(connection: Connection, task_id: str) -> TaskView:
+    """See `Engine.look`."""
+    # One query for an open task; the server refuses to ask about one that has ended.
+    view = await status(connection, task_id, if_open=True)
+    if isinstance(view, TaskView):
+        return view
+    description = await connection.describe(task_id)
+    if description.status is not WorkflowExecutionStatus.RUNNING:
+        return await view_of_closed(connection, description)
+    return unanswered(description, view)
+
+
+async def view_of(connection: Connection, description: WorkflowExecutionDescription) -> TaskView:
+    """A task whose description is known already."""
+    if description.status is not WorkflowExecutionStatus.RUNNING:
+        return await view_of_closed(connection, description)
+    view = await status(connection, description.id, run_id=description.run_id)
+    return view if isinstance(view, TaskView) else unanswered(description, view)
+
+
+async def status(
+    connection: Connection, task_id: str, *, run_id: str | None = None, if_open: bool = False
+) -> TaskView | str:
+    """The task as its worker sees it; or why the worker cannot be asked, as one sentence."""
+    try:
+        return await connection.query(task_id, "status", kind=TaskView, run_id=run_id, if_open=if_open)
+    except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
+        return why_unanswered(error, connection.task_queue)
+    except WorkflowQueryRejectedError:
+        return "it has ended"
+
+
+async def view_of_closed(
+    connection: Connection, description: WorkflowExecutionDescription, *, new: bool = False
+) -> TaskView:
+    """A task whose workflow has closed; see `result_of`."""
+    result = await result_of(connection, description, new=new)
+    return result.task if result is not None else unanswered(description, await _why_ended(connection, description))
+
+
+async def result_of(
+    connection: Connection, description: WorkflowExecutionDescription, *, new: bool = False
+) -> TaskResult | None:
+    """What an ended task left behind; None where Temporal ended it from outside (terminated, timed out).
+
+    Args:
+        connection: To the server.
+        description: Of the task's last run.
+        new: It was started just now: a refusal of its start is raised, and the task deleted.
+
+    Raises:
+        UnknownSkill: No worker has its skill; only where it is new.
+        InputRejected: Its skill refused its input; only where it is new.
+    """
+    handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id, result_type=TaskResult)
+    try:
+        completed: TaskResult = await handle.result(follow_runs=False)
+    except WorkflowFailureError as error:
+        cause = error.cause
+    else:
+        return completed
+    if isinstance(cause, ApplicationError) and cause.type in ("TaskFailed", "TaskRejected") and cause.details:
+        return TaskResult.model_validate_json(to_json(cause.details[0]))
+    if isinstance(cause, ApplicationError) and new:
+        await _raise_refusal(connection, description, cause)
+    memo = await description.memo_value(RESULT_MEMO, None, type_hint=TaskResult)
+    return memo if isinstance(memo, TaskResult) else None
+
+
+def unanswered(description: WorkflowExecutionDescription, why: str, *, submitted: bool = False) -> TaskView:
+    """A task as the server sees it, where neither its worker nor its result tells more."""
+    lifecycle, ending = search.as_shown(description)
+    return TaskView(
+        task_id=description.id,
+        skill=description.workflow_type,
+        status=Status.SUBMITTED if submitted else derive_status(lifecycle, ending),
+        lifecycle=TaskState.PLANNED if submitted else lifecycle,
+        reason=why if ending is not None and ending is not Ending.COMPLETED else "",
+        updated_at=description.close_time or description.start_time,
+        note=why,
+    )
+
+
+async def _why_ended(connection: Connection, description: WorkflowExecutionDescription) -> str:
+    """Why Temporal ended a task from outside, in Temporal's words."""
+    handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
+    try:
+        await handle.result(follow_runs=False)
+    except WorkflowFailureError as error:
+        return f"Temporal ended it from outside: {error.cause}"
+    return "Temporal ended it from outside"
+
+
+async def _raise_refusal(
+    connection: Connection, description: WorkflowExecutionDescription, cause: ApplicationError
+) -> None:
+    """Delete a task whose start was refused, and raise the refusal; nothing for any other failure."""
+    if cause.type not in (UnknownSkill.__name__, InputRejected.__name__):
+        return
+    await connection.client.workflow_service.delete_workflow_execution(
+        DeleteWorkflowExecutionRequest(
+            namespace=connection.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=description.id, run_id=description.run_id),
+        )
+    )
+    if cause.type == UnknownSkill.__name__:
+        raise UnknownSkill(description.workflow_type, cause.details[0] if cause.details else ())
+    raise InputRejected(cause.message)

@@ -1,0 +1,50 @@
+"""The search attributes that tasks are found by: their names, their types, and what a task is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from refold.core.lifecycle import Status, TaskState
+
+STATE = SearchAttributeKey.for_keyword("RefoldState")
+STATUS = SearchAttributeKey.for_keyword("RefoldStatus")
+STATUS_AT = SearchAttributeKey.for_datetime("RefoldStatusAt")
+SKILL = SearchAttributeKey.for_keyword("RefoldSkill")
+OWNER = SearchAttributeKey.for_keyword("RefoldOwner")
+CONTEXT = SearchAttributeKey.for_keyword("RefoldContext")
+ORIGIN = SearchAttributeKey.for_keyword("RefoldOrigin")
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        key.name: "Datetime" if key is STATUS_AT else "Keyword"
+        for key in (STATE, STATUS, STATUS_AT, SKILL, OWNER, CONTEXT, ORIGIN)
+    }
+)
+"""What tasks are found by, and its type; a server knows only what was registered."""
+
+REGISTER = "; ".join(
+    f"temporal operator search-attribute create --name {name} --type {kind}" for name, kind in KINDS.items()
+)
+"""The commands that register the search attributes; each call of `create` takes only one."""
+
+
+def at_start(skill: str, now: datetime, *, origin: str | None = None) -> TypedSearchAttributes:
+    """The search attributes that a task is started with. It counts as running as soon as it exists.
+
+    Args:
+        origin: The task that this one was recovered or forked from.
+    """
+    pairs: list[SearchAttributePair[Any]] = [
+        SearchAttributePair(SKILL, skill),
+        SearchAttributePair(STATE, TaskState.RUNNING.value),
+        SearchAttributePair(STATUS, Status.WORKING.value),
+        SearchAttributePair(STATUS_AT, now),
+    ]
+    if origin is not None:
+        pairs.append(SearchAttributePair(ORIGIN, origin))
+    return TypedSearchAttributes(pairs)
