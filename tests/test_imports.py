@@ -1,8 +1,7 @@
-"""Imports run one way: core <- engine <- temporal | a2a | testing <- cli.
+"""Imports run one way: core <- engine <- temporal | a2a | testing <- cli. Packages and functions stay small.
 
 Read from the source, so that a part whose extra is not installed is held to it too. An import under
-`TYPE_CHECKING` counts as any other, since a type is also something to know about; only a cycle is none,
-where it never happens at run time.
+`TYPE_CHECKING` counts as any other, since a type is also something to know about.
 """
 
 import ast
@@ -23,7 +22,14 @@ import refold.core
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "refold").rglob("*.py"))
+PACKAGES = [file for file in FILES if file.name == "__init__.py"]
 PYTHON_FILES = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+
+MOST_MODULES = 15
+"""In one package, `__init__` aside."""
+
+SCREEN_LINES = 60
+"""The most lines of code that one function has."""
 
 # What each part of refold may import of the others. "refold" itself is `refold/__init__.py`.
 MAY_IMPORT = {
@@ -114,13 +120,11 @@ class Import:
 
     Attributes:
         function: The function that imports it; None at the top of the file.
-        for_types: Whether it stands under `if TYPE_CHECKING`, and so never happens at run time.
     """
 
     module: str
     line: int
     function: str | None
-    for_types: bool
 
 
 def module_name(file: Path) -> str:
@@ -133,27 +137,25 @@ MODULES = {module_name(file) for file in FILES}
 
 def imports_of(file: Path) -> list[Import]:
     """Every import of a file. `from package import module` counts as the module, not as the package."""
-    return list(_imports_in(ast.parse(file.read_text(), str(file)), None, for_types=False))
+    return list(_imports_in(ast.parse(file.read_text(), str(file)), None))
 
 
-def _imports_in(node: ast.AST, function: str | None, *, for_types: bool) -> Iterator[Import]:
+def _imports_in(node: ast.AST, function: str | None) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.Import():
                 for module in (alias.name for alias in child.names):
-                    yield Import(module=module, line=child.lineno, function=function, for_types=for_types)
+                    yield Import(module=module, line=child.lineno, function=function)
             case ast.ImportFrom(module=str(source), level=0):
                 full = (f"{source}.{alias.name}" for alias in child.names)
                 for module in sorted({name if name in MODULES else source for name in full}):
-                    yield Import(module=module, line=child.lineno, function=function, for_types=for_types)
+                    yield Import(module=module, line=child.lineno, function=function)
             case ast.ImportFrom():
                 raise AssertionError(f"line {child.lineno}: imports are absolute")
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from _imports_in(child, child.name, for_types=for_types)
-            case ast.If() if ast.unparse(child.test).endswith("TYPE_CHECKING"):
-                yield from _imports_in(child, function, for_types=True)
+                yield from _imports_in(child, child.name)
             case _:
-                yield from _imports_in(child, function, for_types=for_types)
+                yield from _imports_in(child, function)
 
 
 def part_of(module: str) -> str:
@@ -246,16 +248,45 @@ def test_listed_local_imports_exist() -> None:
 
 def test_no_module_imports_itself_by_a_detour() -> None:
     """
-    The modules can be put in one order in which each imports only earlier ones.
+    The modules can be put in one order in which each imports only earlier ones, also for types alone.
     """
-    graph = {
-        module_name(file): {one.module for one in imports_of(file) if not one.for_types} & MODULES for file in FILES
-    }
+    graph = {module_name(file): {one.module for one in imports_of(file)} & MODULES for file in FILES}
 
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(" <- ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=module_name)
+def test_a_package_is_seen_at_a_glance(package: Path) -> None:
+    """
+    A package has fifteen modules at the most, and the first line of its docstring says what is in there.
+    """
+    modules = sorted(file.stem for file in package.parent.glob("*.py") if file != package)
+    said = ast.get_docstring(ast.parse(package.read_text())) or ""
+
+    assert len(modules) <= MOST_MODULES, modules
+    assert said.partition("\n")[0].endswith("."), "the first line is one sentence"
+
+
+@PYTHON_FILES
+def test_a_function_fits_a_screen(file: Path) -> None:
+    """
+    A function has sixty lines of code at the most, from its `def` on; docstrings, comments and empty lines are free.
+    """
+    text = file.read_text()
+    lines = text.splitlines()
+    code = {number for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")}
+    found: dict[str, int] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            own = code.intersection(range(node.lineno, (node.end_lineno or 0) + 1))
+            if ast.get_docstring(node) is not None:
+                own -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+            found[f"{node.name}, line {node.lineno}"] = len(own)
+
+    assert {name: size for name, size in found.items() if size > SCREEN_LINES} == {}
 
 
 def test_the_core_stands_alone() -> None:
