@@ -18,7 +18,7 @@ from refold.agent.middleware import Middleware, Retryable, Traced, wrapped
 from refold.agent.orchestrators import Orchestrator, Sequential
 from refold.agent.plugins import Hook, Hooks, Plugin
 from refold.agent.steps import ModelStep, ToolStep
-from refold.agent.tools import tools_of
+from refold.agent.tools import AgentTool, tools_of
 from refold.core.authoring.skill import options_for
 from refold.core.content import Content, as_content
 from refold.core.errors import DefinitionError
@@ -123,9 +123,7 @@ class Agent(StepMachine):
             DefinitionError: All that is wrong, at once.
         """
         hooks, keys = Hooks(plugins), keys or {}
-        known, remote, found = tools_of(tools, hooks.tools)
-        found += unfit_keys(keys, known)
-        known = {name: replace(tool, key=keys.get(name, tool.key)) for name, tool in known.items()}
+        known, remote, found = _keyed_tools(tools, hooks, keys)
         policies, unknown = gates_of(gates, known, remote, gate_policy)
         found += [*hooks.problems, *unknown, *unfit_middleware(middleware)]
         found += unknown_tools(known, remote, fatal=fatal, middleware=middleware, orchestrator=orchestrator)
@@ -134,36 +132,20 @@ class Agent(StepMachine):
             orchestrator=orchestrator, gate_policy=gate_policy,
         )  # fmt: skip
         options = options_for(
-            None,
-            id=id,
-            name=name or id,
-            description=description,
-            tags=tags,
-            examples=examples,
-            retry=retry,
-            version=version,
-            upgrade=upgrade,
-            converses=True,
+            None, id=id, name=name or id, description=description, tags=tags, examples=examples,
+            retry=retry, version=version, upgrade=upgrade, converses=True,
             around=tuple(one for one in middleware if getattr(one, "scope", "") == "activity"),
-        )
+        )  # fmt: skip
         if found := [*options.problems, *found]:
             raise DefinitionError(id, found, what="agent")
         around = [*(one for one in middleware if one.scope == "workflow"), Traced(), Retryable()]
         tool_step = wrapped(ToolStep(tool_client or Commands(), hooks, known, policies.before, fatal), around)
         parts = Parts(
-            instructions=instructions,
-            model=model,
-            settings=dict(settings or {}),
-            output=output,
-            tools=known,
-            remote=remote,
-            gated=tuple(policies.named),
-            hooks=hooks,
+            instructions=instructions, model=model, settings=dict(settings or {}), output=output,
+            tools=known, remote=remote, gated=tuple(policies.named), hooks=hooks, max_cycles=max_cycles, turns=turns,
             model_step=wrapped(ModelStep(model_client or Chat(), hooks), around),
             tools_step=(orchestrator or Sequential()).over(tool_step, lambda step: wrapped(step, around)),
-            max_cycles=max_cycles,
-            turns=turns,
-        )
+        )  # fmt: skip
         loop = type(f"{id}_loop", (AgentLoop,), {"parts": parts})
         machine = compile_steps(options, steps_of(loop), loop)
         super().__init__(machine.options, machine.steps)
@@ -227,3 +209,12 @@ class Agent(StepMachine):
         after = (await engine.look(task_id)).seq
         await engine.send(task_id, content)
         return task_id, after
+
+
+def _keyed_tools(
+    tools: Sequence[Any], hooks: Hooks, keys: Mapping[str, str]
+) -> tuple[dict[str, AgentTool], list[str], list[str]]:
+    """The agent's own tools and those of its plugins, with their business keys; MCP tools by name; what is wrong."""
+    known, remote, found = tools_of(tools, hooks.tools)
+    found += unfit_keys(keys, known)
+    return {name: replace(tool, key=keys.get(name, tool.key)) for name, tool in known.items()}, remote, found

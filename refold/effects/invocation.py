@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from refold.effects.http.client import HttpClient
+    from httpx2 import AsyncClient
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Invocation:
     invocation_id: str
     idempotency_key: str
     attempt: int
-    http: HttpClient
+    http: AsyncClient
     fence: int = 0
     sent: list[Sent] | None = field(default_factory=list, repr=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False)

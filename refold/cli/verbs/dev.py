@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import signal
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,7 +16,7 @@ from refold.cli.errors import DONE, WRONG_CALL
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
 from refold.cli.verbs.code import Modules
-from refold.cli.verbs.worker import LogJson, Mcp, Model, NoSandbox, Recovery
+from refold.cli.verbs.worker import LogJson, Mcp, Model, NoSandbox, Recovery, stopped_by_signal
 from refold.temporal.worker.profile import DEFAULT
 
 if TYPE_CHECKING:
@@ -57,10 +56,7 @@ async def dev(
     agents call them. Prints where they are once all is up; with --json, one object on one line. A worker or gateway
     that crashes is reported and started again. Ctrl-C or SIGTERM stops everything.
     """
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stopped_by_signal()
     space = namespace or "default"
     async with temporal.dev_server(port=port, ui=True, ui_port=ui_port, db=db, namespace=space, log=log) as server:
         shared = [*(modules or []), *(more_modules or []), "--address", server.address]

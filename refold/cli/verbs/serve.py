@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import signal
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,8 @@ from refold.cli.application import application
 from refold.cli.errors import CallError
 from refold.cli.verb import Call, add
 from refold.cli.verbs.code import Modules
-from refold.cli.verbs.worker import LogJson, Recovery, WithParent, end_with_parent, profile_named
+from refold.cli.verbs.worker import LogJson, Recovery, WithParent, end_with_parent, profile_named, stopped_by_signal
+from refold.core.authoring.skill import Skill
 from refold.core.schema import problems
 from refold.temporal.worker.profile import DEFAULT
 
@@ -29,6 +29,23 @@ if TYPE_CHECKING:
 
 PORT = 9000
 
+Url = Annotated[
+    str | None,
+    typer.Option("--url", envvar="REFOLD_A2A_URL", help="Where clients reach it, if not where it listens."),
+]
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option("--settings", metavar="FILE", help="More of what the card says, as JSON; docs/a2a.md lists it."),
+]
+PostWebhooks = Annotated[
+    bool, typer.Option("--webhooks/--no-webhooks", help="Post the updates of tasks to who asks for it.")
+]
+AllowLoopback = Annotated[
+    bool, typer.Option("--allow-loopback", help="Let webhooks go to this machine, too: for development.")
+]
+Anonymous = Annotated[
+    bool, typer.Option("--anonymous", help="Let everybody who reaches it call it, beyond this machine, too.")
+]
 Router = Annotated[
     str | None,
     typer.Option(
@@ -47,26 +64,14 @@ async def serve(
     modules: Modules = None,
     host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.")] = PORT,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", envvar="REFOLD_A2A_URL", help="Where clients reach it, if not where it listens."),
-    ] = None,
+    url: Url = None,
     name: Annotated[str | None, typer.Option("--name", help="The agent's name on its card.")] = None,
     router: Router = None,
-    settings: Annotated[
-        Path | None,
-        typer.Option("--settings", metavar="FILE", help="More of what the card says, as JSON; docs/a2a.md lists it."),
-    ] = None,
-    webhooks: Annotated[
-        bool, typer.Option("--webhooks/--no-webhooks", help="Post the updates of tasks to who asks for it.")
-    ] = True,
-    allow_loopback: Annotated[
-        bool, typer.Option("--allow-loopback", help="Let webhooks go to this machine, too: for development.")
-    ] = False,
+    settings: SettingsFile = None,
+    webhooks: PostWebhooks = True,
+    allow_loopback: AllowLoopback = False,
     recovery: Recovery = DEFAULT.name,
-    anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Let everybody who reaches it call it, beyond this machine, too.")
-    ] = False,
+    anonymous: Anonymous = False,
     log_json: LogJson = False,
     with_parent: WithParent = False,
 ) -> None:
@@ -90,11 +95,7 @@ async def serve(
     log_to_stderr(as_json=log_json)
     # The SDK writes a traceback for each request that does not fit; what matters to us is logged by us.
     logging.getLogger("a2a").setLevel(logging.CRITICAL)
-    found = application(modules or [])
-    if not found.skills:
-        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
-    if router is not None and router not in found.skills:
-        raise CallError(f"--router names no skill {router!r}; skills: {', '.join(found.skills)}")
+    skills = _skills(modules or [], router)
     told = _settings(settings, url=url, name=name)
     if with_parent:
         end_with_parent()
@@ -109,20 +110,27 @@ async def serve(
     if webhooks and isinstance(engine, temporal.TemporalEngine):
         profile = profile_named(recovery)
         hooks = temporal.TemporalWebhooks(engine, a2a.WebhookFeed(engine), loopback=allow_loopback, recovery=profile)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = stopped_by_signal()
     with sock:
         async with hooks as delivering:
             push = None if delivering is None else a2a.WebhookPush(delivering)
             try:
-                offered = [skill for id, skill in found.skills.items() if id != router]
+                offered = [skill for id, skill in skills.items() if id != router]
                 app = a2a.a2a_app(engine, offered, told, push=push, router=router, security=security)
             except ValueError as error:
                 raise CallError(str(error)) from None
-            await serving.serve(app, sock, stop, ready=lambda: _say_ready(call, told, sorted(found.skills)))
+            await serving.serve(app, sock, stop, ready=lambda: _say_ready(call, told, sorted(skills)))
     call.out.note("gateway stopped")
+
+
+def _skills(modules: list[str], router: str | None) -> Mapping[str, Skill]:
+    """The skills to serve, by id."""
+    found = application(modules)
+    if not found.skills:
+        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
+    if router is not None and router not in found.skills:
+        raise CallError(f"--router names no skill {router!r}; skills: {', '.join(found.skills)}")
+    return found.skills
 
 
 def _settings(file: Path | None, **said: str | None) -> Settings:

@@ -136,6 +136,14 @@ def _all_served(found: Application) -> None:
         raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
 
 
+def stopped_by_signal() -> asyncio.Event:
+    """An event that SIGINT and SIGTERM set."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
 def end_with_parent() -> None:
     """Stop, as SIGTERM does, when the process that started this one is gone."""
 
