@@ -30,8 +30,8 @@ from refold.core.authoring.tool import tool
 from refold.core.commands import CallTool
 from refold.effects.http.client import open_client
 from refold.effects.invocation import Invocation
-from refold.effects.ledger.desk import Desk
 from refold.effects.ledger.ledger import Ledger
+from refold.effects.ledger.thread_pool import ThreadPool
 from refold.effects.tools import tools_of
 
 EXTRA_LIMIT_MS = 2.0
@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> Report:
 
 async def _rounds(folder: Path, rounds: int, calls: int) -> list[Round]:
     commit = _committer(folder / "plain.db")
-    http, desk = open_client(), Desk(1, "commits")
+    http, pool = open_client(), ThreadPool(1, "commits")
     with Ledger(str(folder / "ledger.db")) as ledger, ThreadPoolExecutor(1) as threads:
         tools = tools_of([plain, ledgered])
 
@@ -120,7 +120,7 @@ async def _rounds(folder: Path, rounds: int, calls: int) -> list[Round]:
                     await call(name, number)
                     spent[name].append(1000 * (time.perf_counter() - began))
                 began = time.perf_counter()
-                await desk.run(commit, 2 * number)
+                await pool.run(commit, 2 * number)
                 spent["commit"].append(1000 * (time.perf_counter() - began))
                 began = time.perf_counter()
                 commit(2 * number + 1)
@@ -129,7 +129,7 @@ async def _rounds(folder: Path, rounds: int, calls: int) -> list[Round]:
 
         await one_round(0)  # opens files, compiles statements
         found = [await one_round(calls * number) for number in range(1, rounds + 1)]
-    desk.close()
+    pool.close()
     await http.aclose()
     return found
 

@@ -52,7 +52,7 @@ from refold.effects.heartbeat import Heart
 from refold.effects.http.client import HttpClient, open_client
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
-from refold.effects.ledger.once import later
+from refold.effects.ledger.ledgered_call import later
 from refold.effects.ledger.receipts import LedgerUnavailable
 from refold.effects.mcp.servers import McpServer, servers_from_env
 from refold.effects.middleware import Arounds, Emitting, shown
@@ -60,7 +60,7 @@ from refold.effects.models.conversations import Conversations
 from refold.effects.models.part import ModelPart
 from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
-from refold.effects.tools import Tool, told, tools_of
+from refold.effects.tools import Tool, record_outcome, tools_of
 from refold.middleware import Around, Performing
 
 if TYPE_CHECKING:
@@ -373,7 +373,7 @@ async def _tool_effect(
         )
         with heartbeats(opened.heart):
             if given is not None:
-                result = await told(name, command, invocation, opened.ledger, given.outcome, returns)
+                result = await record_outcome(name, command, invocation, opened.ledger, given.outcome, returns)
             else:
                 about = {"lease_s": lease_s(info), "decided": about_try(decided, info.attempt), "lost": given_up}
                 result = await effects.performed(

@@ -29,7 +29,7 @@ from refold.core.retry import Failure, FailureKind
 from refold.core.schema import first_line, problems
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Invocation, as_current
-from refold.effects.ledger.once import Once, StillRunning, later
+from refold.effects.ledger.ledgered_call import LedgeredCall, StillRunning, later
 from refold.effects.ledger.receipts import LEASE_S, Ask, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ class Tool:
             ledger: Where receipts are kept.
             lease_s: How long this worker is believed to be at work without saying so, in seconds.
             decided: See `Ask.decided`.
-            lost: See `Once`.
+            lost: See `LedgeredCall`.
 
         Raises:
-            Verdict: The arguments do not fit, the result is not what was declared, or what `Once.result` says.
+            Verdict: The arguments do not fit, the result is not what was declared, or what `LedgeredCall.result` says.
             CancelledError: Nobody wants the result any more.
             Exception: Whatever the tool raises; `classify` knows it.
         """
@@ -107,7 +107,7 @@ class Tool:
                 return self._as_json(await perform(invocation))
             except StillRunning as error:
                 raise error.canceled or error from None
-        return await once(
+        return await call_with_receipt(
             self.spec,
             command,
             invocation,
@@ -164,7 +164,7 @@ class Tool:
         return written
 
 
-async def once(
+async def call_with_receipt(
     spec: ToolSpec,
     command: CallTool,
     invocation: Invocation,
@@ -176,14 +176,14 @@ async def once(
     decided: int,
     lost: Callable[[], bool],
 ) -> JsonValue:
-    """Perform an effect of which a receipt is kept, if it has not taken place yet; see `Once`."""
+    """Perform an effect of which a receipt is kept, if it has not taken place yet; see `LedgeredCall`."""
     if ledger is None:
         raise RuntimeError(f"tool {spec.name!r} needs a ledger")
     ask = _asked(ledger, spec.name, command, invocation, lease_s=lease_s, decided=decided)
-    return await Once(ledger, spec, invocation, ask, perform, write, lost=lost).result()
+    return await LedgeredCall(ledger, spec, invocation, ask, perform, write, lost=lost).result()
 
 
-async def told(
+async def record_outcome(
     tool: str,
     command: CallTool,
     invocation: Invocation,

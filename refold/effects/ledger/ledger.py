@@ -2,8 +2,8 @@
 
 A worker writes *executing* before an effect and *done* with the result after it, each on the disk before it goes on.
 While it performs, a thread extends its lease; a worker that has fallen silent for a lease leaves a doubt that only a
-probe or a person can settle. `receipts` beside this module has the rules, `store` the database, and `once` the order of
-things around a tool.
+probe or a person can settle. `receipts` beside this module has the rules, `store` the database, and `ledgered_call` the
+order of things around a tool.
 
 Three promises about one process:
 
@@ -34,7 +34,6 @@ from pydantic import JsonValue
 
 from refold.core.errors import DefinitionError
 from refold.effects.ledger import receipts
-from refold.effects.ledger.desk import Desk
 from refold.effects.ledger.receipts import (
     LEASE_S,
     Ask,
@@ -45,6 +44,7 @@ from refold.effects.ledger.receipts import (
     Told,
 )
 from refold.effects.ledger.store import ENV, Store, store_from_env, store_of
+from refold.effects.ledger.thread_pool import ThreadPool
 
 __all__ = ["Ledger", "LedgerUnavailable", "fingerprint"]
 
@@ -117,7 +117,7 @@ class Ledger:
         self._users = 0
         self._stopped = True
         self._keeper: threading.Thread | None = None
-        self._desk: Desk | None = None
+        self._pool: ThreadPool | None = None
 
     def __enter__(self) -> Ledger:
         with self._changed:
@@ -126,7 +126,7 @@ class Ledger:
                 return self
             self._stopped = False
             # One writer at a time is all that SQLite has; more threads would only wait for each other.
-            self._desk = Desk(1 if self.store.one_host else 8, "refold-ledger")
+            self._pool = ThreadPool(1 if self.store.one_host else 8, "refold-ledger")
             self._keeper = threading.Thread(target=self._keep, name="refold-leases", daemon=True)
             self._keeper.start()
         return self
@@ -138,11 +138,11 @@ class Ledger:
                 return
             self._stopped = True
             self._changed.notify_all()
-            keeper, desk = self._keeper, self._desk
+            keeper, pool = self._keeper, self._pool
         if keeper is not None:
             keeper.join()
-        if desk is not None:
-            desk.close()
+        if pool is not None:
+            pool.close()
         self._pay()
         for owed in self._owed:
             log.error("receipt_not_written", key=owed.key, fence=owed.fence)
@@ -173,9 +173,9 @@ class Ledger:
         Raises:
             RuntimeError: The ledger is not entered.
         """
-        if self._desk is None or self._stopped:
+        if self._pool is None or self._stopped:
             raise RuntimeError("this ledger is not open: use it inside `with ledger:`")
-        return self._desk.run(call, *args)
+        return self._pool.run(call, *args)
 
     # --- for whoever performs effects
 

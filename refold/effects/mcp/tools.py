@@ -16,7 +16,7 @@ from refold.effects.invocation import Invocation
 from refold.effects.ledger.receipts import LEASE_S
 from refold.effects.mcp.servers import LIST, McpServer, McpTool
 from refold.effects.mcp.session import Session
-from refold.effects.tools import LEDGERED, once
+from refold.effects.tools import LEDGERED, call_with_receipt
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
@@ -64,7 +64,7 @@ class McpTools:
 
         Raises:
             Verdict: The server is not there, has no such tool, defines it otherwise than it is pinned, or what
-                `Once.result` says.
+                `LedgeredCall.result` says.
             TimeoutError: It took too long.
         """
         name, _, pin = command.name.partition("@")
@@ -83,7 +83,7 @@ class McpTools:
         if definition.effect not in LEDGERED:
             result: JsonValue = await perform(invocation)
             return result
-        return await once(
+        return await call_with_receipt(
             spec,
             command,
             invocation,

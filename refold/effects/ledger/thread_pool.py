@@ -43,8 +43,8 @@ class _Call:
             self.answer.set_exception(error)
 
 
-class Desk:
-    """Threads that take one call after the other."""
+class ThreadPool:
+    """Threads that make one call after another."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()

@@ -81,7 +81,7 @@ class StillRunning(TimeoutError):
         super().__init__("it runs longer than its time limit")
 
 
-class Once:
+class LedgeredCall:
     """One call of a tool whose effect is kept in the ledger."""
 
     def __init__(
