@@ -52,7 +52,7 @@ from refold.effects.heartbeat import Heart
 from refold.effects.http.client import HttpClient, open_client
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
-from refold.effects.ledger.ledgered_call import later
+from refold.effects.ledger.ledgered_call import ledger_failure
 from refold.effects.ledger.receipts import LedgerUnavailable
 from refold.effects.mcp.servers import McpServer, servers_from_env
 from refold.effects.middleware import Arounds, Emitting, shown
@@ -396,7 +396,7 @@ async def _note_undone(effects: Effects, undoes: Undoes, info: activity.Info) ->
     try:
         await asyncio.to_thread(ledger.undone, key, info.activity_id, undoes.result)
     except LedgerUnavailable as error:
-        raise later(error) from None
+        raise ledger_failure(error) from None
 
 
 def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:

@@ -29,7 +29,7 @@ from refold.core.retry import Failure, FailureKind
 from refold.core.schema import first_line, problems
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Invocation, as_current
-from refold.effects.ledger.ledgered_call import LedgeredCall, StillRunning, later
+from refold.effects.ledger.ledgered_call import LedgeredCall, StillRunning, ledger_failure
 from refold.effects.ledger.receipts import LEASE_S, Ask, LedgerUnavailable
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ async def record_outcome(
     try:
         return await ledger.run(ledger.resolve, _asked(ledger, tool, command, invocation), outcome)
     except LedgerUnavailable as error:
-        raise later(error) from None
+        raise ledger_failure(error) from None
 
 
 def _asked(

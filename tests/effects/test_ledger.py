@@ -21,7 +21,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from refold.core.commands import result_hash
 from refold.core.errors import DefinitionError
 from refold.effects.ledger.ledger import Ledger, LedgerUnavailable, fingerprint, is_local
-from refold.effects.ledger.receipts import Ask, Doubtful, Finished, InProgress, KeyReused, Perform, ReceiptState, Told
+from refold.effects.ledger.receipts import (
+    Ask,
+    Finished,
+    InProgress,
+    KeyReused,
+    LedgerAnswer,
+    OutcomeUnknown,
+    Perform,
+    ReceiptState,
+)
 from refold.effects.ledger.store import VERSION, store_from_env, store_of
 
 ROOT = Path(__file__).parents[2]
@@ -52,11 +61,11 @@ def asking(ledger: Ledger, key: str = "k", **args: int) -> Ask:
     return ledger.ask(key, "charge", dict(args), task_id="T")
 
 
-def begin(ledger: Ledger, key: str = "k", **args: int) -> Told:
+def begin(ledger: Ledger, key: str = "k", **args: int) -> LedgerAnswer:
     return ledger.begin(asking(ledger, key, **args))
 
 
-def performing(told: Told) -> int:
+def performing(told: LedgerAnswer) -> int:
     assert isinstance(told, Perform)
     return told.fence
 
@@ -135,9 +144,9 @@ def test_silence_is_a_doubt(two: tuple[Ledger, Ledger], clock: Clock) -> None:
     clock.now += 0.2
     told = begin(other)
 
-    assert isinstance(told, Doubtful)
+    assert isinstance(told, OutcomeUnknown)
     assert (told.fence, told.receipt.state) == (1, ReceiptState.UNKNOWN)
-    assert isinstance(begin(other), Doubtful)
+    assert isinstance(begin(other), OutcomeUnknown)
 
 
 def test_a_late_result_settles_the_doubt(two: tuple[Ledger, Ledger], clock: Clock) -> None:
@@ -147,7 +156,7 @@ def test_a_late_result_settles_the_doubt(two: tuple[Ledger, Ledger], clock: Cloc
     one, other = two
     fence = performing(begin(one))
     clock.now += 60
-    assert isinstance(begin(other), Doubtful)
+    assert isinstance(begin(other), OutcomeUnknown)
 
     one.finish("k", fence, "late")
 
@@ -164,7 +173,7 @@ def test_whoever_was_taken_over_cannot_report(two: tuple[Ledger, Ledger], clock:
     late = performing(begin(one))
     clock.now += 60
     doubt = begin(other)
-    assert isinstance(doubt, Doubtful)
+    assert isinstance(doubt, OutcomeUnknown)
     newest = performing(other.take_over(other.ask("k", "charge", {}), doubt.fence))
 
     assert one.finish("k", late, "late") == "late"
@@ -214,7 +223,7 @@ def test_a_worker_that_stood_still(ledger_file: Path, clock: Clock) -> None:
     os.kill(process.pid, signal.SIGSTOP)
 
     clock.now = 1e12  # long after the lease
-    assert isinstance(begin(other), Doubtful)
+    assert isinstance(begin(other), OutcomeUnknown)
     os.kill(process.pid, signal.SIGCONT)
     process.communicate("\n", timeout=30)
 
@@ -236,7 +245,7 @@ def test_a_worker_that_was_killed(ledger_file: Path, clock: Clock) -> None:
     clock.now = 0
     assert isinstance(begin(other), InProgress)
     clock.now = 1e12
-    assert isinstance(begin(other), Doubtful)
+    assert isinstance(begin(other), OutcomeUnknown)
 
 
 def test_workers_that_start_together_share_a_new_file(ledger_file: Path, tmp_path: Path) -> None:
@@ -535,7 +544,7 @@ class Workers(RuleBasedStateMachine):
         ledger = self.workers[who]
         ask = ledger.ask("k", "charge", {})
         told = ledger.begin(ask)
-        if isinstance(told, Doubtful) and probed:
+        if isinstance(told, OutcomeUnknown) and probed:
             if self.effects:
                 ledger.finish("k", told.fence, "paid")
                 return

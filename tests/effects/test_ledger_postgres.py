@@ -20,7 +20,7 @@ from refold.core.commands import CallTool
 from refold.core.errors import DefinitionError
 from refold.effects.activities import Effects
 from refold.effects.ledger.ledger import Ledger, LedgerUnavailable
-from refold.effects.ledger.receipts import Doubtful, Finished, InProgress, KeyReused, Perform
+from refold.effects.ledger.receipts import Finished, InProgress, KeyReused, OutcomeUnknown, Perform
 from refold.effects.ledger.store import store_of
 from tests.effects.conftest import Bench, failure_in
 
@@ -108,7 +108,7 @@ def test_its_clock_is_the_servers(two: tuple[Ledger, Ledger]) -> None:
     while isinstance(told := other.begin(ask), InProgress):
         threading.Event().wait(0.005)
 
-    assert isinstance(told, Doubtful)
+    assert isinstance(told, OutcomeUnknown)
     assert other.take_over(ask, 1) == Perform(fence=2)
 
 

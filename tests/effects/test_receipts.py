@@ -10,14 +10,14 @@ from refold.effects.ledger import receipts
 from refold.effects.ledger.receipts import (
     ANY_TRY,
     Ask,
-    Doubtful,
     Finished,
     InProgress,
     KeyReused,
+    LedgerAnswer,
+    OutcomeUnknown,
     Perform,
     Receipt,
     ReceiptState,
-    Told,
 )
 
 NOW = 1_000.0
@@ -70,7 +70,9 @@ def receipt(state: ReceiptState, *, fence: int = 3, lease: float = 10.0) -> Rece
         pytest.param(receipt(UNKNOWN), replace(ASK, decided=ANY_TRY), Perform(fence=4), EXECUTING, id="any decided"),
     ],
 )
-def test_what_whoever_asks_is_told(known: Receipt | None, ask: Ask, told: Told | None, becomes: ReceiptState) -> None:
+def test_what_whoever_asks_is_told(
+    known: Receipt | None, ask: Ask, told: LedgerAnswer | None, becomes: ReceiptState
+) -> None:
     """
     One answer for every state; None stands for a doubt.
     """
@@ -79,7 +81,7 @@ def test_what_whoever_asks_is_told(known: Receipt | None, ask: Ask, told: Told |
     assert after is not None
     assert after.state is becomes
     if told is None:
-        assert answer == Doubtful(receipt=after)
+        assert answer == OutcomeUnknown(receipt=after)
     else:
         assert answer == told
     if isinstance(answer, Perform):
@@ -150,5 +152,5 @@ def test_a_probe_speaks_of_the_try_it_was_asked_about() -> None:
     _, busy = receipts.take_over(receipt(EXECUTING, fence=4), ASK, 3, NOW)
 
     assert told == Perform(fence=4)
-    assert isinstance(late, Doubtful)
+    assert isinstance(late, OutcomeUnknown)
     assert isinstance(busy, InProgress)

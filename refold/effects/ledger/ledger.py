@@ -38,10 +38,10 @@ from refold.effects.ledger.receipts import (
     LEASE_S,
     Ask,
     InProgress,
+    LedgerAnswer,
     LedgerUnavailable,
     Perform,
     Receipt,
-    Told,
 )
 from refold.effects.ledger.store import ENV, Store, store_from_env, store_of
 from refold.effects.ledger.thread_pool import ThreadPool
@@ -49,7 +49,7 @@ from refold.effects.ledger.thread_pool import ThreadPool
 __all__ = ["Ledger", "LedgerUnavailable", "fingerprint"]
 
 RENEWALS_PER_LEASE = 6
-OWED_EVERY_S = 1.0
+RETRY_WRITES_S = 1.0
 SINGLE_HOST_ENV = "REFOLD_LEDGER_SINGLE_HOST"
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class _Hold:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Owed:
+class _PendingWrite:
     """What could not be written."""
 
     key: str
@@ -112,7 +112,7 @@ class Ledger:
         self._single_host = _flag(os.environ) if single_host is None else single_host
         self._changed = threading.Condition()
         self._holds: dict[str, _Hold] = {}
-        self._owed: list[_Owed] = []
+        self._pending_writes: list[_PendingWrite] = []
         self._wakes_at = float("inf")
         self._users = 0
         self._stopped = True
@@ -143,9 +143,9 @@ class Ledger:
             keeper.join()
         if pool is not None:
             pool.close()
-        self._pay()
-        for owed in self._owed:
-            log.error("receipt_not_written", key=owed.key, fence=owed.fence)
+        self._write_pending()
+        for pending in self._pending_writes:
+            log.error("receipt_not_written", key=pending.key, fence=pending.fence)
         self.store.close()
 
     def refuse_remote(self, target: str) -> None:
@@ -202,7 +202,7 @@ class Ledger:
             decided=decided,
         )
 
-    def begin(self, ask: Ask) -> Told:
+    def begin(self, ask: Ask) -> LedgerAnswer:
         """Ask for an effect. After `Perform`, end it by `finish`, `release` or `doubt`; until then its lease is kept.
 
         Raises:
@@ -210,7 +210,7 @@ class Ledger:
         """
         return self._claim(ask, lambda found, now: self._begun(found, ask, now))
 
-    def take_over(self, ask: Ask, fence: int) -> Told:
+    def take_over(self, ask: Ask, fence: int) -> LedgerAnswer:
         """As `begin`, when a probe has said that try number `fence` surely did not take place."""
         return self._claim(ask, lambda found, now: receipts.take_over(found, ask, fence, now))
 
@@ -277,21 +277,23 @@ class Ledger:
 
     # --- holds
 
-    def _begun(self, found: Receipt | None, ask: Ask, now: float) -> tuple[Receipt | None, Told]:
+    def _begun(self, found: Receipt | None, ask: Ask, now: float) -> tuple[Receipt | None, LedgerAnswer]:
         # Whoever comes here has the only hold of this key in this process: nobody is at it.
         return receipts.begin(found, ask, now, abandoned=found is not None and found.holder == self.holder)
 
-    def _claim(self, ask: Ask, decide: Callable[[Receipt | None, float], tuple[Receipt | None, Told]]) -> Told:
+    def _claim(
+        self, ask: Ask, decide: Callable[[Receipt | None, float], tuple[Receipt | None, LedgerAnswer]]
+    ) -> LedgerAnswer:
         hold = _Hold(lease_s=ask.lease_s)
         with self._changed:
             if ask.key in self._holds:
                 return InProgress(until=float("inf"))
             self._holds[ask.key] = hold
-        told: Told | None = None
+        answer: LedgerAnswer | None = None
 
         def change(found: Receipt | None, now: float) -> Receipt | None:
-            nonlocal told
-            receipt, told = decide(found, now)
+            nonlocal answer
+            receipt, answer = decide(found, now)
             return receipt
 
         try:
@@ -299,16 +301,16 @@ class Ledger:
         except BaseException:
             self._drop(ask.key)
             raise
-        assert told is not None
-        if not isinstance(told, Perform):
+        assert answer is not None
+        if not isinstance(answer, Perform):
             self._drop(ask.key)
-            return told
+            return answer
         with self._changed:
-            hold.fence = told.fence
+            hold.fence = answer.fence
             hold.due = time.monotonic() + ask.lease_s / RENEWALS_PER_LEASE
             if hold.due < self._wakes_at:  # else it comes in time by itself: to wake it costs as much as a commit
                 self._changed.notify_all()
-        return told
+        return answer
 
     def _end(
         self, key: str, fence: int | None, change: Callable[[Receipt | None, float], Receipt | None]
@@ -325,7 +327,7 @@ class Ledger:
                 raise
             log.warning("receipt_owed", key=key, error=str(error))
             with self._changed:
-                self._owed.append(_Owed(key=key, fence=fence, change=change))
+                self._pending_writes.append(_PendingWrite(key=key, fence=fence, change=change))
                 self._changed.notify_all()
             return None
         if mine:
@@ -342,17 +344,17 @@ class Ledger:
     # --- the keeper's thread
 
     def _keep(self) -> None:
-        owed_at = 0.0
+        retry_at = 0.0
         while True:
             with self._changed:
                 if self._stopped:
                     return
                 now = time.monotonic()
                 due = [(key, hold) for key, hold in self._holds.items() if hold.due <= now and not hold.closing]
-                pay = bool(self._owed) and owed_at <= now
-                if not due and not pay:
+                writes_due = bool(self._pending_writes) and retry_at <= now
+                if not due and not writes_due:
                     waits = [hold.due for hold in self._holds.values() if not hold.closing]
-                    next_at = min([*waits, *([owed_at] if self._owed else [])], default=float("inf"))
+                    next_at = min([*waits, *([retry_at] if self._pending_writes else [])], default=float("inf"))
                     self._wakes_at = next_at
                     self._changed.wait(None if next_at == float("inf") else max(0.0, next_at - now))
                     continue
@@ -360,9 +362,9 @@ class Ledger:
                     hold.due = now + hold.lease_s / RENEWALS_PER_LEASE
             for key, hold in due:
                 self._renew(key, hold)
-            if pay:
-                self._pay()
-                owed_at = time.monotonic() + OWED_EVERY_S
+            if writes_due:
+                self._write_pending()
+                retry_at = time.monotonic() + RETRY_WRITES_S
 
     def _renew(self, key: str, hold: _Hold) -> None:
         def change(found: Receipt | None, now: float) -> Receipt | None:
@@ -380,19 +382,19 @@ class Ledger:
             hold.lost = True
             log.error("effect_overtaken", key=key, tool=found.tool, fence=hold.fence, newest=found.fence)
 
-    def _pay(self) -> None:
-        """Write what is owed, oldest first, until the ledger does not answer."""
-        while self._owed:
-            owed = self._owed[0]
+    def _write_pending(self) -> None:
+        """Write what could not be written before, oldest first, until the ledger does not answer."""
+        while self._pending_writes:
+            pending = self._pending_writes[0]
             try:
-                self.store.change(owed.key, owed.change)
+                self.store.change(pending.key, pending.change)
             except LedgerUnavailable:
                 return
             with self._changed:
-                self._owed.remove(owed)
-                hold = self._holds.get(owed.key)
-                if hold is not None and hold.fence == owed.fence:
-                    del self._holds[owed.key]
+                self._pending_writes.remove(pending)
+                hold = self._holds.get(pending.key)
+                if hold is not None and hold.fence == pending.fence:
+                    del self._holds[pending.key]
 
 
 def fingerprint(args: Mapping[str, JsonValue]) -> str:

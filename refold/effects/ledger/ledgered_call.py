@@ -44,13 +44,13 @@ from refold.effects.http.keys import after_undoing
 from refold.effects.invocation import Invocation, as_current
 from refold.effects.ledger.receipts import (
     Ask,
-    Doubtful,
     Finished,
     InProgress,
     KeyReused,
+    LedgerAnswer,
     LedgerUnavailable,
+    OutcomeUnknown,
     Perform,
-    Told,
 )
 from refold.effects.probing import Done, NotDone, Unknown
 
@@ -122,50 +122,50 @@ class LedgeredCall:
         try:
             return await self._result()
         except LedgerUnavailable as error:
-            raise later(error) from None
+            raise ledger_failure(error) from None
 
     async def _result(self) -> JsonValue:
         loop = asyncio.get_running_loop()
         patience, pause = loop.time() + self._spec.timeout_s, FIRST_LOOK_S
-        told = await self._begin(self._ledger.begin, self._ask)
+        answer = await self._begin(self._ledger.begin, self._ask)
         while True:
-            match told:
+            match answer:
                 case Perform():
-                    return await self._performed(told)
+                    return await self._performed(answer)
                 case Finished():
-                    return told.value
+                    return answer.value
                 case KeyReused():
-                    raise Verdict(self._reused(told))
-                case Doubtful():
-                    answer = await self._probed(told.receipt.undone)
-                    if isinstance(answer, Done):
-                        return await self._note(self._ledger.finish, self._ask.key, told.fence, answer.result)
-                    if isinstance(answer, Unknown):
-                        raise Verdict(self._unknown(told.fence, _about(told, answer)))
-                    told = await self._begin(self._ledger.take_over, self._ask, told.fence)
+                    raise Verdict(self._reused(answer))
+                case OutcomeUnknown():
+                    probed = await self._probed(answer.receipt.undone)
+                    if isinstance(probed, Done):
+                        return await self._note(self._ledger.finish, self._ask.key, answer.fence, probed.result)
+                    if isinstance(probed, Unknown):
+                        raise Verdict(self._unknown(answer.fence, _about(answer, probed)))
+                    answer = await self._begin(self._ledger.take_over, self._ask, answer.fence)
                 case InProgress():
                     if loop.time() >= patience:
                         message = f"another call of the tool {self._spec.name!r} with the same key is still under way"
                         raise Verdict(Failure(kind=FailureKind.TRANSIENT, type="in_progress", message=message))
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, LONGEST_LOOK_S)
-                    told = await self._begin(self._ledger.begin, self._ask)
+                    answer = await self._begin(self._ledger.begin, self._ask)
                 case _:
-                    assert_never(told)
+                    assert_never(answer)
 
-    async def _begin(self, begin: Callable[..., Told], *args: Any) -> Told:
-        told, canceled = await _to_the_end(self._ledger.run(begin, *args))
+    async def _begin(self, begin: Callable[..., LedgerAnswer], *args: Any) -> LedgerAnswer:
+        answer, canceled = await _to_the_end(self._ledger.run(begin, *args))
         if canceled is None:
-            return told
-        if isinstance(told, Perform):
-            await _to_the_end(self._ledger.run(self._ledger.release, self._ask.key, told.fence, "canceled before it"))
+            return answer
+        if isinstance(answer, Perform):
+            await _to_the_end(self._ledger.run(self._ledger.release, self._ask.key, answer.fence, "canceled before it"))
         raise canceled
 
     # --- perform
 
-    async def _performed(self, told: Perform) -> JsonValue:
-        key, fence = self._ask.key, told.fence
-        shown = after_undoing(self._invocation.idempotency_key, told.undone)
+    async def _performed(self, answer: Perform) -> JsonValue:
+        key, fence = self._ask.key, answer.fence
+        shown = after_undoing(self._invocation.idempotency_key, answer.undone)
         invocation = replace(self._invocation, fence=fence, idempotency_key=shown)
         call, canceled = await self._ended(asyncio.ensure_future(self._perform(invocation)))
         if call.cancelled() and canceled:
@@ -187,7 +187,7 @@ class LedgeredCall:
         elif canceled or not isinstance(error, Exception):
             await self._note(self._ledger.doubt, key, fence, classify(error).message)
         else:
-            return await self._found_out(error, told)
+            return await self._found_out(error, answer)
         raise canceled or error
 
     async def _ended(self, call: asyncio.Future[Any]) -> tuple[asyncio.Future[Any], asyncio.CancelledError | None]:
@@ -202,24 +202,24 @@ class LedgeredCall:
                 canceled = error
         return call, canceled
 
-    async def _found_out(self, error: Exception, told: Perform) -> JsonValue:
-        key, fence, failure = self._ask.key, told.fence, classify(error)
+    async def _found_out(self, error: Exception, answer: Perform) -> JsonValue:
+        key, fence, failure = self._ask.key, answer.fence, classify(error)
         try:
-            answer = await self._probed(told.undone)
+            probed = await self._probed(answer.undone)
         except asyncio.CancelledError:
             await self._note(self._ledger.doubt, key, fence, failure.message)
             raise
-        match answer:
+        match probed:
             case Done():
-                return await self._note(self._ledger.finish, key, fence, answer.result)
+                return await self._note(self._ledger.finish, key, fence, probed.result)
             case NotDone():
                 await self._note(self._ledger.release, key, fence, failure.message)
                 raise error
             case Unknown():
                 await self._note(self._ledger.doubt, key, fence, failure.message)
-                raise Verdict(self._unknown(fence, f"{failure.message}{_because(answer)}", failure)) from error
+                raise Verdict(self._unknown(fence, f"{failure.message}{_because(probed)}", failure)) from error
             case _:
-                assert_never(answer)
+                assert_never(probed)
 
     async def _note(self, write: Callable[..., T], *args: Any) -> T:
         """Write down what is known, though nobody waits for it any more."""
@@ -250,16 +250,16 @@ class LedgeredCall:
             async with asyncio.timeout(min(self._spec.timeout_s, PROBE_S)):
                 with as_current(looking):
                     if inspect.iscoroutinefunction(probe):
-                        answer = await probe(key)
+                        probed = await probe(key)
                     else:
-                        answer = await asyncio.to_thread(probe, key)
-            if isinstance(answer, Done):
-                return Done(self._write(answer.result))
+                        probed = await asyncio.to_thread(probe, key)
+            if isinstance(probed, Done):
+                return Done(self._write(probed.result))
         except Exception as error:  # noqa: BLE001 - whatever it is, the probe cannot tell
             return Unknown(f"its probe failed: {classify(error).message}")
-        if isinstance(answer, NotDone | Unknown):
-            return answer
-        return Unknown(f"its probe answered {type(answer).__name__}, which is none of Done, NotDone and Unknown")
+        if isinstance(probed, NotDone | Unknown):
+            return probed
+        return Unknown(f"its probe answered {type(probed).__name__}, which is none of Done, NotDone and Unknown")
 
     def _unknown(self, fence: int, why: str, cause: Failure | None = None) -> Failure:
         details: dict[str, JsonValue] = {"fence": fence, "key": self._ask.key}
@@ -273,30 +273,30 @@ class LedgeredCall:
             details=details,
         )
 
-    def _reused(self, told: KeyReused) -> Failure:
+    def _reused(self, answer: KeyReused) -> Failure:
         return Failure(
             kind=FailureKind.PERMANENT,
             type="key_reused",
             message=f"the key of this call of the tool {self._spec.name!r} stands for a call with other arguments "
-            f"(then {told.known[:16]}, now {told.given[:16]}); give another effect another key",
-            details={"key": self._ask.key, "known": told.known, "given": told.given},
+            f"(then {answer.known[:16]}, now {answer.given[:16]}); give another effect another key",
+            details={"key": self._ask.key, "known": answer.known, "given": answer.given},
         )
 
 
-def later(error: LedgerUnavailable) -> Verdict:
+def ledger_failure(error: LedgerUnavailable) -> Verdict:
     """What a task hears where the ledger does not answer."""
     return Verdict(Failure(kind=FailureKind.TRANSIENT, type="ledger_unavailable", message=str(error)))
 
 
-def _about(told: Doubtful, answer: Unknown) -> str:
-    receipt = told.receipt
+def _about(answer: OutcomeUnknown, probed: Unknown) -> str:
+    receipt = answer.receipt
     began = datetime.fromtimestamp(receipt.began_at, UTC).isoformat(timespec="seconds")
     whose = f" for task {receipt.task_id}" if receipt.task_id else ""
-    return f"{receipt.why} (begun {began}{whose}){_because(answer)}"
+    return f"{receipt.why} (begun {began}{whose}){_because(probed)}"
 
 
-def _because(answer: Unknown) -> str:
-    return f"; {answer.why}" if answer.why else ""
+def _because(probed: Unknown) -> str:
+    return f"; {probed.why}" if probed.why else ""
 
 
 async def _to_the_end(future: asyncio.Future[T]) -> tuple[T, asyncio.CancelledError | None]:

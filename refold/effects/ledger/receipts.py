@@ -5,8 +5,8 @@
 | nothing, or *released*               | `Perform`                                | executing, next fence   |
 | *done*                               | `Finished`: the stored result, no call   |                         |
 | *executing*, its lease runs          | `InProgress`: wait                       |                         |
-| *executing*, the lease is over       | `Doubtful`: ask the probe, then a person | unknown                 |
-| *unknown*                            | `Doubtful`                               |                         |
+| *executing*, the lease is over       | `OutcomeUnknown`: ask the probe, then a person | unknown                 |
+| *unknown*                            | `OutcomeUnknown`                               |                         |
 | in doubt, and a person said "retry"  | `Perform`                                | executing, next fence   |
 | other arguments, unless *released*   | `KeyReused`                              |                         |
 
@@ -160,7 +160,7 @@ class InProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doubtful:
+class OutcomeUnknown:
     """It began, and nobody knows whether it took place."""
 
     receipt: Receipt
@@ -179,13 +179,15 @@ class KeyReused:
     given: str
 
 
-Told = Perform | Finished | InProgress | Doubtful | KeyReused
+LedgerAnswer = Perform | Finished | InProgress | OutcomeUnknown | KeyReused
 
 
 # --- the rules
 
 
-def begin(receipt: Receipt | None, ask: Ask, now: float, *, abandoned: bool = False) -> tuple[Receipt | None, Told]:
+def begin(
+    receipt: Receipt | None, ask: Ask, now: float, *, abandoned: bool = False
+) -> tuple[Receipt | None, LedgerAnswer]:
     """What whoever asks is told, and the receipt from then on.
 
     Args:
@@ -207,10 +209,10 @@ def begin(receipt: Receipt | None, ask: Ask, now: float, *, abandoned: bool = Fa
         return _taken(receipt, ask, now)
     if receipt.state is ReceiptState.EXECUTING:
         receipt = _changed(receipt, ReceiptState.UNKNOWN, now, "the worker that performed it fell silent")
-    return receipt, Doubtful(receipt=receipt)
+    return receipt, OutcomeUnknown(receipt=receipt)
 
 
-def take_over(receipt: Receipt | None, ask: Ask, fence: int, now: float) -> tuple[Receipt | None, Told]:
+def take_over(receipt: Receipt | None, ask: Ask, fence: int, now: float) -> tuple[Receipt | None, LedgerAnswer]:
     """As `begin`, when a probe has said that try number `fence` surely did not take place."""
     doubtful = receipt is not None and receipt.state is ReceiptState.UNKNOWN and receipt.fence == fence
     return _taken(receipt, ask, now) if doubtful else begin(receipt, ask, now)
