@@ -46,9 +46,9 @@ from refold.core.errors import DefinitionError
 from refold.core.events import LlmOutcome
 from refold.core.fold.snapshot import Given
 from refold.core.retry import Failure, FailureKind
-from refold.effects.attempt import about_try, effect, given_up, heartbeats, lease_s, leaving, until_kept
+from refold.effects.attempt import about_try, as_application_error, effect, given_up, heartbeats, lease_s, until_stored
 from refold.effects.failures.verdicts import Verdict
-from refold.effects.heartbeat import Heart
+from refold.effects.heartbeat import Heartbeater
 from refold.effects.http.client import HttpClient, open_client
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
@@ -94,7 +94,7 @@ class _Open:
 
     http: HttpClient
     models: ModelPart
-    heart: Heart
+    heartbeater: Heartbeater
     threads: ThreadPoolExecutor
     conversations: Conversations
     ledger: Ledger | None
@@ -179,13 +179,13 @@ class Effects:
             self._closing.push_async_callback(models.close)
             if self.mcp is not None:
                 self._closing.push_async_callback(self.mcp.close)
-            heart = self._closing.enter_context(Heart())
+            heartbeater = self._closing.enter_context(Heartbeater())
             if self.ledger is not None:
                 self._closing.enter_context(self.ledger)
             self._opened = _Open(
                 http=http,
                 models=models,
-                heart=heart,
+                heartbeater=heartbeater,
                 threads=threads,
                 conversations=Conversations(),
                 ledger=self.ledger,
@@ -218,10 +218,10 @@ class Effects:
             attempt=info.attempt,
         )
 
-        async def heart(command: Any, emit: Callable[[Any], None]) -> Any:
+        async def innermost(command: Any, emit: Callable[[Any], None]) -> Any:
             return await perform(command, None if show is None else Emitting(emit))
 
-        return await self._around.perform(info.workflow_type or "", kind, turn, shown(show), heart)
+        return await self._around.perform(info.workflow_type or "", kind, turn, shown(show), innermost)
 
     @property
     def open(self) -> _Open:
@@ -265,11 +265,11 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
 
         async def call() -> LlmOutcome:
             opened = effects.open
-            with heartbeats(opened.heart, tail):
+            with heartbeats(opened.heartbeater, tail):
                 outcome: LlmOutcome = await effects.performed(
                     "model", command, tail, lambda command, show: opened.models.ask(command, key=key, show=show)
                 )
-                await until_kept(outcome)
+                await until_stored(outcome)
             return outcome
 
         try:
@@ -291,7 +291,7 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
 
         async def call() -> Reply:
             opened = effects.open
-            with heartbeats(opened.heart, tail):
+            with heartbeats(opened.heartbeater, tail):
                 recalled = await opened.conversations.recall(request, _ask_task)
                 reply: Reply = await effects.performed(
                     "model",
@@ -299,7 +299,7 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
                     tail,
                     lambda recalled, show: opened.models.converse(recalled, effects.tools, key=key, show=show),
                 )
-                await until_kept(reply)
+                await until_stored(reply)
             opened.conversations.heard(request, recalled, reply)
             return reply
 
@@ -371,7 +371,7 @@ async def _tool_effect(
             attempt=info.attempt,
             http=opened.http,
         )
-        with heartbeats(opened.heart):
+        with heartbeats(opened.heartbeater):
             if given is not None:
                 result = await record_outcome(name, command, invocation, opened.ledger, given.outcome, returns)
             else:
@@ -381,7 +381,7 @@ async def _tool_effect(
                 )
             if command.undoes is not None:
                 await _note_undone(effects, command.undoes, info)
-            await until_kept(result)
+            await until_stored(result)
         opened.conversations.returned(result)
         return result
 
@@ -409,12 +409,12 @@ def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
             await effects.open.notifier.notify(Reminder.of(command, key))
 
         try:
-            with heartbeats(effects.open.heart):
+            with heartbeats(effects.open.heartbeater):
                 await effect("notify", command.gate, call)
         except ApplicationError as error:
             # The task never tries a reminder again, so that one that cannot be sent holds nothing up: Temporal does.
             later = isinstance(error.details[0], Failure) and error.details[0].kind is FailureKind.TRANSIENT
-            raise (leaving(error.details[0], again=True) if later else error) from None
+            raise (as_application_error(error.details[0], retryable=True) if later else error) from None
 
     return notify
 
@@ -433,7 +433,7 @@ def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
             type, said = "unknown_tool", f"no tool {name!r} is registered; there are: {listed}"
         else:
             type, said = "unknown_activity", f"no activity {asked!r} is registered with this worker"
-        raise leaving(Failure(kind=FailureKind.PERMANENT, type=type, message=said))
+        raise as_application_error(Failure(kind=FailureKind.PERMANENT, type=type, message=said))
 
     return other
 

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from refold.core.errors import PayloadTooLarge, StorageError
 from refold.core.retry import Failure, FailureKind
 from refold.effects.failures.classify import classify
-from refold.effects.heartbeat import Heart
+from refold.effects.heartbeat import Heartbeater
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
 
@@ -55,10 +55,10 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
         bound.debug("effect_done", seconds=_since(began))
         return result
     bound.info("effect_failed", seconds=_since(began), failure=failure.type, kind=failure.kind.value)
-    raise leaving(failure)
+    raise as_application_error(failure)
 
 
-async def until_kept(result: object) -> None:
+async def until_stored(result: object) -> None:
     """Wait until storage has a large result: one that cannot be kept is lost, and its effect is made again."""
     if len(to_json(result)) < LARGE_BYTES:
         return
@@ -103,21 +103,21 @@ def _since(began: float) -> float:
     return round(time.monotonic() - began, 3)
 
 
-def leaving(failure: Failure, *, again: bool = False) -> ApplicationError:
+def as_application_error(failure: Failure, *, retryable: bool = False) -> ApplicationError:
     """The failure as Temporal carries it. Raised without a cause: what a library raises may quote a body."""
     transient = failure.kind is FailureKind.TRANSIENT
     return ApplicationError(
         failure.message,
         failure,
         type=failure.type,
-        non_retryable=not again,
+        non_retryable=not retryable,
         # What is tried again is no news for the SDK's log and its count of failures.
         category=ApplicationErrorCategory.BENIGN if transient else ApplicationErrorCategory.UNSPECIFIED,
     )
 
 
 @contextmanager
-def heartbeats(heart: Heart, tail: Tail | None = None) -> Iterator[None]:
+def heartbeats(heartbeater: Heartbeater, tail: Tail | None = None) -> Iterator[None]:
     """Heartbeat for the current activity; with the newest text, if there is a tail."""
     info = activity.info()
     if info.heartbeat_timeout is None or info.is_local:
@@ -127,7 +127,7 @@ def heartbeats(heart: Heart, tail: Tail | None = None) -> Iterator[None]:
     def ask_loop() -> None:
         activity.heartbeat(*_details(tail))
 
-    with heart.beating(info.heartbeat_timeout.total_seconds(), ask_loop, _bare_heartbeat(info.task_token)):
+    with heartbeater.beating(info.heartbeat_timeout.total_seconds(), ask_loop, _bare_heartbeat(info.task_token)):
         yield
 
 

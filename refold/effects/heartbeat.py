@@ -39,7 +39,7 @@ class _Beat:
         self.ask()
 
 
-class Heart:
+class Heartbeater:
     """The thread that beats for all activities of a worker, while it is entered as a context manager."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Heart:
         self._thread: threading.Thread | None = None
         self._stopped = True
 
-    def __enter__(self) -> Heart:
+    def __enter__(self) -> Heartbeater:
         self._stopped = False
         # A daemon: a thread that only says "alive" must not keep a process alive.
         self._thread = threading.Thread(target=self._run, name="refold-heartbeat", daemon=True)

@@ -24,7 +24,7 @@ from refold import tool
 from refold.core.commands import CallLlm, CallTool, Cmd
 from refold.effects import current
 from refold.effects.activities import Effects
-from refold.effects.heartbeat import BEATS_PER_TIMEOUT, Heart
+from refold.effects.heartbeat import BEATS_PER_TIMEOUT, Heartbeater
 
 CORE_GRACE_S = 5
 """The SDK's core gives an activity up by itself this long after a heartbeat timeout that it heard nothing in."""
@@ -37,7 +37,7 @@ async def test_a_free_loop_is_asked() -> None:
     The loop sends the heartbeat itself, so that it carries the newest details.
     """
     asked, forced = asyncio.Event(), threading.Event()
-    with Heart() as heart, heart.beating(0.04, asked.set, forced.set):
+    with Heartbeater() as heart, heart.beating(0.04, asked.set, forced.set):
         await asked.wait()
 
     assert not forced.is_set()
@@ -48,7 +48,7 @@ async def test_a_busy_loop_is_passed_over() -> None:
     A loop that does not answer in time gets its heartbeat sent for it.
     """
     forced = threading.Event()
-    with Heart() as heart, heart.beating(0.04, lambda: None, forced.set):
+    with Heartbeater() as heart, heart.beating(0.04, lambda: None, forced.set):
         assert forced.wait(10), "the loop is held up right here"
 
 
@@ -57,7 +57,7 @@ async def test_nothing_is_sent_for_what_is_over() -> None:
     Once the block is left, neither the loop nor the thread sends anything.
     """
     sent: list[str] = []
-    with Heart() as heart:
+    with Heartbeater() as heart:
         with heart.beating(0.04, lambda: sent.append("asked"), lambda: sent.append("forced")):
             forced = threading.Event()
             with heart.beating(0.04, lambda: None, forced.set):
@@ -79,7 +79,7 @@ async def test_trouble_with_one_leaves_the_others() -> None:
         raise RuntimeError
 
     forced = threading.Event()
-    with Heart() as heart, heart.beating(0.04, broken, broken), heart.beating(0.04, lambda: None, forced.set):
+    with Heartbeater() as heart, heart.beating(0.04, broken, broken), heart.beating(0.04, lambda: None, forced.set):
         assert forced.wait(10)
     assert BEATS_PER_TIMEOUT > 2
 

@@ -19,7 +19,7 @@ import workflows.research
 import workflows.research_loop
 import workflows.research_loop_steps
 import workflows.research_loop_table
-from refold.temporal.worker.constant import constant
+from refold.temporal.worker.immutable import is_immutable
 from refold.temporal.worker.plugin import sandbox
 from refold.temporal.worker.registry import workflows_of
 from refold.temporal.worker.sandbox import Sandbox
@@ -81,7 +81,7 @@ def test_nothing_in_a_shipped_skill_can_change(module: ModuleType) -> None:
     """
     The modules of the shipped skills hold functions, classes and constants alone.
     """
-    assert constant(module)
+    assert is_immutable(module)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ async def test_what_can_change_is_each_tasks_own(more: str, folder: Path, reques
     name = "made_up_" + re.sub(r"\W", "_", request.node.callspec.id)
     cls = made(folder, name, more)
 
-    assert not constant(sys.modules[name])
+    assert not is_immutable(sys.modules[name])
     assert prepared(cls).shared == {}
 
 

@@ -193,8 +193,8 @@ class Page(Value):
     earlier: tuple[EarlierRun, ...] = lean(())
 
 
-class Taken(Value):
-    """A message was taken, as this entry."""
+class Accepted(Value):
+    """The answer to an update that was accepted: the number of its journal entry."""
 
     seq: int
 

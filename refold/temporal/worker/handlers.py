@@ -22,7 +22,7 @@ from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Pending, Receipt, Snapshot
 from refold.engine import TaskView, view_of
 from refold.temporal.data import signing
-from refold.temporal.data.wire import PAGE_ENTRIES, Page, Taken, TaskStart, Verdict, as_message
+from refold.temporal.data.wire import PAGE_ENTRIES, Accepted, Page, TaskStart, Verdict, as_message
 
 
 class TaskHandlers(ABC):
@@ -64,10 +64,10 @@ class TaskHandlers(ABC):
     # --- updates: the same, for callers who want the verdict
 
     @workflow.update(name="message", description="Answer the task, and hear whether the answer was taken.")
-    def _message_update(self, said: JsonValue) -> Taken:
+    def _message_update(self, said: JsonValue) -> Accepted:
         message = as_message(said)
         seen = self._now.seen.get(message.delivery_id) if message.delivery_id is not None else None
-        return Taken(seq=seen if seen is not None else self._feed(message).seq)
+        return Accepted(seq=seen if seen is not None else self._feed(message).seq)
 
     @_message_update.validator
     def _check_message(self, said: JsonValue) -> None:
@@ -77,16 +77,16 @@ class TaskHandlers(ABC):
         self._refuse(message)
 
     @workflow.update(name="cancel", description="Stop the task, and hear whether it could be stopped.")
-    def _cancel_update(self, reason: str = "") -> Taken:
-        return Taken(seq=self._feed(CancelRequested(reason=reason)).seq)
+    def _cancel_update(self, reason: str = "") -> Accepted:
+        return Accepted(seq=self._feed(CancelRequested(reason=reason)).seq)
 
     @_cancel_update.validator
     def _check_cancel(self, reason: str = "") -> None:
         self._refuse(CancelRequested(reason=reason))
 
     @workflow.update(name="decide", description="Decide at a gate, and hear whether the decision was taken.")
-    def _decide_update(self, said: Verdict) -> Taken:
-        return Taken(seq=self._feed(said.taken(vouched=said.signature is not None)).seq)
+    def _decide_update(self, said: Verdict) -> Accepted:
+        return Accepted(seq=self._feed(said.taken(vouched=said.signature is not None)).seq)
 
     @_decide_update.validator
     def _check_decide(self, said: Verdict) -> None:
@@ -98,8 +98,8 @@ class TaskHandlers(ABC):
         self._refuse(said.taken(vouched=said.signature is not None))
 
     @workflow.update(name="resolve", description="Go on with a blocked command, and hear whether it was blocked.")
-    def _resolve_update(self, said: DependencyResolved) -> Taken:
-        return Taken(seq=self._feed(said).seq)
+    def _resolve_update(self, said: DependencyResolved) -> Accepted:
+        return Accepted(seq=self._feed(said).seq)
 
     @_resolve_update.validator
     def _check_resolve(self, said: DependencyResolved) -> None:

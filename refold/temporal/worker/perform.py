@@ -178,7 +178,7 @@ def _child(
 def _worker_loss(timeouts: profile.Profile) -> RetryPolicy:
     """Temporal's own retry policy: for lost workers alone, since every other failure is final to it."""
     return RetryPolicy(
-        initial_interval=timeouts.redispatch, backoff_coefficient=2.0, maximum_attempts=timeouts.dispatches
+        initial_interval=timeouts.first_retry, backoff_coefficient=2.0, maximum_attempts=timeouts.max_attempts
     )
 
 

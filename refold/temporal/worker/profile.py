@@ -15,16 +15,16 @@ class Profile:
         heartbeat: An effect that is silent for this long has lost its worker.
         sticky: A workflow task waits this long for the worker that has the workflow in memory.
         effect: The longest that one try of an effect may take.
-        redispatch: The wait before a lost effect is given to another worker; doubles each time.
-        dispatches: How often one effect is given to a worker before it counts as failed.
+        first_retry: The wait before a lost effect is given to another worker; doubles each time.
+        max_attempts: How often one effect is given to a worker before it counts as failed.
     """
 
     name: str
     heartbeat: timedelta = timedelta(seconds=10)
     sticky: timedelta = timedelta(seconds=10)
     effect: timedelta = timedelta(hours=1)
-    redispatch: timedelta = timedelta(milliseconds=200)
-    dispatches: int = 5
+    first_retry: timedelta = timedelta(milliseconds=200)
+    max_attempts: int = 5
 
 
 DEFAULT = Profile(name="default")

@@ -6,7 +6,7 @@ Two things make it dear. Both are left out where they do nothing:
    activity or child it belongs to, in case a codec or a storage driver wants to know; in the sandbox each question
    compiles and runs code inside, a fifth of what a worker spends on a step. refold's converter asks for none of it.
 2. A workflow's module is imported again for each task, so that no task sees what another one left in it: most of what
-   a waiting task takes, and of a short one's time. Where nothing in a skill's modules can change (`constant`), all
+   a waiting task takes, and of a short one's time. Where nothing in a skill's modules can change (`immutable`), all
    its tasks in one worker share one copy. The copy is still the sandbox's own: what is forbidden inside stays so.
 """
 
@@ -24,7 +24,7 @@ from temporalio.worker.workflow_sandbox._importer import Importer
 from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, RestrictionContext
 from temporalio.worker.workflow_sandbox._runner import _Instance
 
-from refold.temporal.worker.constant import constant
+from refold.temporal.worker.immutable import is_immutable
 from refold.temporal.worker.workflow import SkillWorkflow
 
 if TYPE_CHECKING:
@@ -48,15 +48,15 @@ class Sandbox(SandboxedWorkflowRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""
         if not issubclass(det.defn.cls, SkillWorkflow):
-            return _Unasked(super().create_instance(det))
-        return _Unasked(_Sharing(det, self.runner_class, self.restrictions, self.shared))
+            return _WithoutContexts(super().create_instance(det))
+        return _WithoutContexts(_SharingModules(det, self.runner_class, self.restrictions, self.shared))
 
 
 class _PerThread(threading.local, RestrictionContext):
     """Whether workflow code is running: in this thread, since tasks that share modules run in several."""
 
 
-class _Sharing(_Instance):
+class _SharingModules(_Instance):
     """The SDK's instance, whose modules come from the task before it where they cannot have changed."""
 
     def __init__(
@@ -74,21 +74,21 @@ class _Sharing(_Instance):
         known = self._shared.get(name)
         self.importer = known or Importer(self.importer.restrictions, _PerThread(), workflow_module_name=name)
         super()._create_instance()  # finds what is imported already
-        if known is None and _constant(self.importer):
+        if known is None and _all_immutable(self.importer):
             self._shared[name] = self.importer
 
 
-def _constant(importer: Importer) -> bool:
+def _all_immutable(importer: Importer) -> bool:
     """Whether nothing that was imported inside, and for the sandbox alone, can change."""
     own = [
         module
         for name, module in importer.new_modules.items()
         if name != "__main__" and module is not sys.modules.get(name)
     ]
-    return all(isinstance(module, RestrictedModule) or constant(module) for module in own)
+    return all(isinstance(module, RestrictedModule) or is_immutable(module) for module in own)
 
 
-class _Unasked(WorkflowInstance):
+class _WithoutContexts(WorkflowInstance):
     def __init__(self, inner: WorkflowInstance) -> None:
         self._inner = inner
 

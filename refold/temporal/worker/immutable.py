@@ -25,7 +25,7 @@ from refold.core.steps.table import Step
 from refold.core.values import Value
 
 _FIELD_OF_A_TUPLE = type(vars(namedtuple("Pair", "left right"))["left"])
-_CONSTANT: tuple[type, ...] = (
+_IMMUTABLE: tuple[type, ...] = (
     *(str, bytes, bool, int, float, complex, type(None), type(Ellipsis), type(NotImplemented), range, slice),
     *(Decimal, UUID, date, time, timedelta, tzinfo, PurePath, re.Pattern, Enum, TypeVar, ForwardRef),
     *(ModuleType, types.CodeType, types.GenericAlias, types.UnionType, types.BuiltinFunctionType),
@@ -41,7 +41,7 @@ _THEIR_OWN = re.compile(
 _ENUMS_OWN = re.compile(r"_\w+_")
 
 
-def constant(module: ModuleType) -> bool:
+def is_immutable(module: ModuleType) -> bool:
     """Whether nothing that the module holds by a name of its own can change."""
     return _all(_own(vars(module)), module.__name__, set())
 
@@ -56,10 +56,10 @@ def _attributes(cls: type) -> list[Any]:
 
 
 def _all(values: Iterable[Any], module: str, seen: set[int]) -> bool:
-    return all(_is_constant(value, module, seen) for value in values)
+    return all(_is_immutable(value, module, seen) for value in values)
 
 
-def _is_constant(value: Any, module: str, seen: set[int]) -> bool:
+def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
     if id(value) in seen:
         return True
     seen.add(id(value))
@@ -81,7 +81,7 @@ def _is_constant(value: Any, module: str, seen: set[int]) -> bool:
         ]
         return value.__module__ != module or _all(held, module, seen)
     if isinstance(value, staticmethod | classmethod):
-        return _is_constant(value.__func__, module, seen)
+        return _is_immutable(value.__func__, module, seen)
     if isinstance(value, property):
         return _all([value.fget, value.fset, value.fdel], module, seen)
     if isinstance(value, tuple | frozenset):
@@ -98,10 +98,10 @@ def _is_constant(value: Any, module: str, seen: set[int]) -> bool:
     if isinstance(value, ReducerSkill):
         return _all([value.options.upgrade, *vars(value.author).values()], module, seen)
     if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # where it is kept
-        # What is called `_so` is a class's own, and part of no comparison: memory of a worker, which a task never uses.
+        # A field whose name begins with `_` is a cache of the class, left out of comparisons; no task reads it.
         own = [getattr(value, one.name) for one in fields(value) if not one.name.startswith("_")]
         return _all(own, module, seen)
-    return isinstance(value, _CONSTANT) or kind.__module__ in ("typing", "typing_extensions")
+    return isinstance(value, _IMMUTABLE) or kind.__module__ in ("typing", "typing_extensions")
 
 
 def _filled(cell: types.CellType) -> bool:
