@@ -1,6 +1,6 @@
-"""What may stand around the performing of a skill's commands, in the worker that performs them.
+"""Middleware around a skill's model calls and tools, in the worker that runs them: what it gets, and how it is written.
 
-It runs once for each try of an effect, with the worker's clock, memory and event loop; what comes out is recorded.
+It runs once for each attempt of an effect, with the worker's clock, memory and event loop; its result is recorded.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Performing:
-    """A command is to be performed.
+class ActivityTurn:
+    """One attempt to carry out a command, as middleware gets it.
 
     Attributes:
         command: `CallLlm`, `CallTool`; or, for a call in a conversation, all that the model is told, with `frame` and
@@ -53,7 +53,7 @@ class Performer(Protocol):
 
     kind: str
 
-    async def stream(self, turn: Performing, emit: Callable[[Any], None]) -> Any:
+    async def stream(self, turn: ActivityTurn, emit: Callable[[Any], None]) -> Any:
         """Perform it.
 
         Args:
@@ -63,16 +63,16 @@ class Performer(Protocol):
         ...
 
 
-class Around(Protocol):
-    """What stands around performers.
+class ActivityMiddleware(Protocol):
+    """Middleware around performers.
 
     Attributes:
-        steps: The kinds that it stands around.
+        steps: The kinds that it wraps.
     """
 
     @property
     def steps(self) -> Collection[str]:
-        """The kinds that it stands around."""
+        """The kinds that it wraps."""
         ...
 
     def wrap(self, step: Any) -> Any:

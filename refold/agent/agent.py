@@ -134,7 +134,7 @@ class Agent(StepMachine):
         options = options_for(
             None, id=id, name=name or id, description=description, tags=tags, examples=examples,
             retry=retry, version=version, upgrade=upgrade, converses=True,
-            around=tuple(one for one in middleware if getattr(one, "scope", "") == "activity"),
+            middleware=tuple(one for one in middleware if getattr(one, "scope", "") == "activity"),
         )  # fmt: skip
         if found := [*options.problems, *found]:
             raise DefinitionError(id, found, what="agent")

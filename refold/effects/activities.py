@@ -55,13 +55,13 @@ from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import ledger_failure
 from refold.effects.ledger.receipts import LedgerUnavailable
 from refold.effects.mcp.servers import McpServer, servers_from_env
-from refold.effects.middleware import Arounds, Emitting, shown
+from refold.effects.middleware import Emitting, MiddlewareBySkill, shown
 from refold.effects.models.conversations import Conversations
 from refold.effects.models.part import ModelPart
 from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.tools import Tool, record_outcome, tools_of
-from refold.middleware import Around, Performing
+from refold.middleware import ActivityMiddleware, ActivityTurn
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
@@ -124,7 +124,7 @@ class Effects:
         fallback: bool = True,
         notifier: Notifier | None = None,
         mcp: Iterable[McpServer] | None = None,
-        around: Mapping[str, Sequence[Around]] | None = None,
+        middleware: Mapping[str, Sequence[ActivityMiddleware]] | None = None,
     ) -> None:
         """Check the tools; open nothing yet.
 
@@ -137,7 +137,7 @@ class Effects:
                 register another.
             notifier: Tells people that a gate waits for them; None takes `REFOLD_NOTIFY_URL`, else the log.
             mcp: MCP servers; None takes those in the file that `REFOLD_MCP` names.
-            around: What stands around the model calls and tools of a skill, by the skill's id.
+            middleware: Around the model calls and tools of a skill, by the skill's id.
 
         Raises:
             DefinitionError: A tool is not declared or not well typed, or two have one name; the setting for the
@@ -152,7 +152,7 @@ class Effects:
         needed = bool(servers) or any(tool.ledgered for tool in self.tools.values())
         self.ledger = (ledger or _ledger_from_env()) if needed else None
         self._model = model
-        self._around = Arounds(around)
+        self._middleware = MiddlewareBySkill(middleware)
         self._notifier = notifier
         self._opened: _Open | None = None
         self._users = 0
@@ -202,7 +202,7 @@ class Effects:
     async def performed(
         self, kind: str, command: Any, show: Show | None, perform: Callable[[Any, Show | None], Awaitable[Any]]
     ) -> Any:
-        """Perform a command of the current activity's skill, within what stands around it.
+        """Perform a command of the current activity's skill, inside the skill's middleware.
 
         Args:
             kind: `model` or `tool`.
@@ -211,7 +211,7 @@ class Effects:
             perform: Performs it.
         """
         info = activity.info()
-        turn = Performing(
+        turn = ActivityTurn(
             command=command,
             task_id=info.workflow_id or "",
             invocation_id=info.activity_id,
@@ -221,7 +221,7 @@ class Effects:
         async def innermost(command: Any, emit: Callable[[Any], None]) -> Any:
             return await perform(command, None if show is None else Emitting(emit))
 
-        return await self._around.perform(info.workflow_type or "", kind, turn, shown(show), innermost)
+        return await self._middleware.perform(info.workflow_type or "", kind, turn, shown(show), innermost)
 
     @property
     def open(self) -> _Open:

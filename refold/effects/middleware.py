@@ -1,4 +1,4 @@
-"""What stands around the performing of a skill's commands, in this worker: see `refold.middleware`."""
+"""Carries out a skill's commands inside the skill's middleware: see `refold.middleware`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from refold.middleware import Around, CallPiece, Performing, TextPiece
+from refold.middleware import ActivityMiddleware, ActivityTurn, CallPiece, TextPiece
 
 if TYPE_CHECKING:
     from refold.effects.models.request import Show
@@ -20,25 +20,25 @@ class _Performer:
     kind: str
     perform: Perform
 
-    async def stream(self, turn: Performing, emit: Emit) -> Any:
+    async def stream(self, turn: ActivityTurn, emit: Emit) -> Any:
         return await self.perform(turn.command, emit)
 
 
-class Arounds:
-    """By skill: what stands around its model calls and its tools."""
+class MiddlewareBySkill:
+    """The middleware of each skill, by the skill's id."""
 
-    def __init__(self, by_skill: Mapping[str, Sequence[Around]] | None = None) -> None:
-        self._by_skill = {skill: tuple(around) for skill, around in (by_skill or {}).items() if around}
+    def __init__(self, by_skill: Mapping[str, Sequence[ActivityMiddleware]] | None = None) -> None:
+        self._by_skill = {skill: tuple(middleware) for skill, middleware in (by_skill or {}).items() if middleware}
 
-    async def perform(self, skill: str, kind: str, turn: Performing, emit: Emit, perform: Perform) -> Any:
-        """Perform a command, within whatever stands around it; the first one outermost.
+    async def perform(self, skill: str, kind: str, turn: ActivityTurn, emit: Emit, perform: Perform) -> Any:
+        """Perform a command inside its skill's middleware; the first one is outermost.
 
         Args:
             skill: Whose command it is.
             kind: `model` or `tool`.
             turn: The command.
             emit: Takes a model's text, piece by piece.
-            perform: Performs it, at the heart of it all.
+            perform: Performs it, inside all middleware.
         """
         step: Any = _Performer(kind, perform)
         for one in reversed(self._by_skill.get(skill, ())):

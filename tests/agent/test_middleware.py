@@ -28,7 +28,7 @@ from refold.agent.steps import ModelReplied
 from refold.core import CommandError, Content, RetryPolicy, Status, TaskState
 from refold.core.chat import Reply, ToolCall, UserSaid
 from refold.core.commands import AskApproval, CallChat, CallTool
-from refold.middleware import Performing
+from refold.middleware import ActivityTurn
 from refold.testing import approve, calls, deny, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, replies, results, shop
 
@@ -455,17 +455,17 @@ async def test_a_tracer_is_told_of_each_call() -> None:
             spans.append((name, attributes))
             yield
 
-    async def perform(turn: Performing) -> str:
+    async def perform(turn: ActivityTurn) -> str:
         return str(turn.command)
 
     middleware = Spans(Fake())
     command = CallTool(id="price", name="price")
-    turn = Performing(command=command, task_id="T", invocation_id="T/1.1", attempt=2)
+    turn = ActivityTurn(command=command, task_id="T", invocation_id="T/1.1", attempt=2)
     await middleware.around(turn, perform)
 
     ids = {"refold.task_id": "T", "refold.invocation_id": "T/1.1", "refold.attempt": 2}
     assert spans == [("tool price", ids)]
-    assert shop(middleware=[middleware]).options.around == (middleware,)
+    assert shop(middleware=[middleware]).options.middleware == (middleware,)
 
 
 def test_instructions_are_nobody_elses() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from refold.agent.middleware import Proceed, Scope, Simple
-from refold.middleware import Performing
+from refold.middleware import ActivityTurn
 
 
 class Tracer(Protocol):
@@ -31,7 +31,7 @@ class Spans(Simple):
     steps: Collection[str] = ("model", "tool")
     scope: Scope = "activity"
 
-    async def around(self, turn: Performing, proceed: Proceed) -> Any:
+    async def around(self, turn: ActivityTurn, proceed: Proceed) -> Any:
         """See `Simple.around`."""
         tool = getattr(turn.command, "name", None)
         attributes: dict[str, str | int] = {

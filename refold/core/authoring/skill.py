@@ -92,7 +92,7 @@ class Options:
         version: Of the saved state's shape; raise it when the shape changes.
         upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
         contract: What holds between its steps, where they share a state.
-        around: What stands around the performing of its commands, in the worker; see `refold.middleware`.
+        middleware: Runs around its model calls and tools, in the worker; see `refold.middleware`.
         converses: A task takes over the conversation of the task before it, where it is started with one.
         problems: What is wrong with the above; whoever compiles the skill reports it with what it finds itself.
     """
@@ -103,7 +103,7 @@ class Options:
     version: int = 1
     upgrade: Upgrade | None = None
     contract: Contract | None = None
-    around: tuple[Any, ...] = ()
+    middleware: tuple[Any, ...] = ()
     converses: bool = False
     problems: tuple[str, ...] = ()
 

@@ -91,8 +91,8 @@ class RefoldPlugin(SimplePlugin):
         self.skill_ids = [cls.type_name for cls in classes]
         self.storage = storage or storage_from_env()
         self.recovery = recovery
-        around = {cls.type_name: cls.skill.options.around for cls in classes}
-        self._effects = Effects(tools, model=model, mcp=mcp, around=around) if classes or tools or mcp else None
+        middleware = {cls.type_name: cls.skill.options.middleware for cls in classes}
+        self._effects = Effects(tools, model=model, mcp=mcp, middleware=middleware) if classes or tools or mcp else None
         super().__init__(
             "refold",
             data_converter=self._converter,
