@@ -83,7 +83,10 @@ OUTSIDE = {"a2a", "asyncio", "httpx", "pydantic_ai", "starlette", "structlog", "
 LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.effects.activities", "_ledger_from_env"): "SQLAlchemy is loaded only by workers whose tools keep receipts",
     ("refold.effects.activities", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",
-    ("refold.effects.models.part", "_load"): "pydantic-ai and the providers load in a thread, while the worker polls",
+    (
+        "refold.effects.models.model_calls",
+        "_load",
+    ): "the providers load in a thread, while the worker polls",
     ("refold.cli.verbs.serve", "serve"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",
     ("refold.effects.failures.classify", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",

@@ -17,7 +17,7 @@ from refold.a2a.card.route import card_route
 from refold.a2a.handler import Gateway, Parts
 from refold.a2a.media import JsonOnly, told_as_json
 from refold.a2a.security import Security, guards, known_caller
-from refold.a2a.security.declared import declare
+from refold.a2a.security.security_schemes import declare
 from refold.a2a.settings import Settings
 from refold.a2a.streams.follow import Streams
 from refold.a2a.streams.sse import EventStreams, OpenStreams, with_heartbeats

@@ -57,7 +57,7 @@ from refold.effects.ledger.receipts import LedgerUnavailable
 from refold.effects.mcp.servers import McpServer, servers_from_env
 from refold.effects.middleware import Emitting, MiddlewareBySkill, shown
 from refold.effects.models.conversations import Conversations
-from refold.effects.models.part import ModelPart
+from refold.effects.models.model_calls import ModelCalls
 from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.tools import Tool, record_outcome, tools_of
@@ -93,7 +93,7 @@ class _Open:
     """What the effects of a running worker share."""
 
     http: HttpClient
-    models: ModelPart
+    models: ModelCalls
     heartbeater: Heartbeater
     threads: ThreadPoolExecutor
     conversations: Conversations
@@ -175,7 +175,7 @@ class Effects:
             threads = ThreadPoolExecutor(TOOL_THREADS, "refold-tool")
             # What a tool does cannot be stopped from here, so the worker's end does not wait for it.
             self._closing.callback(threads.shutdown, wait=False)
-            models = ModelPart(self._model, http)
+            models = ModelCalls(self._model, http)
             self._closing.push_async_callback(models.close)
             if self.mcp is not None:
                 self._closing.push_async_callback(self.mcp.close)

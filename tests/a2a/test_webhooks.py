@@ -10,7 +10,7 @@ import pytest
 
 from refold.a2a import Settings, WebhookFeed, WebhookPush, a2a_app
 from refold.effects.webhooks.post import Poster
-from refold.effects.webhooks.screen import Screen
+from refold.effects.webhooks.ssrf import Screen
 from refold.temporal import TemporalEngine, TemporalWebhooks
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, free_socket, serving

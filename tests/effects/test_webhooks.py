@@ -15,7 +15,7 @@ from starlette.responses import Response
 from refold.core.errors import DefinitionError, InputRejected
 from refold.effects.webhooks import post as webhooks
 from refold.effects.webhooks.post import Poster
-from refold.effects.webhooks.screen import Screen
+from refold.effects.webhooks.ssrf import Screen
 from refold.webhooks import Webhook
 from tests.services.receiver import Receiver
 

@@ -14,7 +14,7 @@ from temporalio.client import WorkflowFailureError
 
 from refold.core.errors import InputRejected, TaskNotFound
 from refold.effects.webhooks.post import Poster
-from refold.effects.webhooks.screen import Screen
+from refold.effects.webhooks.ssrf import Screen
 from refold.temporal import TemporalEngine, TemporalWebhooks
 from refold.temporal.webhooks import delivery
 from refold.temporal.webhooks.delivery import workflow_id

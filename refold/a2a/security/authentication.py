@@ -6,9 +6,9 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from refold.a2a.security.api_keys import HEADER
-from refold.a2a.security.places import on_loopback
+from refold.a2a.security.host_and_origin import on_loopback
+from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import NOBODY, Principal
-from refold.a2a.security.refused import Refused
 from refold.a2a.security.settings import Security
 from refold.a2a.security.tokens import BadToken, KeysUnavailable, Lacks
 

@@ -8,7 +8,7 @@ import re
 
 from starlette.types import Message, Receive, Scope
 
-from refold.a2a.security.refused import Refused
+from refold.a2a.security.http_errors import Refused
 
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 

@@ -20,10 +20,10 @@ from refold.a2a.security import bodies
 from refold.a2a.security.api_keys import HEADER
 from refold.a2a.security.authentication import caller_of
 from refold.a2a.security.health import LIVE, READY, Health
-from refold.a2a.security.places import LOOPBACK_NAMES, address_of, check_host, check_origin
+from refold.a2a.security.host_and_origin import LOOPBACK_NAMES, address_of, check_host, check_origin
+from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import NOBODY, Principal
 from refold.a2a.security.rate import Rate
-from refold.a2a.security.refused import Refused
 from refold.a2a.security.settings import Security
 from refold.engine import Engine
 

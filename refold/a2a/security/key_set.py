@@ -14,7 +14,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, OctKey
 from pydantic_core import from_json
 
-from refold.a2a.security.places import is_loopback
+from refold.a2a.security.host_and_origin import is_loopback
 from refold.a2a.security.tokens import KeysUnavailable
 
 FRESH_S = 600.0

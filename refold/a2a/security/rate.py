@@ -12,7 +12,7 @@ from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from limits.errors import ConfigurationError, StorageError
 from limits.storage import storage_from_string
 
-from refold.a2a.security.refused import Refused
+from refold.a2a.security.http_errors import Refused
 
 log = structlog.get_logger("refold.a2a")
 

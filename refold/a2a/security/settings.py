@@ -13,8 +13,8 @@ from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
 from limits import parse_many
 
 from refold.a2a.security.api_keys import SHORTEST, ApiKeys, api_keys
+from refold.a2a.security.host_and_origin import is_loopback
 from refold.a2a.security.key_set import KeySet
-from refold.a2a.security.places import is_loopback
 from refold.a2a.security.rate import counting
 from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, Tokens
 from refold.core.errors import EngineError

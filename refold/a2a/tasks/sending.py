@@ -15,7 +15,7 @@ from a2a.utils.task import validate_history_length
 from refold.a2a.caller import caller_of, owns
 from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of, data_of
-from refold.a2a.tasks import repeats
+from refold.a2a.tasks import idempotency
 from refold.a2a.tasks.deciding import decide, decision_in
 from refold.a2a.tasks.push import Push
 from refold.a2a.tasks.reading import Reader
@@ -106,8 +106,8 @@ class Sender:
         modes.check_output(chosen.options.card, request.configuration.accepted_output_modes)
         if problem := unfit_start(chosen, content):
             raise InvalidParamsError(problem)
-        key = repeats.key_of(context)
-        delivery = None if key is None else repeats.delivery_of(caller, skill, key)
+        key = idempotency.key_of(context)
+        delivery = None if key is None else idempotency.delivery_of(caller, skill, key)
         task_id = f"{skill}-{delivery or uuid4().hex}"
         await self._keep_push_config(request, task_id, context, new_task=True)
         try:
@@ -126,8 +126,8 @@ class Sender:
             if delivery is None:
                 raise
         record = await self.reader.own(task_id, caller)
-        if delivery is not None and (first := repeats.taken(record, delivery)) is not None:
-            repeats.check_same(first, content, message.message_id or None)
+        if delivery is not None and (first := idempotency.taken(record, delivery)) is not None:
+            idempotency.check_same(first, content, message.message_id or None)
         return Sent(record=record, after=0)
 
     async def _before(self, skill: Skill, caller: str | None, context: str) -> str | None:
@@ -145,10 +145,10 @@ class Sender:
         record = await self.reader.record(message.task_id, caller)
         if message.context_id and message.context_id != context_of(record):
             raise InvalidParamsError(f"task {record.task_id!r} belongs to another context than {message.context_id!r}")
-        key = repeats.key_of(context)
-        delivery = None if key is None else repeats.delivery_of(caller, record.task_id, key)
-        if delivery is not None and (before := repeats.taken(record, delivery)) is not None:
-            repeats.check_same(before, content, message.message_id or None)
+        key = idempotency.key_of(context)
+        delivery = None if key is None else idempotency.delivery_of(caller, record.task_id, key)
+        if delivery is not None and (before := idempotency.taken(record, delivery)) is not None:
+            idempotency.check_same(before, content, message.message_id or None)
             return Sent(record=record, after=before.seq - 1)
         decision = decision_in(content)
         self._check_taker(record, caller, decides=decision is not None)
@@ -160,9 +160,9 @@ class Sender:
         else:
             await self._say(record, content, message, delivery, caller)
         after = await self.engine.record(record.task_id)
-        if delivery is not None and (mine := repeats.taken(after, delivery)) is not None:
+        if delivery is not None and (mine := idempotency.taken(after, delivery)) is not None:
             # Somebody else may have used the key at the same moment, and have been faster.
-            repeats.check_same(mine, content, message.message_id or None)
+            idempotency.check_same(mine, content, message.message_id or None)
         return Sent(record=after, after=record.seq)
 
     def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool) -> None:

@@ -35,7 +35,7 @@ from standardwebhooks import Webhook as Signer
 from refold.core.errors import DefinitionError, InputRejected
 from refold.effects.failures.classify import classify
 from refold.effects.failures.network import phrase, retry_after
-from refold.effects.webhooks.screen import AddressRefused, Screen, ScreenedTransport, target
+from refold.effects.webhooks.ssrf import AddressRefused, Screen, ScreenedTransport, target
 from refold.webhooks import Webhook
 
 SECRET_ENV = "REFOLD_WEBHOOK_SECRET"

@@ -48,7 +48,7 @@ class _Loaded:
     models: Models
 
 
-class ModelPart:
+class ModelCalls:
     """Asks models, as soon as what that takes is loaded. One for each worker; made in its event loop."""
 
     def __init__(self, default: str | None, http: HttpClient) -> None:

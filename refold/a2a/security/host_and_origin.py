@@ -1,4 +1,4 @@
-"""From where a request comes, and what it takes the gateway for.
+"""Checks of a request's `Host` and `Origin`, and whether it comes from this machine.
 
 A web page of anywhere can make a browser call a service on the same machine: by its address, which the browser tells in
 `Origin`; or by a name of its own that it lets point there (DNS rebinding), which shows in `Host`.
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from refold.a2a.security.refused import Refused
+from refold.a2a.security.http_errors import Refused
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")

@@ -1,4 +1,4 @@
-"""Sends that may be repeated: the header `Idempotency-Key` makes a second one the first one's answer."""
+"""`Idempotency-Key`: a message that is sent again gets the answer of the first one."""
 
 from __future__ import annotations
 

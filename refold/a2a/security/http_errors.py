@@ -1,4 +1,4 @@
-"""What a caller is told that does not get through: HTTP's own errors, before A2A's methods are reached."""
+"""The HTTP errors that refuse a request before it reaches A2A's methods."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from starlette.responses import Response
 
 from refold.core.errors import DefinitionError
-from refold.effects.webhooks import screen
-from refold.effects.webhooks.screen import AddressRefused, Screen, ScreenedTransport
+from refold.effects.webhooks import ssrf
+from refold.effects.webhooks.ssrf import AddressRefused, Screen, ScreenedTransport
 from tests.services.receiver import Receiver
 
 PUBLIC = Screen()
@@ -152,7 +152,7 @@ def test_an_ipv4_address_is_judged_alike_in_ipv6(number: int) -> None:
     Mapped into IPv6, or reached by way of a NAT64, an address is as public or private as it is.
     """
     plain = ipaddress.IPv4Address(number)
-    wrapped: list[screen.Address] = [
+    wrapped: list[ssrf.Address] = [
         ipaddress.IPv6Address(f"::ffff:{plain}"),
         ipaddress.IPv6Address(f"64:ff9b::{plain}"),
     ]
@@ -167,7 +167,7 @@ def test_ipv6_is_public_only_where_addresses_are_given_out(address: ipaddress.IP
     Outside 2000::/3 there is nothing to reach but IPv4 by another name.
     """
     if PUBLIC._may_reach(address, 443):
-        assert address in ipaddress.IPv6Network("2000::/3") or screen._meant(address) != address
+        assert address in ipaddress.IPv6Network("2000::/3") or ssrf._meant(address) != address
 
 
 @given(st.text())
@@ -177,7 +177,7 @@ def test_any_text_is_judged(url: str) -> None:
     """
     for candidate in (url, f"http://{url}", f"https://{url}/"):
         try:
-            host, port = screen.target(candidate)
+            host, port = ssrf.target(candidate)
         except AddressRefused:
             continue
         assert host
@@ -197,8 +197,8 @@ async def test_settings_open_networks_and_close_ports(monkeypatch: pytest.Monkey
     """
     The operator may allow networks, and name the ports.
     """
-    monkeypatch.setenv(screen.ALLOW_ENV, "10.20.0.0/16, loopback")
-    monkeypatch.setenv(screen.PORTS_ENV, "443,8000-8999")
+    monkeypatch.setenv(ssrf.ALLOW_ENV, "10.20.0.0/16, loopback")
+    monkeypatch.setenv(ssrf.PORTS_ENV, "443,8000-8999")
     chosen = Screen.from_env()
 
     await chosen.check("http://10.20.1.1:8080/")
@@ -212,7 +212,7 @@ async def test_no_setting_opens_metadata(monkeypatch: pytest.MonkeyPatch) -> Non
     """
     A cloud's credentials are never fetched.
     """
-    monkeypatch.setenv(screen.ALLOW_ENV, "private,169.254.0.0/16,fd00::/8")
+    monkeypatch.setenv(ssrf.ALLOW_ENV, "private,169.254.0.0/16,fd00::/8")
     chosen = Screen.from_env()
 
     for host in ("169.254.169.254", "[::ffff:169.254.169.254]", "[fd00:ec2::254]"):
@@ -222,7 +222,7 @@ async def test_no_setting_opens_metadata(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [(screen.ALLOW_ENV, "home"), (screen.ALLOW_ENV, "10.0.0.1/8"), (screen.PORTS_ENV, "http"), (screen.PORTS_ENV, "0")],
+    [(ssrf.ALLOW_ENV, "home"), (ssrf.ALLOW_ENV, "10.0.0.1/8"), (ssrf.PORTS_ENV, "http"), (ssrf.PORTS_ENV, "0")],
 )
 def test_a_setting_that_cannot_be_read_is_an_error(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """

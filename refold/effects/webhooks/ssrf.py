@@ -1,4 +1,4 @@
-"""Where a request may go whose address somebody else chose: a webhook's receiver, a file to be fetched.
+"""Against SSRF: where a request may go whose address somebody else chose (a webhook's receiver, a file to be fetched).
 
 Such an address can point at what only this host reaches: its own ports, the private network, a cloud's metadata. So
 

@@ -1,4 +1,4 @@
-"""How the agent card says by what a caller is known."""
+"""The security schemes on the agent card: what a caller has to show."""
 
 from __future__ import annotations
 
