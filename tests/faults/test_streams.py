@@ -13,7 +13,7 @@ import pytest
 
 from refold.temporal.dev import DevServer, dev_server
 from tests.a2a.conftest import said
-from tests.a2a.events import Frame, opened, subscribed
+from tests.a2a.streams.events import Frame, opened, subscribed
 from tests.faults.processes import Ledger, Workers
 from tests.faults.skills import LEDGER
 from tests.faults.test_server import free_port

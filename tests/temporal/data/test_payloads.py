@@ -29,7 +29,7 @@ from refold.core.errors import PayloadTooLarge, StorageError
 from refold.temporal.data.payloads import LIMIT_BYTES, THRESHOLD_BYTES, Stored, data_converter, load
 from refold.temporal.data.storage import Folder, Off, Storage, StorageUnusable, ValueMissing
 from refold.temporal.dev import DevServer
-from tests.temporal.travel import Final, Line, Order, Segment, Travel, make, measure
+from tests.temporal.data.travel import Final, Line, Order, Segment, Travel, make, measure
 
 TOO_LARGE = "x" * 3_000_000
 LONG = "x" * 100_000

@@ -19,7 +19,7 @@ from refold.engine import Tokens
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, free_socket, said, serving
-from tests.a2a.events import Events, Frame, opened, subscribed
+from tests.a2a.streams.events import Events, Frame, opened, subscribed
 
 SEND = "SendStreamingMessage"
 

@@ -33,7 +33,7 @@ from refold.effects.ledger.receipts import (
 )
 from refold.effects.ledger.store import VERSION, store_from_env, store_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Clock:
@@ -282,7 +282,7 @@ def test_processes_with_one_file(ledger_file: Path, tmp_path: Path) -> None:
 
 
 def run(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.effects.by_process", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.effects.ledger.by_process", *map(str, arguments)]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

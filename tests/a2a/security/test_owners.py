@@ -18,8 +18,8 @@ from refold.a2a.tasks.push import WebhookPush
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, said
-from tests.a2a.guarding import token, tokens
-from tests.a2a.test_push import Kept
+from tests.a2a.security.guarding import token, tokens
+from tests.a2a.tasks.test_push import Kept
 
 NAMES = ("ada", "bob", "boss", "desk")
 SECURITY = Security(

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.conftest import Result
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "refold.cli"]
 
 pytestmark = pytest.mark.server

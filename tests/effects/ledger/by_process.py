@@ -1,4 +1,4 @@
-"""A worker in small, as a process of its own: `python -m tests.effects.by_process VERB LEDGER ...`.
+"""A worker in small, as a process of its own: `python -m tests.effects.ledger.by_process VERB LEDGER ...`.
 
 Each verb says what it does line by line on stdout, and waits for a line on stdin where the test decides the moment.
 """

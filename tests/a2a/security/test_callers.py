@@ -22,7 +22,7 @@ from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.key_set import LARGEST, KeySet
 from refold.a2a.security.tokens import KeysUnavailable, StaticKeys, Tokens
 from tests.a2a.conftest import free_socket, serving
-from tests.a2a.guarding import (
+from tests.a2a.security.guarding import (
     ADA_KEY,
     AUDIENCE,
     BOB_KEY,

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Shell
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SKILL = """
 import time
 from refold import Content, Ctx, Transition, flow_skill, step

@@ -23,7 +23,7 @@ from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.bodies import _deepest
 from refold.core.errors import NotConnected
 from refold.testing import FakeEngine
-from tests.a2a.guarding import ADA_KEY, BOB_KEY, ELSEWHERE, app, chunks, client
+from tests.a2a.security.guarding import ADA_KEY, BOB_KEY, ELSEWHERE, app, chunks, client
 
 KEYS = api_keys(f"ada={ADA_KEY}\nbob={BOB_KEY}")
 

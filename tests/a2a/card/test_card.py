@@ -20,7 +20,7 @@ from refold.a2a.card.signing import SigningKey
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling
-from tests.a2a.test_sending import as_, known
+from tests.a2a.tasks.test_sending import as_, known
 
 CARD = "/.well-known/agent-card.json"
 

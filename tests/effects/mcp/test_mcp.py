@@ -27,7 +27,7 @@ from refold.effects.mcp.tools import McpTools
 from tests.services import mcp_server
 from tests.services.serving import Serving
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 # --- which servers

@@ -9,7 +9,7 @@ import pytest
 from refold.cli.verbs.serve import _settings
 from tests.cli.conftest import Shell
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
