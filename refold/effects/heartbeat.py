@@ -69,7 +69,7 @@ class Heartbeater:
         Args:
             timeout_s: The heartbeat timeout that must not pass in silence, in seconds.
             ask: Sends a heartbeat with the newest details; called on the event loop, in the caller's context.
-            force: Sends a bare heartbeat; called on the heart's thread while the loop is busy.
+            force: Sends a bare heartbeat; called on the heartbeater's thread while the loop is busy.
         """
         every = timeout_s / BEATS_PER_TIMEOUT
         beat = _Beat(
