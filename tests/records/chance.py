@@ -61,7 +61,7 @@ def _made_of(journal: str, task: Hand) -> Iterator[tuple[str, Tape]]:
         ("forked", lambda: task.forked(journal, len(task.entries) // 2, live=bool(len(task.entries) % 2))),
     ):
         try:
-            yield f"{journal}.{letter}", make().tape()
+            yield f"{journal}.{letter}", make().tape()  # type: ignore[no-untyped-call]  # a lambda's types are not known
         except RefoldError:
             continue  # it has not failed, or had ended by then
 
@@ -78,7 +78,7 @@ def _chosen(name: str, options: dict[str, Any]) -> list[Hand]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(histories(compiled, **options))  # type: ignore[no-untyped-call]  # a composite strategy
+    @given(histories(compiled, **options))
     def look(history: list[Happening]) -> None:
         task = Hand(name, owner=OWNER)
         for happening in history:

@@ -1,0 +1,232 @@
+"""Temporal histories: how they are replayed without a server, and what is looked at meanwhile.
+
+Temporal compares only the kinds of commands. Here the runner of workflows is watched instead: every command that the
+replayed code gives is kept, with all its fields, and before the workflow is forgotten it is asked for its journal.
+
+Beside a history `NAME.json.gz` (the SDK's JSON, packed; one workflow run) stands `NAME.jsonl`: the journal's entries as
+the task told them when it was recorded, then its last snapshot, then each command: its kind, its id where it has one,
+and the hashes of its fields. Values that Temporal did not keep itself are in `values/`, by the hash of what they are.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from temporalio.api.common.v1 import Payload
+from temporalio.bridge.proto.workflow_activation import (
+    QueryWorkflow,
+    WorkflowActivation,
+    WorkflowActivationJob,
+)
+from temporalio.client import WorkflowHistory
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import Replayer, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
+
+from refold.temporal import RefoldPlugin
+from refold.temporal.storage import Folder
+from tests.records import served
+from tests.records.tapes import compact, hash_of
+from workflows import forty_steps, hello, order_desk, planner, react, refund  # isort: split
+
+from workflows import research_loop, research_loop_steps, research_loop_table
+
+HISTORIES = Path(__file__).parent / "histories"
+VALUES = HISTORIES / "values"
+SKILLS: list[Any] = [
+    served, hello, planner, research_loop, research_loop_steps, research_loop_table, refund, order_desk, forty_steps,
+    react,
+]  # fmt: skip
+PAGE = 500
+
+
+class Seen:
+    """What a replayed workflow said and did."""
+
+    def __init__(self) -> None:
+        self.entries: list[str] = []
+        self.snapshot = ""
+        self.commands: list[str] = []
+
+    def lines(self) -> list[str]:
+        """As they are recorded."""
+        return [*(f'{{"entry":{entry}}}' for entry in self.entries), f'{{"snapshot":{self.snapshot}}}', *self.commands]
+
+
+class _Watched(WorkflowInstance):
+    def __init__(self, inner: WorkflowInstance, seen: Seen) -> None:
+        self._inner, self._seen = inner, seen
+
+    def activate(self, act: WorkflowActivation) -> Any:
+        if any(job.HasField("remove_from_cache") for job in act.jobs):
+            self._ask(act)
+        completion = self._inner.activate(act)
+        if completion.HasField("failed"):
+            self._seen.commands.append(f'{{"failed":{json.dumps(completion.failed.failure.message)}}}')
+        self._seen.commands.extend(map(_line, completion.successful.commands))
+        return completion
+
+    def _ask(self, act: WorkflowActivation) -> None:
+        """What the workflow knows, before it is forgotten."""
+        while True:
+            found = self._query(act, "journal", len(self._seen.entries) and json.loads(self._seen.entries[-1])["seq"])
+            entries = [compact(entry) for entry in found["entries"]]
+            self._seen.entries += entries
+            if len(entries) < PAGE:
+                break
+        self._seen.snapshot = compact(self._query(act, "snapshot"))
+
+    def _query(self, act: WorkflowActivation, name: str, *args: Any) -> Any:
+        payloads = [Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(arg).encode()) for arg in args]
+        query = QueryWorkflow(query_id="recorded", query_type=name, arguments=payloads)
+        asking = WorkflowActivation(
+            run_id=act.run_id,
+            timestamp=act.timestamp,
+            is_replaying=act.is_replaying,
+            history_length=act.history_length,
+            jobs=[WorkflowActivationJob(query_workflow=query)],
+        )
+        (command,) = self._inner.activate(asking).successful.commands
+        assert command.respond_to_query.HasField("succeeded"), command
+        return json.loads(command.respond_to_query.succeeded.response.data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def get_serialization_context(self, command_info: Any) -> Any:
+        return self._inner.get_serialization_context(command_info)
+
+    def get_external_store_context(self, command_info: Any) -> Any:
+        return self._inner.get_external_store_context(command_info)
+
+    def get_info(self) -> Any:
+        return self._inner.get_info()
+
+    def get_thread_id(self) -> int | None:
+        return self._inner.get_thread_id()
+
+
+_NAMED = ("activity_id", "workflow_id", "patch_id", "signal_name")
+
+
+def _line(command: Message) -> str:
+    kind = str(command.WhichOneof("variant"))
+    said = _without_traces(command)
+    inner = getattr(said, kind)
+    found = {name: getattr(inner, name) for name in _NAMED if getattr(inner, name, "")}
+    whole = said.SerializeToString(deterministic=True)
+    fields = {field.name: hash_of(_field(inner, field).hex())[:8] for field, _ in inner.ListFields()}
+    return compact({"command": kind, **found, "fields": fields, "all": hash_of(whole.hex())})
+
+
+def _field(message: Any, field: FieldDescriptor) -> bytes:
+    alone = type(message)()
+    value = getattr(message, field.name)
+    if isinstance(value, Message):
+        getattr(alone, field.name).CopyFrom(value)
+    elif isinstance(value, str | int | float | bool | bytes):
+        setattr(alone, field.name, value)
+    else:
+        getattr(alone, field.name).MergeFrom(value)
+    return bytes(alone.SerializeToString(deterministic=True))
+
+
+def _without_traces(command: Message) -> Any:
+    """A copy without stack traces, which hold the paths and lines of whoever runs it."""
+    copy = type(command)()
+    copy.CopyFrom(command)
+    for message in _messages(copy):
+        if message.DESCRIPTOR.full_name == "temporal.api.failure.v1.Failure":
+            message.ClearField("stack_trace")
+    return copy
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    yield message
+    for field, value in message.ListFields():
+        if field.type != FieldDescriptor.TYPE_MESSAGE:
+            continue
+        for one in value.values() if hasattr(value, "values") else [value] if isinstance(value, Message) else value:
+            if isinstance(one, Message):
+                yield from _messages(one)
+
+
+class _Watching(WorkflowRunner):
+    def __init__(self, inner: WorkflowRunner, seen: dict[str, Seen]) -> None:
+        self._inner, self._seen = inner, seen
+
+    def prepare_workflow(self, defn: Any) -> None:
+        self._inner.prepare_workflow(defn)
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        seen = self._seen[det.info.run_id] = Seen()
+        return _Watched(self._inner.create_instance(det), seen)
+
+    def set_worker_level_failure_exception_types(self, types: Any) -> None:
+        self._inner.set_worker_level_failure_exception_types(types)
+
+
+class Replaying:
+    """A replayer for all skills that histories are recorded of.
+
+    Args:
+        folder: An empty one; replaying writes values, too.
+        values: Those that the histories refer to.
+    """
+
+    def __init__(self, folder: Path, values: Path = VALUES) -> None:
+        if values.is_dir():
+            shutil.copytree(values, folder, dirs_exist_ok=True)
+        self._seen: dict[str, Seen] = {}
+        watched = SimplePlugin("records", workflow_runner=self._watching)
+        plugin = RefoldPlugin(SKILLS, storage=Folder(folder))
+        self._replayer = Replayer(workflows=[], plugins=[plugin, watched])
+
+    def _watching(self, runner: WorkflowRunner | None) -> WorkflowRunner:
+        assert runner is not None
+        return _Watching(runner, self._seen)
+
+    async def replay(self, *histories: WorkflowHistory) -> dict[str, Seen | Exception]:
+        """What was seen of each run, by its id; or what the SDK says of a history that the code does not fit."""
+
+        async def each() -> AsyncIterator[WorkflowHistory]:
+            for history in histories:
+                yield history
+
+        results = await self._replayer.replay_workflows(each(), raise_on_replay_failure=False)
+        return {**self._seen, **results.replay_failures}
+
+
+def write(name: str, history: WorkflowHistory, lines: list[str]) -> None:
+    """Keep a history, and what was seen of it."""
+    data = {"workflow_id": history.workflow_id, "history": json.loads(history.to_json())}
+    packed = gzip.compress(compact(data).encode(), mtime=0)
+    (HISTORIES / f"{name}.json.gz").write_bytes(packed)
+    (HISTORIES / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def name_of(path: Path) -> str:
+    """What a recorded history is called."""
+    return path.name.removesuffix(".json.gz")
+
+
+def read(path: Path) -> tuple[WorkflowHistory, list[str]]:
+    """A recorded history, and what was seen of it."""
+    recorded = json.loads(gzip.decompress(path.read_bytes()))
+    lines = (path.parent / f"{name_of(path)}.jsonl").read_text(encoding="utf-8").rstrip("\n").split("\n")
+    return WorkflowHistory.from_json(recorded["workflow_id"], recorded["history"]), lines
+
+
+def values_in(path: Path) -> set[str]:
+    """The keys of the values that a replay of this history reads: not those of journals, which it only writes."""
+    text = gzip.decompress(path.read_bytes()).decode()
+    payloads = b"\n".join(base64.b64decode(found) for found in re.findall(r'"data":"([A-Za-z0-9+/=]+)"', text))
+    return {key.decode() for key in re.findall(rb'"claimData":{"sha256":"([0-9a-f]{64})"', payloads)}
