@@ -16,6 +16,10 @@ from its script. To record a new history, add a scenario to `on_server.py` (its 
 
     python -m tests.records.record --histories NAME
 
-which starts a Temporal server of its own. Recorded histories are never written anew where a new one will do: they are
-what servers out there hold.
+which starts a Temporal server of its own. A recorded history itself never changes: it is what servers out there hold,
+and code that cannot replay it any more breaks the tasks of those who run them. What is seen of it may, as said above:
+
+    python -m tests.records.record --replayed NAME
+
+writes the lines beside it anew. Without any NAME these commands write all of their kind.
 """

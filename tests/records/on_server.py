@@ -31,7 +31,7 @@ from refold.temporal.dev import dev_server
 from refold.temporal.payloads import data_converter
 from refold.temporal.storage import Folder
 from tests.records import served
-from tests.records.replaying import HISTORIES, SKILLS, VALUES, Replaying, values_in, write
+from tests.records.replaying import HISTORIES, SKILLS, VALUES, Replaying, values_in, write, write_seen
 from tests.records.tapes import compact
 
 PATIENT = timedelta(seconds=60)
@@ -533,7 +533,8 @@ async def _keep(on: On, scenario: str, stored: Path) -> None:
                 raise replayed
             seen += replayed.entries
             name = task_id.replace("/", "_") + (f".run{number}" if len(several) > 1 else "")
-            write(name, history, replayed.lines())
+            write(name, history)
+            write_seen(name, replayed)
         assert seen == told, f"the replay of {task_id} tells another journal than the task did"
     _keep_values(stored)
 

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import re
 
-from tests.records import tapes
+from tests.records import replaying, tapes
 
 
 def main() -> None:
@@ -14,11 +14,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="what to record, as regular expressions; without any, all journals")
     parser.add_argument("--script", action="store_true", help="from the script, even where there is a file")
     parser.add_argument("--histories", action="store_true", help="histories, on a Temporal server of its own")
+    parser.add_argument("--replayed", action="store_true", help="what is seen of histories, as they were recorded")
     asked = parser.parse_args()
     if asked.histories:
         from tests.records.on_server import record  # needs a server, and the SDK
 
         asyncio.run(record(asked.names))
+        return
+    if asked.replayed:
+        asyncio.run(replaying.rewrite(asked.names))
         return
     for name, tape in sorted(_tapes(asked.names, asked.script).items()):
         tapes.write(name, tape)

@@ -4,8 +4,9 @@ Temporal compares only the kinds of commands. Here the runner of workflows is wa
 replayed code gives is kept, with all its fields, and before the workflow is forgotten it is asked for its journal.
 
 Beside a history `NAME.json.gz` (the SDK's JSON, packed; one workflow run) stands `NAME.jsonl`: the journal's entries as
-the task told them when it was recorded, then its last snapshot, then each command: its kind, its id where it has one,
-and the hashes of its fields. Values that Temporal did not keep itself are in `values/`, by the hash of what they are.
+the task told them when it was recorded, then its last snapshot, field by field as hashes, then each command: its kind,
+its id where it has one, and its fields as hashes. Values that Temporal did not keep itself, and that a replay reads,
+are in `values/`, by the hash of what they are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import gzip
 import json
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +60,12 @@ class Seen:
 
     def lines(self) -> list[str]:
         """As they are recorded."""
-        return [*(f'{{"entry":{entry}}}' for entry in self.entries), f'{{"snapshot":{self.snapshot}}}', *self.commands]
+        snapshot = {name: hash_of(compact(value))[:8] for name, value in json.loads(self.snapshot).items()}
+        return [
+            *(f'{{"entry":{entry}}}' for entry in self.entries),
+            compact({"snapshot": snapshot, "all": hash_of(self.snapshot)}),
+            *self.commands,
+        ]
 
 
 class _Watched(WorkflowInstance):
@@ -123,7 +130,9 @@ def _line(command: Message) -> str:
     inner = getattr(said, kind)
     found = {name: getattr(inner, name) for name in _NAMED if getattr(inner, name, "")}
     whole = said.SerializeToString(deterministic=True)
-    fields = {field.name: hash_of(_field(inner, field).hex())[:8] for field, _ in inner.ListFields()}
+    named = [(inner, field) for field, _ in inner.ListFields()]
+    named += [(said, field) for field, _ in said.ListFields() if field.name != kind]
+    fields = {field.name: hash_of(_field(message, field).hex())[:8] for message, field in named}
     return compact({"command": kind, **found, "fields": fields, "all": hash_of(whole.hex())})
 
 
@@ -205,12 +214,30 @@ class Replaying:
         return {**self._seen, **results.replay_failures}
 
 
-def write(name: str, history: WorkflowHistory, lines: list[str]) -> None:
-    """Keep a history, and what was seen of it."""
+def write(name: str, history: WorkflowHistory) -> None:
+    """Keep a history."""
     data = {"workflow_id": history.workflow_id, "history": json.loads(history.to_json())}
     packed = gzip.compress(compact(data).encode(), mtime=0)
     (HISTORIES / f"{name}.json.gz").write_bytes(packed)
-    (HISTORIES / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def write_seen(name: str, seen: Seen) -> None:
+    """Keep what was seen of a history."""
+    text = "".join(f"{line}\n" for line in seen.lines())
+    (HISTORIES / f"{name}.jsonl").write_text(text, encoding="utf-8", newline="\n")
+
+
+async def rewrite(names: Sequence[str]) -> None:
+    """Write anew what is seen of recorded histories when the code as it is replays them."""
+    for path in sorted(HISTORIES.glob("*.json.gz")):
+        if names and not any(re.fullmatch(name, name_of(path)) for name in names):
+            continue
+        history, _ = read(path)
+        with tempfile.TemporaryDirectory() as folder:
+            seen = (await Replaying(Path(folder)).replay(history))[history.run_id]
+        if isinstance(seen, Exception):
+            raise seen
+        write_seen(name_of(path), seen)
 
 
 def name_of(path: Path) -> str:
