@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from refold.core.authoring.skill import Live
 from refold.core.events import EVENT
-from refold.core.fold import advance, planned
-from refold.core.skill import Live
-from refold.core.snapshot import Snapshot
-from refold.core.wanted import Alarm, wanted
+from refold.core.fold.apply import advance, planned
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import Alarm, wanted
 from tests.records.tapes import Tape, begun, compact
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -27,9 +27,9 @@ from refold import Content, InputRejected, tool
 from refold.effects import Never, TryLater
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Folder
 from refold.temporal.dev import dev_server
-from refold.temporal.payloads import data_converter
-from refold.temporal.storage import Folder
 from tests.records import served
 from tests.records.replaying import HISTORIES, SKILLS, VALUES, Replaying, values_in, write, write_seen
 from tests.records.tapes import compact

@@ -34,7 +34,7 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import Replayer, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
 from refold.temporal import RefoldPlugin
-from refold.temporal.storage import Folder
+from refold.temporal.data.storage import Folder
 from tests.records import served
 from tests.records.tapes import compact, hash_of
 from workflows import forty_steps, hello, order_desk, planner, react, refund  # isort: split

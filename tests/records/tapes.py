@@ -21,15 +21,15 @@ from typing import Any
 from pydantic_core import to_json
 
 from refold import Event, skill_of
+from refold.core.authoring.skill import Live
 from refold.core.events import EVENT
-from refold.core.fold import advance, fold
-from refold.core.fork import fork
-from refold.core.journal import Entry
-from refold.core.recover import recover
-from refold.core.skill import Live
-from refold.core.snapshot import Snapshot
-from refold.core.upgrade import upgraded
-from refold.core.wanted import wanted
+from refold.core.fold.apply import advance, fold
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import wanted
+from refold.core.lineage.fork import fork
+from refold.core.lineage.recover import recover
+from refold.core.lineage.upgrade import upgraded
 from refold.engine import view_of
 
 JOURNALS = Path(__file__).parent / "journals"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.core.snapshot import Snapshot
+from refold.core.fold.snapshot import Snapshot
 from tests.records import tapes
 
 FILES = sorted(tapes.JOURNALS.glob("*.jsonl"))
