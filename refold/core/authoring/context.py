@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import JsonValue
 
-from refold.core.authoring.skill import Moment
+from refold.core.authoring.moment import Moment
 from refold.core.authoring.transition import Transition
 from refold.core.chat import EMPTY, Reply, Said, ToolOffer
 from refold.core.commands import Cmd, declared

@@ -11,7 +11,8 @@ from pydantic import JsonValue, ValidationError
 
 from refold.core.authoring.bytecode import called_globals
 from refold.core.authoring.context import Ctx
-from refold.core.authoring.skill import Live, Moment, Options, snake
+from refold.core.authoring.moment import Moment
+from refold.core.authoring.skill import Live, Options, snake
 from refold.core.authoring.tool import tool_spec
 from refold.core.authoring.transition import UNCHANGED, Transition
 from refold.core.codec import Codec, NoData, codec, copied, unsavable

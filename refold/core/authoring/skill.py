@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from pydantic import JsonValue, PydanticUserError
 
+from refold.core.authoring.moment import Moment
 from refold.core.authoring.transition import Transition
-from refold.core.chat import Thread
-from refold.core.content import Content, Message
+from refold.core.content import Content
 from refold.core.contracts.contract import Contract
 from refold.core.events import Event
-from refold.core.fold.snapshot import Receipt
 from refold.core.retry import RetryPolicy
 from refold.core.schema import adapter, fields_of_kind, first_line, misfit_of
 from refold.core.values import Value
@@ -49,36 +47,6 @@ class Card(Value):
     examples: tuple[str, ...] = ()
     input_modes: tuple[str, ...] = ("text/plain", "application/json")
     output_modes: tuple[str, ...] = ("text/plain", "application/json")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """What the fold tells a skill of the moment it is called in.
-
-    Attributes:
-        task_id: The task's id.
-        seq: The number of the entry that is being made.
-        at: The entry's time.
-        issued: How many commands this entry has issued before this call.
-        receipts: Outcomes kept for the skill, the event's own among them.
-        messages: What was said so far.
-        threads: Conversations with models so far, by name.
-        patched: Whether new code takes its new path here, by patch id, and by whether a step is driven again through
-            what it did with older code; see `ctx.patched`.
-    """
-
-    task_id: str
-    seq: int
-    at: datetime
-    issued: int = 0
-    receipts: Mapping[str, Receipt] = field(default_factory=dict)
-    messages: tuple[Message, ...] = ()
-    threads: Mapping[str, Thread] = field(default_factory=dict)
-    patched: Callable[[str, bool], bool] = lambda _, again: not again
-
-    def invocation_id(self, position: int) -> str:
-        """The id of the command at `position` (0 is the first) of the transition that this call returns."""
-        return f"{self.task_id}/{self.seq}.{self.issued + position + 1}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

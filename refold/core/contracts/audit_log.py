@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from refold.core.authoring.skill import Moment
+from refold.core.authoring.moment import Moment
 from refold.core.contracts.audit import ORCHESTRATOR, ErrorRecord, StateTransitionEvent
 from refold.core.contracts.contract import StepContract
 from refold.core.contracts.opened import Opened, SaidFailed

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from pydantic import BaseModel
 
-if TYPE_CHECKING:
-    from refold.core.authoring.context import Ctx
-    from refold.core.authoring.patch import StatePatch
-    from refold.core.content import Content
+from refold.core.authoring.context import Ctx
+from refold.core.authoring.patch import StatePatch
+from refold.core.content import Content
 
 ALL: Literal["*"] = "*"
 """`reads=ALL`: every field of the state."""

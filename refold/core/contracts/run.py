@@ -14,8 +14,9 @@ from typing import Any, cast
 from pydantic import JsonValue, ValidationError
 
 from refold.core.authoring.context import Ctx
+from refold.core.authoring.moment import Moment
 from refold.core.authoring.patch import StatePatch
-from refold.core.authoring.skill import Live, Moment, Options
+from refold.core.authoring.skill import Live, Options
 from refold.core.authoring.transition import Transition
 from refold.core.codec import NoData
 from refold.core.contracts.audit import ORCHESTRATOR, ErrorRecord

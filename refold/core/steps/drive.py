@@ -16,7 +16,8 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from refold.core.authoring.context import Ctx
-from refold.core.authoring.skill import Live, Moment
+from refold.core.authoring.moment import Moment
+from refold.core.authoring.skill import Live
 from refold.core.authoring.transition import UNCHANGED, Transition
 from refold.core.commands import AskUser, fingerprint
 from refold.core.content import Content

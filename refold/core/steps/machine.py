@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from refold.core.authoring.skill import Live, Moment, Options
+from refold.core.authoring.moment import Moment
+from refold.core.authoring.skill import Live, Options
 from refold.core.authoring.transition import Transition
 from refold.core.events import CommandFailed, Event, UserMessage
 from refold.core.gates import DecisionMade

@@ -1,0 +1,41 @@
+"""The moment in which the fold calls a skill: the time, and what the skill may look back at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from refold.core.chat import Thread
+from refold.core.content import Message
+from refold.core.fold.snapshot import Receipt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """What the fold tells a skill in one call.
+
+    Attributes:
+        task_id: The task's id.
+        seq: The number of the entry that is being made.
+        at: The entry's time.
+        issued: How many commands this entry has issued before this call.
+        receipts: Outcomes kept for the skill, the event's own among them.
+        messages: What was said so far.
+        threads: Conversations with models so far, by name.
+        patched: Whether new code takes its new path here, by patch id, and by whether a step is driven again through
+            what it did with older code; see `ctx.patched`.
+    """
+
+    task_id: str
+    seq: int
+    at: datetime
+    issued: int = 0
+    receipts: Mapping[str, Receipt] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
+    threads: Mapping[str, Thread] = field(default_factory=dict)
+    patched: Callable[[str, bool], bool] = lambda _, again: not again
+
+    def invocation_id(self, position: int) -> str:
+        """The id of the command at `position` (0 is the first) of the transition that this call returns."""
+        return f"{self.task_id}/{self.seq}.{self.issued + position + 1}"
