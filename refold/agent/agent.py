@@ -150,7 +150,7 @@ class Agent(StepMachine):
         machine = compile_steps(options, steps_of(loop), loop)
         super().__init__(machine.options, machine.steps)
         self.parts = parts
-        self._held = (*middleware, *plugins, orchestrator, model_client, tool_client, upgrade)
+        self._references = (*middleware, *plugins, orchestrator, model_client, tool_client, upgrade)
         # Who looks for its workflow looks in the module that it was made in.
         self.__module__ = str(sys._getframe(1).f_globals.get("__name__", ""))
 
@@ -158,9 +158,9 @@ class Agent(StepMachine):
         return f"Agent({self.options.card.id!r})"
 
     @property
-    def held(self) -> Sequence[Any]:
+    def references(self) -> Sequence[Any]:
         """The user's own parts of it, which may hold what changes."""
-        return self._held
+        return self._references
 
     # --- running it
 

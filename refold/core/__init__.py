@@ -11,11 +11,10 @@ from refold.core.authoring.transition import Transition
 from refold.core.chat import Reply, Said, ToolCall, ToolOffer, ToolReturn, Usage, UserSaid
 from refold.core.commands import Cmd, EffectPolicy
 from refold.core.content import Artifact, Content, Message, Part
-from refold.core.contracts.adapt import adapt
 from refold.core.contracts.audit import ErrorRecord, Explanation, StateTransitionEvent, Written, explain
 from refold.core.contracts.contract import ALL, Contract, Fallback, Invariant, Move, Requirement
 from refold.core.contracts.rules import StateValidator
-from refold.core.contracts.stages import stages_of, verify_stages
+from refold.core.contracts.stages import adapt, stages_of, verify_stages
 from refold.core.errors import (
     AdapterError,
     CommandError,

@@ -256,8 +256,22 @@ class PayloadTooLarge(StorageError):
 
 def describe(error: BaseException) -> str:
     """An error's class and message, for a reason or a note. Never raises, whatever the error's own `__str__` does."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """An error's message, as UTF-8 can hold it. Never raises, whatever the error's own `__str__` does."""
     try:
         said = str(error)
     except Exception as failed:  # noqa: BLE001 - an author's `__str__` may raise anything
         said = f"(its message cannot be read: {type(failed).__name__})"
-    return f"{type(error).__name__}: {said}"
+    return said.encode("utf-8", "replace").decode()
+
+
+def shown(value: object) -> str:
+    """A value as an error message shows it. Never raises, whatever the value's own `__repr__` does."""
+    try:
+        said = repr(value)[:200]
+    except Exception as failed:  # noqa: BLE001 - an author's `__repr__` may raise anything
+        said = f"a {type(value).__name__} (its repr cannot be read: {type(failed).__name__})"
+    return said.encode("utf-8", "replace").decode()

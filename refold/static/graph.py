@@ -114,8 +114,8 @@ def _contract(machine: ContractedMachine, diagram: _Diagram) -> None:
             *(["makes any move"] if terms.free else []),
         )
         for target in terms.exits if terms.enters or terms.on_error else ():
-            if target in machine.by_state:
-                diagram.edge(name, machine.by_state[target].name, target)
+            if target in machine.routes.by_state:
+                diagram.edge(name, machine.routes.by_state[target].name, target)
             elif target == lifecycle.failed and machine.handler is not None and not terms.on_error:
                 diagram.edge(name, machine.handler.name, target)
             else:

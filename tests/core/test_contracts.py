@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from refold import (
     ALL,
@@ -482,6 +482,86 @@ def test_a_handler_that_fails_hides_nothing() -> None:
     assert state(story).phase == "planning"
 
 
+def test_a_step_that_changes_a_list_in_place_and_then_fails() -> None:
+    """
+    The handler gets the state as the step found it, is not blamed, and its patch is kept.
+    """
+
+    def writes(state: Work) -> StatePatch:
+        assert state.plan is not None
+        state.plan.parts.append("half done")
+        raise LookupError("no words")
+
+    story = play(writer(body=writes), "Tides", reply("plan", PLAN))
+    after = state(story)
+
+    assert story.reason == "bug: LookupError: no words"
+    assert [event.stage for event in audit(story) if event.err] == ["write"]
+    assert (after.phase, after.plan, after.trouble) == ("failed", Plan(goal="a poem"), found(story, "write"))
+
+
+def test_a_change_in_place_that_cannot_be_saved_is_a_change_in_place() -> None:
+    """
+    Whatever a step puts into a list of the state, the error says that the state is frozen.
+    """
+
+    def writes(state: Work) -> StatePatch:
+        assert state.plan is not None
+        state.plan.parts.append(cast("str", object()))
+        return StatePatch(text="x")
+
+    story = play(writer(body=writes, next=lambda _: "done"), "Tides", reply("plan", PLAN))
+
+    assert (found(story, "write").type, found(story, "write").field) == ("UnauthorizedWriteError", "plan")
+
+
+def test_a_call_that_is_never_awaited_leaves_the_state_as_it_was() -> None:
+    """
+    It is found before anything is merged.
+    """
+
+    def plans(ctx: Ctx, state: Work) -> StatePatch:
+        _ = ctx.llm("plan", "Plan.")
+        return StatePatch(plan=Plan(goal="x"))
+
+    story = play(writer(plans), "Tides")
+
+    assert "made the call 'plan' and never awaited it" in story.reason
+    assert [event.err is None for event in audit(story) if event.stage == "plan"] == [False]
+    assert state(story).plan is None
+
+
+class Grows(BaseModel):
+    """Its notes are not written as they were read."""
+
+    model_config = ConfigDict(frozen=True)
+
+    notes: list[str] = []
+
+    @field_validator("notes")
+    @classmethod
+    def _numbered(cls, notes: list[str]) -> list[str]:
+        return [f"{number} {note}" for number, note in enumerate(notes)]
+
+
+def test_what_the_validators_of_a_state_do_is_no_change_in_place() -> None:
+    """
+    Nobody is blamed for a type that writes something else than it has read.
+    """
+    contract = Contract(
+        state=Grows,
+        begins=lambda content, ctx: Grows(notes=[content.text]),
+        invariants=[Invariant("notes", "there are notes", lambda grows: bool(grows.notes))],
+    )
+
+    def begin(ctx: Ctx, state: Grows) -> Transition:
+        return ctx.complete(state.notes[0])
+
+    story = play(table("grows", Step("begin", begin, reads=ALL).start(), contract=contract), "a")
+
+    assert (story.status, story.said) == ("completed", ("0 0 a",))
+
+
 def test_better_code_recovers_what_a_breach_stopped() -> None:
     """
     The model is not asked again: the step goes on with the answer that it had.
@@ -658,6 +738,181 @@ def test_permissions_alone() -> None:
 test_laws_of_billing = laws_of(Billing)
 test_laws_of_moving = laws_of(Moving)
 test_laws_of_writer = laws_of(writer(), max_examples=50)
+
+# --- what the author's own functions may do wrong
+
+
+class Unspeakable(Exception):
+    """An error, and a value, that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __bool__ = __str__
+
+
+def raises(error: BaseException) -> Callable[..., Any]:
+    def hook(*_: Any) -> Any:
+        raise error
+
+    return hook
+
+
+def gives(value: Any) -> Callable[..., Any]:
+    return lambda *_: value
+
+
+async def soon(*_: Any) -> bool:
+    return True
+
+
+def spoiling(work: Any) -> StatePatch:
+    """Changes the state that it is given in place."""
+    work.plan.parts.append("more")
+    return StatePatch(text="x")
+
+
+later: Any = lambda *_: soon()  # noqa: E731 - no coroutine function, but gives a coroutine
+spoils: Any = spoiling
+
+
+def then(hook: Callable[..., Any]) -> Contract:
+    moves = [replace(one, then=hook) if one.target == "done" else one for one in WORK.moves]
+    return replace(WORK, moves=moves)
+
+
+def holds(hook: Callable[..., Any], at: str = "done") -> Contract:
+    return replace(WORK, invariants=[Invariant("plan", "the plan is good", hook, at=at)])
+
+
+def needs(hook: Callable[..., Any]) -> list[Requirement]:
+    return [Requirement("plan", "the plan is good", hook)]
+
+
+PATCH, WRITE, MOVE, RULE, NEED = (
+    f"{kind}Error" for kind in ("Patch", "UnauthorizedWrite", "IllegalMove", "Invariant", "Requirement")
+)
+PRIVATE = (
+    "`then` of the move writing -> done writes any field but the lifecycle's (expected one of: topic, rounds, plan"
+)
+WRONG_HOOKS: list[tuple[str, dict[str, Any], str, str, str]] = [
+    ("then-garbage", {"contract": then(gives(None))}, PATCH, "phase", "returns a StatePatch (got None)"),
+    ("then-data", {"contract": then(gives({"text": "x"}))}, PATCH, "phase", "(got {'text': 'x'})"),
+    ("then-raises", {"contract": then(raises(KeyError("k")))}, PATCH, "phase", "got it failed with KeyError: 'k'"),
+    ("then-exits", {"contract": then(raises(SystemExit(3)))}, PATCH, "phase", "it failed with SystemExit: 3"),
+    ("then-silent", {"contract": then(raises(Unspeakable()))}, PATCH, "phase", "it failed with Unspeakable: ("),
+    ("then-async", {"contract": then(later)}, PATCH, "phase", "is `async`, and nothing awaits it"),
+    ("then-misfit", {"contract": then(gives(StatePatch(rounds=-1)))}, PATCH, "rounds", "must fit Work"),
+    ("then-spoils", {"contract": then(spoils)}, WRITE, "plan", "only looks at the state"),
+    ("then-lifecycle", {"contract": then(gives(StatePatch(phase="new")))}, WRITE, "phase", PRIVATE),
+    ("then-unknown", {"contract": then(gives(StatePatch(x=1)))}, WRITE, "x", "; got x=1)"),
+    ("next-garbage", {"next": gives(None)}, MOVE, "phase", "names the state that follows (expected one of: planning"),
+    ("next-number", {"next": gives(7)}, MOVE, "phase", "planning, done, failed; got 7)"),
+    ("next-silent", {"next": gives(Unspeakable())}, MOVE, "phase", "got a Unspeakable (its repr"),
+    ("next-raises", {"next": raises(TypeError("t"))}, MOVE, "phase", "it failed with TypeError: t"),
+    ("next-async", {"next": later}, MOVE, "phase", "is `async`, and nothing awaits it"),
+    ("next-patch", {"next": spoils}, MOVE, "phase", "got StatePatch(text='x'))"),
+    ("rule-raises", {"contract": holds(raises(Unspeakable()))}, RULE, "plan", "its check failed with Unspeakable: ("),
+    ("rule-silent", {"contract": holds(gives(Unspeakable()))}, RULE, "plan", "its check failed with RuntimeError"),
+    ("rule-async", {"contract": holds(later)}, RULE, "plan", "its check is `async`, and nothing awaits it"),
+    ("rule-spoils", {"contract": holds(spoils, at="writing")}, WRITE, "plan", "a check of the contract only looks"),
+    ("need-async", {"requires": needs(later)}, NEED, "plan", "its check is `async`, and nothing awaits it"),
+    ("need-exits", {"requires": needs(raises(SystemExit()))}, NEED, "plan", "its check failed with SystemExit"),
+    ("need-spoils", {"requires": needs(spoils)}, WRITE, "plan", "a check of the contract only looks at the state"),
+]
+
+
+@pytest.mark.parametrize(("terms", "type", "field", "said"), [pytest.param(*rest, id=id) for id, *rest in WRONG_HOOKS])
+def test_whatever_a_function_of_the_contract_does(terms: dict[str, Any], type: str, field: str, said: str) -> None:
+    """
+    The error names step, state, field and what came; nothing is merged, and the handler's patch is kept.
+    """
+    story = play(
+        writer(body=lambda: StatePatch(text="x"), **{"next": lambda _: "done", **terms}), "Tides", reply("plan", PLAN)
+    )
+    error = found(story, "write")
+
+    assert (error.type, error.field, error.lifecycle) == (type, field, "writing")
+    assert said in story.reason
+    assert story.reason.startswith(f"step 'write' in 'writing', field {field!r}: ")
+    assert (state(story).phase, state(story).text, state(story).trouble) == ("failed", "", error)
+    assert state(story).plan == Plan(goal="a poem")
+
+
+@pytest.mark.parametrize(
+    ("begins", "said"),
+    [
+        pytest.param(gives(None), "begins returned None; it returns a Work", id="garbage"),
+        pytest.param(gives({"topic": "x"}), "begins returned {'topic': 'x'}; it returns a Work", id="data"),
+        pytest.param(gives(Unspeakable()), "begins returned a Unspeakable (its repr", id="silent"),
+        pytest.param(later, "begins is `async`, and nothing awaits it", id="async"),
+        pytest.param(raises(KeyError("k")), "begins failed with KeyError: 'k'; to reject a first message", id="raises"),
+        pytest.param(
+            gives(cast("Any", Work).model_construct(text="x")), "the first state cannot be saved", id="no-topic"
+        ),
+        pytest.param(gives(cast("Any", Work).model_construct(topic=7)), "the first state cannot be saved", id="misfit"),
+        pytest.param(lambda _, ctx: ctx.say("Hi.") or Work(topic="x"), "begins asks for something, or says", id="says"),
+    ],
+)
+def test_whatever_begins_does(begins: Callable[..., Any], said: str) -> None:
+    """
+    The task fails, and the error says what the first state is made of.
+    """
+    story = play(writer(contract=replace(WORK, begins=begins)), "Tides")
+
+    assert story.status == "failed"
+    assert said in story.reason
+
+
+def test_a_validator_of_the_state_with_a_bug() -> None:
+    """
+    The patch does not fit, and the error says why.
+    """
+
+    class Buggy(Work):
+        @field_validator("text")
+        @classmethod
+        def _looked_up(cls, text: str) -> str:
+            return {"": ""}[text]
+
+    contract = replace(WORK, state=Buggy, begins=lambda content, ctx: Buggy(topic=content.text))
+    story = play(writer(contract=contract), "Tides", reply("plan", PLAN))
+
+    assert found(story, "write").type == "PatchError"
+    assert "must fit Buggy (got its validation failed with KeyError: 'a poem')" in story.reason
+
+
+def test_begins_changes_the_journal_no_more_than_a_step_does() -> None:
+    """
+    The message that it takes apart is its own.
+    """
+
+    def begins(content: Content, ctx: Ctx) -> Work:
+        data: Any = content.data
+        return Work(topic=data.pop("topic"))
+
+    story = play(writer(contract=replace(WORK, begins=begins)), user({"topic": "Tides"}), unfinished=True)
+
+    assert '"topic":"Tides"' in story.entries[0].event.model_dump_json()
+
+
+@pytest.mark.parametrize("when", [raises(Unspeakable()), gives(Unspeakable()), later])
+def test_a_fallback_that_cannot_say_whether(when: Callable[..., Any]) -> None:
+    """
+    Nobody falls back; the task fails for what the adapter found, and the audit has both.
+    """
+
+    @flow_skill(id="moving", contract=replace(MOVING, fallback=Fallback("sequential", when)))
+    class Unsure(Moving):
+        """The same, with another flag."""
+
+    story = play(Unsure, "Tides", reply("goal", ""))
+    errors = [event.err for event in audit(story) if event.err is not None]
+
+    assert "the stage's output is complete" in story.reason
+    assert [(error.stage, error.type) for error in errors] == [("plan", "AdapterError"), ("plan", "ContractError")]
+    assert "`when` of the fallback says whether the task may fall back (got it " in errors[1].message
+
 
 # --- definition errors
 

@@ -1,18 +1,19 @@
 """The audit of a skill with a contract: what each step read, wrote and moved, and what a field came from.
 
-It is a part of the journal's entries, written by nobody but the fold: there is nothing beside the journal that could
-fail, and nothing to switch on. Source: S1.58 to S1.60.
+The fold writes it into the journal's entries: there is nothing beside the journal that could fail, and nothing to
+switch on. Source: S1.58 to S1.60.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import JsonValue
 
-from refold.core.errors import InputRejected
+from refold.core.errors import CommandError, ContractError, InputRejected, text_of
+from refold.core.retry import FailureKind
 from refold.core.values import Value, lean
 
 ORCHESTRATOR = "orchestrator"
@@ -45,6 +46,19 @@ class ErrorRecord(Value):
     rule: str = lean("")
     expected: str = lean("")
     actual: str = lean("")
+
+
+def error_record(error: BaseException, kind: str, *, stage: str, lifecycle: str, at: datetime) -> ErrorRecord:
+    """Why a step failed, as data; a command's failure has a short name of its own instead of `kind`."""
+    about: dict[str, Any] = {"type": kind}
+    match error:
+        case ContractError(field=field, rule=rule, expected=expected, actual=actual):
+            about |= {"field": field, "rule": rule, "expected": expected, "actual": actual}
+        case CommandError(failure=failure):
+            about |= {"type": failure.type, "retryable": failure.kind is FailureKind.TRANSIENT}
+        case _:
+            pass
+    return ErrorRecord(message=text_of(error), stage=stage, lifecycle=lifecycle, at=at, **about)
 
 
 class StateTransitionEvent(Value):
@@ -147,9 +161,9 @@ def explain(entries: Iterable[Audited], field: str, *, upto: int | None = None) 
         for event in entry.audit:
             readable = [_plain(last[name]) for name in event.read_set if name in last]
             for name, value in event.patch.items():
-                last[name] = _explained(event, entry.seq, name, value, event.stage, last, readable)
+                last[name] = _explained(event, entry.seq, name, value, event.stage, last.get(name), readable)
             for name, value in event.owned.items():
-                last[name] = _explained(event, entry.seq, name, value, ORCHESTRATOR, last, [])
+                last[name] = _explained(event, entry.seq, name, value, ORCHESTRATOR, last.get(name), [])
     if field not in last:
         known = ", ".join(last) or "nothing: its skill has no contract, or it has not begun"
         raise InputRejected(f"nobody has written {field!r} in this task; written so far: {known}")
@@ -157,28 +171,15 @@ def explain(entries: Iterable[Audited], field: str, *, upto: int | None = None) 
 
 
 def _explained(
-    event: StateTransitionEvent,
-    seq: int,
-    name: str,
-    value: JsonValue,
-    writer: str,
-    last: dict[str, Explanation],
+    by: StateTransitionEvent, seq: int, name: str, value: JsonValue, writer: str, before: Explanation | None,
     sources: list[Written],
-) -> Explanation:
-    before = last.get(name)
+) -> Explanation:  # fmt: skip
     return Explanation(
-        field=name,
-        value=value,
-        step=writer,
-        seq=seq,
-        at=event.finished_at,
-        started_at=event.started_at,
-        from_state=event.from_state,
-        to_state=event.to_state,
-        sources=tuple(sources),
-        awaited=event.awaited if writer == event.stage else (),
+        field=name, value=value, step=writer, seq=seq, at=by.finished_at, started_at=by.started_at,
+        from_state=by.from_state, to_state=by.to_state, sources=tuple(sources),
+        awaited=by.awaited if writer == by.stage else (),
         earlier=() if before is None else (*before.earlier, before.seq),
-    )
+    )  # fmt: skip
 
 
 def _plain(known: Explanation) -> Written:

@@ -2,31 +2,85 @@
 
 Rule 1: a check raises a `ContractError` that names step, lifecycle, field and rule, or does nothing.
 Rule 2: nothing is changed here: what is merged is a new state.
+Rule 3: whatever an author's function raises or returns, the task fails with such an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import JsonValue, ValidationError
 
 from refold.core.authoring.patch import StatePatch
 from refold.core.codec import NoData, codec
-from refold.core.contracts.contract import Contract, Invariant, Lifecycle, StepContract, plain
-from refold.core.contracts.unchanging import unchanging
+from refold.core.contracts.contract import Contract, Invariant, Lifecycle, Move, StepContract, plain
+from refold.core.contracts.view import unchanging
 from refold.core.errors import (
     ContractError,
     IllegalMoveError,
     InvariantError,
     PatchError,
     RequirementError,
+    SkillError,
     UnauthorizedWriteError,
+    describe,
+    shown,
+    text_of,
 )
 from refold.core.schema import problems
 
 Data = Mapping[str, JsonValue]
+_SCALARS = {str, int, float, bool}
+
+
+class HookFailed(Exception):
+    """A function of the author's contract raised something, or is `async`; the text reads on from its name."""
+
+
+def called(hook: Callable[..., Any], *args: Any) -> Any:
+    """What a function of the author's contract returns.
+
+    Raises:
+        ContractError: The function read or wrote what it may not.
+        HookFailed: It failed in any other way.
+    """
+    try:
+        found = hook(*args)
+    except ContractError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise HookFailed(f"failed with {describe(error)}") from error
+    if inspect.iscoroutine(found):
+        found.close()
+        raise HookFailed("is `async`, and nothing awaits it")
+    return found
+
+
+class Standing:
+    """The shared state at one point of the task, as data and as a value. It is replaced, never changed.
+
+    Attributes:
+        data: The state as data.
+    """
+
+    __slots__ = ("_decode", "_state", "data")
+
+    def __init__(self, data: dict[str, JsonValue], decode: Callable[[Data], Any], state: Any = None) -> None:
+        self.data, self._decode, self._state = data, decode, state
+
+    @property
+    def state(self) -> Any:
+        """The state as a value, decoded when it is first asked for."""
+        if self._state is None:
+            self._state = self._decode(self.data)
+        return self._state
+
+    def anew(self) -> Standing:
+        """The same state, decoded again: without what was changed in place in this one's value."""
+        return Standing(self.data, self._decode)
 
 
 class StateValidator:
@@ -45,28 +99,40 @@ class StateValidator:
         self._state = codec(contract.state)
         kinds = {name: info.rebuild_annotation() for name, info in contract.state.model_fields.items()}
         self._codecs = {name: codec(kind) for name, kind in kinds.items()}
-        self._changeable = frozenset(name for name, kind in kinds.items() if not unchanging(kind))
+        self._changeable = tuple(name for name, kind in kinds.items() if not unchanging(kind))
         self._owned = frozenset(contract.owned)
         self._rules = tuple(
             replace(one, at=one.at and plain(one.at), after=one.after and plain(one.after))
             for one in contract.invariants
         )
 
-    def state_of(self, data: Data) -> Any:
-        """The state that this data reads as.
+    def standing(self, data: dict[str, JsonValue]) -> Standing:
+        """The state that was saved as this data. Its value raises `SkillError` where the data does not fit."""
+        return Standing(data, self._saved)
+
+    def _saved(self, data: Data) -> Any:
+        try:
+            return self._state.fresh(dict(data))
+        except Exception as error:
+            raise SkillError(
+                f"the saved state does not fit {self.contract.state.__name__}: {_misfit(error)}; give the "
+                "skill a new version and an upgrade, or let running tasks finish on the old code"
+            ) from error
+
+    def first(self, state: object) -> Standing:
+        """The state that `begins` returned.
 
         Raises:
-            ValidationError: It does not fit the state's type.
+            SkillError: It is no state, or cannot be saved.
         """
-        return self._state.fresh(dict(data))
-
-    def data_of(self, state: BaseModel) -> dict[str, JsonValue]:
-        """A state as data.
-
-        Raises:
-            NoData: It has no form as data.
-        """
-        return {name: self._codecs[name].data(getattr(state, name)) for name in self.fields}
+        kind = self.contract.state
+        if type(state) is not kind:
+            raise SkillError(f"begins returned {shown(state)}; it returns a {kind.__name__}")
+        try:
+            data = {name: self._codecs[name].data(getattr(state, name)) for name in self.fields}
+            return Standing(data, self._saved, self._state.fresh(data))
+        except Exception as error:
+            raise SkillError(f"the first state cannot be saved: {text_of(error)}") from error
 
     def lifecycle_of(self, data: Data) -> str:
         """The state of the lifecycle; empty where the contract has none."""
@@ -74,11 +140,11 @@ class StateValidator:
 
     # --- before a step
 
-    def standing(self, step: str, lifecycle: str, state: Any) -> None:
+    def holding(self, step: str, lifecycle: str, state: Any) -> None:
         """The invariants of a state as it stands.
 
         Raises:
-            InvariantError: One does not hold.
+            InvariantError: One does not hold, or its check fails.
         """
         for one in self._rules:
             if one.holds is not None and one.after is None and one.at in (None, lifecycle):
@@ -88,19 +154,23 @@ class StateValidator:
         """What a step requires, of what it sees.
 
         Raises:
-            RequirementError: It does not hold, or its check raises.
+            RequirementError: It does not hold, or its check fails.
         """
         for one in terms.requires:
-            try:
-                if one.holds(seen):
-                    continue
-                came = repr(getattr(seen, one.field))[:200]
-            except ContractError:
-                raise  # it looks at what the step does not see
-            except Exception as error:
-                came = f"its check failed with {type(error).__name__}: {error}"
-                raise RequirementError(step, lifecycle, one.field, one.rule, actual=came) from error
-            raise RequirementError(step, lifecycle, one.field, one.rule, actual=came)
+            if came := self._missed(one.holds, (seen,), seen, one.field):
+                raise RequirementError(step, lifecycle, one.field, one.rule, actual=came)
+
+    def unspoilt(self, what: str, step: str, lifecycle: str, state: Any, data: Data) -> None:
+        """Whether `what`, a function of the author's, has left the state as its data says.
+
+        Raises:
+            UnauthorizedWriteError: A field was changed in place.
+        """
+        values = vars(state)
+        for name in self._changeable:
+            if name in values and self._differs(name, values[name], data):
+                rule, way_out = f"{what} only looks at the state", "a function that changes nothing that it is given"
+                raise UnauthorizedWriteError(step, lifecycle, name, rule, expected=way_out, actual="a change in place")
 
     # --- after a step
 
@@ -108,11 +178,21 @@ class StateValidator:
         """The first field that a step changed in place; empty if it changed none."""
         seen, known = vars(view), vars(state)
         for name in allowed:
-            if seen.get(name) is not known[name]:
-                return name
-            if name in self._changeable and self._codecs[name].data(known[name]) != data[name]:
+            if seen.get(name) is not known[name] or self._differs(name, known[name], data):
                 return name
         return ""
+
+    def _differs(self, name: str, value: Any, data: Data) -> bool:
+        if value is None or type(value) in _SCALARS or name not in self._changeable:
+            return False
+        try:
+            now = self._codecs[name].data(value)
+        except NoData:
+            return True
+        if now == data.get(name, now):
+            return False
+        # Not every type writes what it has read, so compare with a second reading.
+        return now != self._codecs[name].data(getattr(self._state.fresh(dict(data)), name))
 
     def writable(self, step: str, terms: StepContract, lifecycle: str, patch: StatePatch) -> None:
         """Who may write what.
@@ -138,36 +218,31 @@ class StateValidator:
         Raises:
             IllegalMoveError: It may not, or the patch says another.
         """
-        field = self.contract.lifecycle
-        legal = ", ".join(self.lifecycle.targets(source)) or "none, it is an end"
-        written = plain(patch.fields.get(field, target))
+        about = step, source, self.contract.lifecycle
+        written = plain(patch.fields.get(self.contract.lifecycle, target))
         if written != target:
-            raise IllegalMoveError(
-                step, source, field, "the patch and the way on agree", expected=target, actual=written
-            )
+            raise IllegalMoveError(*about, "the patch and the way on agree", expected=target, actual=written)
         move = self.lifecycle.moves.get((source, target))
         if terms.free and target in self.lifecycle.states:
             return move
         if move is None:
-            raise IllegalMoveError(
-                step, source, field, f"there is no move from {source} to {target}", expected=legal, actual=target
-            )
+            legal = ", ".join(self.lifecycle.targets(source)) or "none, it is an end"
+            raise IllegalMoveError(*about, f"there is no move from {source} to {target}", expected=legal, actual=target)
         if target not in terms.exits:
             declared = ", ".join(terms.exits) or "none"
-            raise IllegalMoveError(
-                step, source, field, "leads only where it declares", expected=declared, actual=target
-            )
+            raise IllegalMoveError(*about, "leads only where it declares", expected=declared, actual=target)
         return move
 
     def merged(
         self, step: str, lifecycle: str, data: Data, fields: Mapping[str, Any]
-    ) -> tuple[dict[str, JsonValue], Any, dict[str, JsonValue]]:
-        """The data with other values in some fields, the state that it reads as, and those values as data.
+    ) -> tuple[Standing, dict[str, JsonValue]]:
+        """The state with other values in some fields, and those values as data.
 
         Raises:
             PatchError: They do not fit.
         """
         patch: dict[str, JsonValue] = {}
+        fits = f"must fit {self.contract.state.__name__}"
         for name, value in fields.items():
             if name == self.contract.lifecycle and self.lifecycle.moves:
                 patch[name] = plain(value)
@@ -175,34 +250,69 @@ class StateValidator:
             try:
                 patch[name] = self._codecs[name].data(value)
             except NoData as error:
-                raise PatchError(step, lifecycle, name, self._fits(name), actual=str(error)) from None
+                raise PatchError(step, lifecycle, name, fits, actual=str(error)) from None
         after = {**data, **patch}
         try:
-            return after, self._state.fresh(after), patch
-        except ValidationError as error:
-            at = next((str(one["loc"][0]) for one in error.errors() if one["loc"]), "")
+            return Standing(after, self._saved, self._state.fresh(after)), patch
+        except Exception as error:  # noqa: BLE001 - see `_misfit`
+            found = error.errors() if isinstance(error, ValidationError) else []
+            at = next((str(one["loc"][0]) for one in found if one["loc"]), "")
             name = at if at in fields else next(iter(fields), "")
-            raise PatchError(step, lifecycle, name, self._fits(name), actual=problems(error)) from None
+            raise PatchError(step, lifecycle, name, fits, actual=_misfit(error)) from None
 
-    def moved(self, step: str, source: str, target: str, before: Any, state: Any) -> None:
+    def moved_on(self, step: str, source: str, move: Move, standing: Standing) -> tuple[Standing, dict[str, JsonValue]]:
+        """The state with what a move's `then` changes, and those values as data.
+
+        Raises:
+            PatchError: `then` fails, returns no patch, or writes what does not fit.
+            UnauthorizedWriteError: It writes the lifecycle or an unknown field, or changes the state in place.
+        """
+        if move.then is None:
+            return standing, {}
+        field, way = self.contract.lifecycle, f"`then` of the move {plain(move.source)} -> {plain(move.target)}"
+        try:
+            changes = called(move.then, standing.state)
+        except HookFailed as error:
+            raise PatchError(step, source, field, f"{way} returns a StatePatch", actual=f"it {error}") from error
+        if not isinstance(changes, StatePatch):
+            raise PatchError(step, source, field, f"{way} returns a StatePatch", actual=shown(changes))
+        self.unspoilt(way, step, source, standing.state, standing.data)
+        others = [name for name in self.fields if name != field]
+        for name, value in changes.fields.items():
+            if name not in others:
+                rule = f"{way} writes any field but the lifecycle's"
+                expected, actual = f"one of: {', '.join(others)}", f"{name}={shown(value)}"
+                raise UnauthorizedWriteError(step, source, name, rule, expected=expected, actual=actual)
+        return self.merged(step, source, standing.data, changes.fields)
+
+    def left(self, step: str, source: str, before: Any, after: Standing) -> None:
         """The invariants of a state that a step leaves behind.
 
         Raises:
-            InvariantError: One does not hold.
+            InvariantError: One does not hold, or its check fails.
         """
+        target = self.lifecycle_of(after.data)
         for one in self._rules:
             if one.at in (None, target) and one.after in (None, source):
-                self._hold(one, step, source, before, state)
-
-    def _fits(self, name: str) -> str:
-        return f"must fit {self.contract.state.__name__}"
+                self._hold(one, step, source, before, after.state)
 
     def _hold(self, one: Invariant, step: str, lifecycle: str, before: Any, state: Any) -> None:
-        try:
-            holds = one.holds(state) if one.holds is not None else one.keeps is None or one.keeps(before, state)
-            came = "" if holds else repr(getattr(state, one.field))[:200]
-        except Exception as error:
-            came = f"its check failed with {type(error).__name__}: {error}"
-            raise InvariantError(step, lifecycle, one.field, one.rule, actual=came) from error
-        if not holds:
+        check, given = (one.holds, (state,)) if one.holds is not None else (one.keeps, (before, state))
+        if check is not None and (came := self._missed(check, given, state, one.field)):
             raise InvariantError(step, lifecycle, one.field, one.rule, actual=came)
+
+    def _missed(self, check: Callable[..., Any], given: tuple[Any, ...], state: Any, field: str) -> str:
+        """What came instead, where a check of the author's does not hold; empty where it does."""
+        try:
+            found = called(check, *given)
+            holds = found is True or called(bool, found)
+        except HookFailed as error:
+            return f"its check {error}"
+        return "" if holds else shown(getattr(state, field)) or "nothing"
+
+
+def _misfit(error: Exception) -> str:
+    """What a state's type has against data; its validators are the author's, and may raise anything."""
+    if isinstance(error, ValidationError):
+        return problems(error)
+    return f"its validation failed with {describe(error)}"

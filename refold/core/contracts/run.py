@@ -1,4 +1,4 @@
-"""The orchestrator of a skill with a contract: it opens each step, checks what comes out, merges it, and notes it.
+"""The orchestrator of a skill with a contract: what it adds to the driving of each step.
 
 Rule 1: a step sees a view of what it reads, and changes nothing but by the patch that it returns.
 Rule 2: everything is checked before anything is merged. What fails a check leaves the state as the step found it.
@@ -7,9 +7,9 @@ Rule 3: every execution of a step is in the audit, a failed one too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
@@ -18,29 +18,31 @@ from refold.core.authoring.moment import Moment
 from refold.core.authoring.patch import StatePatch
 from refold.core.authoring.skill import Live, Options
 from refold.core.authoring.transition import Transition
-from refold.core.codec import NoData
-from refold.core.contracts.audit import ORCHESTRATOR, ErrorRecord
-from refold.core.contracts.audit_log import AuditLog
+from refold.core.contracts.audit import ORCHESTRATOR, ErrorRecord, StateTransitionEvent, error_record
 from refold.core.contracts.contract import Contract
-from refold.core.contracts.leads import Leads
-from refold.core.contracts.opened import STAYS, Opened, SaidFailed
-from refold.core.contracts.rules import StateValidator
+from refold.core.contracts.routes import STAYS, Execution, Routes
+from refold.core.contracts.rules import HookFailed, StateValidator, called
 from refold.core.contracts.view import Guard, view_of
 from refold.core.errors import (
     AdapterError,
     CommandError,
+    ContractError,
     DecodeError,
     InvariantError,
     RequirementError,
     SkillError,
+    shown,
+    text_of,
 )
 from refold.core.events import Event, UserMessage
 from refold.core.lifecycle import Ending
 from refold.core.schema import problems
-from refold.core.steps.drive import Answer, Drive, Going
+from refold.core.steps.drive import Drive
+from refold.core.steps.hooks import Hooks
 from refold.core.steps.machine import StepMachine
-from refold.core.steps.params import Param, Source
-from refold.core.steps.spec import Record, StepSpec
+from refold.core.steps.params import Source
+from refold.core.steps.position import Position, known_then
+from refold.core.steps.spec import StepSpec
 
 
 class ContractedMachine(StepMachine):
@@ -50,182 +52,168 @@ class ContractedMachine(StepMachine):
         super().__init__(options, steps)
         self.contract = contract
         self.validator = StateValidator(contract)
-        self.by_state = {step.contract.enters: step for step in steps.values() if step.contract.enters}
+        self.routes = Routes(self.validator, steps, self.resumes)
         self.handler = next((step for step in steps.values() if step.contract.on_error), None)
 
     def edges(self) -> list[tuple[str, str]]:
         """What the code says literally, and where the legal moves lead."""
         moves = [
-            (step.name, self.by_state[target].name)
+            (step.name, self.routes.by_state[target].name)
             for step in self.steps.values()
             for target in step.contract.exits
-            if target in self.by_state
+            if target in self.routes.by_state
         ]
         return list(dict.fromkeys([*super().edges(), *moves]))
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
-        drive = _ContractedDrive(self, moment, live, state)
-        try:
-            if state is None:
-                assert isinstance(event, UserMessage)
-                drive.begin(event)
-            transition = self._take(drive, state, event, moment)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever fails is audited, then raised by the fold
-            transition = drive.failed(error)
-        return replace(transition, audit=tuple(drive.audit.events)) if drive.audit.events else transition
+        return _Orchestrator(self, state, moment, live).on(event)
 
 
 class _Rejected(Exception):
     """The first message cannot be begun with."""
 
 
-class _ContractedDrive(Drive):
-    """One call of the machine, with a contract.
+class _Failed(Exception):
+    """A step says that the task fails.
 
     Attributes:
-        audit: What became of the steps that ended.
+        transition: What it returned, with what it has said.
     """
 
-    def __init__(self, machine: ContractedMachine, moment: Moment, live: Live | None, state: JsonValue) -> None:
-        super().__init__(machine.steps, machine.resumes, moment, live)
-        self.machine, self.validator = machine, machine.validator
-        self.first = state is None
-        self.data: dict[str, JsonValue] = {} if state is None else dict(cast("Record", state)["state"])
-        self.state: Any = None
-        self.opened: Opened | None = None
+    def __init__(self, transition: Transition) -> None:
+        self.transition = transition
+        super().__init__(transition.reason)
+
+
+class _Orchestrator(Hooks):
+    """One call of the machine, with a contract: `Drive` drives the steps, and calls these hooks."""
+
+    def __init__(self, machine: ContractedMachine, state: JsonValue, moment: Moment, live: Live | None) -> None:
+        self.machine, self.saved, self.moment = machine, state, moment
+        self.validator, self.routes = machine.validator, machine.routes
+        self.drive = Drive(machine.steps, machine.resumes, moment, live, self)
+        self.standing = self.validator.standing({} if state is None else Position(state).state)
+        self.execution: Execution | None = None
+        self.position: Position | None = None  # where the execution stood when it went on
         self.error: ErrorRecord | None = None
-        self.met: tuple[str, ...] = ()
-        self.audit = AuditLog(moment)
-        self.leads = Leads(self.validator, machine.by_state, self.resumes, self._target)
+        self.audit: list[StateTransitionEvent] = []
 
-    # --- the first state
+    def on(self, event: Event) -> Transition:
+        """What follows from an event."""
+        try:
+            if self.saved is None:
+                assert isinstance(event, UserMessage)
+                self._begin(event)
+            transition = self.machine.take(self.drive, self.saved, event)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever fails is audited, then raised by the fold
+            transition = self._failed(error)
+        return replace(transition, audit=tuple(self.audit)) if self.audit else transition
 
-    def begin(self, event: UserMessage) -> None:
+    def _begin(self, event: UserMessage) -> None:
         """Make the first state."""
-        contract = self.machine.contract
+        ctx = Ctx(self.moment)
         try:
-            state = contract.begins(event.content, Ctx(self.moment))
-        except ValidationError as error:
-            raise _Rejected(problems(error)) from error
-        except DecodeError as error:
-            raise _Rejected(error.failure.message) from error
-        except ValueError as error:
-            raise _Rejected(str(error)) from error
-        if not isinstance(state, contract.state):
-            raise SkillError(f"begins returned {repr(state)[:200]}; it returns a {contract.state.__name__}")
+            state = called(self.machine.contract.begins, event.content.own(), ctx)
+        except HookFailed as error:
+            match error.__cause__:
+                case ValidationError() as misfit:
+                    raise _Rejected(problems(misfit)) from error
+                case DecodeError(failure=failure):
+                    raise _Rejected(failure.message) from error
+                case ValueError() as refused:
+                    raise _Rejected(text_of(refused)) from error
+                case _:
+                    way_out = "to reject a first message, raise a ValueError"
+                    raise SkillError(f"begins {error}; {way_out}") from error
+        if ctx._made or ctx._said != Transition():
+            raise SkillError("begins asks for something, or says it; it makes the first state: let a step do the rest")
+        self.standing = self.validator.first(state)
+        data = self.standing.data
+        lifecycle = self.validator.lifecycle_of(data)
         try:
-            self.data = self.validator.data_of(state)
-            self.state = self.validator.state_of(self.data)
-        except (NoData, ValidationError) as error:
-            raise SkillError(f"the first state cannot be saved: {error}") from error
-        lifecycle = self.validator.lifecycle_of(self.data)
-        try:
-            self.validator.standing(ORCHESTRATOR, lifecycle, self.state)
+            self.validator.holding(ORCHESTRATOR, lifecycle, self.standing.state)
         except InvariantError as error:
             raise _Rejected(str(error)) from error
-        self.audit.first(lifecycle, self.data)
+        written = {name: value for name, value in data.items() if value is not None}
+        self._note(data, stage=ORCHESTRATOR, from_state="", to_state=lifecycle, owned=written)
 
-    # --- entering a step
+    # --- the hooks
 
-    def resume(self, record: Record, message: Answer) -> Transition:
-        """Enter the step that meets an answer."""
-        self.met = (record["gate"],)
-        return super().resume(record, message)
-
-    def enter_fed(self, record: Record) -> Transition:
-        """Enter a step that waited for results."""
-        self.met = tuple(record["enters"].values())
-        return super().enter_fed(record)
-
-    def _enter_once(self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None) -> Transition:
-        opened, terms = self._open(step), step.contract
+    def before(self, step: StepSpec, entered_by: Sequence[str]) -> Execution:
+        """Make the step's view of the state, and check all that must hold before the step runs."""
+        execution, check, terms = self._open(step, entered_by), self.validator, step.contract
+        source, state = execution.lifecycle, execution.before.state
         if not terms.on_error:  # a rule that is broken may be why it is called
-            self.validator.standing(step.name, opened.lifecycle, opened.state)
-        if terms.enters and terms.enters != opened.lifecycle:
-            raise self.leads.illegal(opened, "runs in one state", terms.enters, opened.lifecycle)
-        self.validator.required(step.name, terms, opened.lifecycle, opened.view)
-        opened.guard.check()
-        return super()._enter_once(step, payload, message)
+            check.holding(step.name, source, state)
+        if terms.enters and terms.enters != source:
+            raise self.routes.illegal(execution, "runs in one state", terms.enters, source)
+        check.required(step.name, terms, source, execution.view)
+        execution.guard.check()
+        if terms.requires or self.machine.contract.invariants:
+            check.unspoilt("a check of the contract", step.name, source, state, execution.before.data)
+        return execution
 
-    def _open(self, step: StepSpec) -> Opened:
-        if self.state is None:
-            try:
-                self.state = self.validator.state_of(self.data)
-            except ValidationError as error:
-                raise SkillError(
-                    f"the saved state does not fit {self.machine.contract.state.__name__}: {problems(error)}; give the "
-                    "skill a new version and an upgrade, or let running tasks finish on the old code"
-                ) from error
-        lifecycle = self.validator.lifecycle_of(self.data)
+    def again(self, step: StepSpec, position: Position, kept: Execution | None) -> Execution:
+        """Go on with the execution that was kept, or with a new one of the saved state."""
+        self.execution = execution = self._open(step, position.entered_by) if kept is None else kept
+        self.standing, self.position = execution.before, position
+        return execution
+
+    def _open(self, step: StepSpec, entered_by: Sequence[str]) -> Execution:
+        before = self.standing
+        lifecycle = self.validator.lifecycle_of(before.data)
         guard = Guard(step.name, lifecycle, step.contract.reads)
-        view = view_of(self.state, guard)
-        self.opened = Opened(step, lifecycle, self.data, self.state, guard, view, self.met)
-        self.met = ()
-        return self.opened
+        view = view_of(before.state, guard)
+        self.execution = Execution(
+            step=step, lifecycle=lifecycle, before=before, guard=guard, view=view, entered_by=entered_by
+        )
+        self.position = None
+        return self.execution
 
-    def _beside(self, param: Param, ctx: Ctx) -> Any:
-        match param.source:
+    def beside(self, source: Source, ctx: Ctx) -> Any:
+        """The view, for a handler the error, or the context."""
+        match source:
             case Source.STATE:
-                assert self.opened is not None
-                return self.opened.view
+                return self._current.view
             case Source.ERROR:
                 return self.error
             case _:
                 return ctx
 
-    def _complete(self, record: Record) -> Record:
-        record["state"] = self.data
-        return record
+    def keeps(self, entered_by: Sequence[str] = ()) -> dict[str, JsonValue]:
+        """The shared state, and what entered the step."""
+        return {"state": self.standing.data, **({"met": [*entered_by]} if entered_by else {})}
 
-    # --- driving a step
+    def asked(self) -> None:
+        """Stop a step that has caught the error of something it may not do."""
+        self._current.guard.check()
 
-    def _drive_again(self, step: StepSpec, record: Record) -> Going:
-        opened = self._open(step)
-        opened.met = tuple(record.get("met", ()))
-        going = super()._drive_again(step, record)
-        going.opened = opened
-        return going
-
-    def _send(self, step: StepSpec, record: Record, going: Going, results: Any) -> Transition:
-        opened = going.opened or self.opened
-        assert opened is not None
-        if going.opened is None and opened.met:
-            record["met"] = list(opened.met)
-        going.opened, self.opened = opened, opened
-        opened.record = record
-        self.data, self.state = opened.data, opened.state
-        transition = super()._send(step, record, going, results)
-        if not opened.merged and opened.guard.breach is not None:
-            going.run.close()  # it tried something before it asked; what it asks for is not started
-            raise opened.guard.breach
-        return transition
-
-    def _uncaught(self, error: CommandError, ctx: Ctx) -> Transition:
+    def uncaught(self, error: CommandError, said: Transition) -> Transition:
+        """Treat it as every other failure of a step."""
         raise error
 
-    # --- leaving a step
-
-    def _ended(self, step: StepSpec, ctx: Ctx, outcome: Any) -> Transition:
-        opened = self.opened
-        assert opened is not None
-        opened.guard.check()
-        if changed := self.validator.untouched(opened.view, opened.state, opened.data, step.contract.reads):
-            raise opened.guard.writes(changed)
+    def after(self, step: StepSpec, outcome: Any, said: Transition) -> Transition:
+        """Check what the step returned, and merge what it writes."""
+        execution = self._current
+        execution.guard.check()
+        before = execution.before
+        if changed := self.validator.untouched(execution.view, before.state, before.data, step.contract.reads):
+            raise execution.guard.writes(changed)
         if step.contract.on_error:
-            return self._handled(opened, outcome)
+            return self._handled(step, outcome)
         if isinstance(outcome, Transition) and outcome.ending is Ending.FAILED:
-            raise SaidFailed(outcome.after(ctx._said))
+            raise _Failed(outcome.after(said))
         if isinstance(outcome, Transition) and outcome.ending is Ending.REJECTED:
-            self.audit.note(opened, opened.lifecycle or step.name)
-            return super()._ended(step, ctx, outcome)
+            self._note_execution(execution.lifecycle)
+            return outcome
         if isinstance(outcome, StatePatch):
-            transition, to = self.leads.of_patch(opened, outcome)
+            transition, to = self.routes.of_patch(execution, outcome)
         elif isinstance(outcome, Transition):
-            transition, to = outcome, self.leads.of_transition(opened, outcome)
+            transition, to = outcome, self.routes.of_transition(execution, outcome)
         else:
             raise SkillError(
-                f"step {step.name!r} returned {repr(outcome)[:200]}; a step of a contract returns a `StatePatch(...)` "
+                f"step {step.name!r} returned {shown(outcome)}; a step of a contract returns a `StatePatch(...)` "
                 "or a transition, for example `ctx.goto(...).patch(...)`"
             )
         if (transition.enters is not None and transition.enters.payload) or transition.resume:
@@ -233,88 +221,127 @@ class _ContractedDrive(Drive):
                 f"step {step.name!r} hands arguments on; steps of a contract share its state: put them there with "
                 "`.patch(...)`"
             )
-        self._merge(opened, transition.writes or StatePatch(), to)
-        ended = super()._ended(step, ctx, transition)
-        if ended.ending is not None:
-            return replace(ended, state=self._complete(Record(step=step.name, args={})))
-        return ended
+        self._merge(transition.writes or StatePatch(), to)
+        return transition if transition.ending is None else replace(transition, state=self._end_of(step))
 
-    def _merge(self, opened: Opened, patch: StatePatch, to: str) -> None:
-        """Check what a step wrote and where it leads, then take both."""
-        step, terms, source = opened.step, opened.step.contract, opened.lifecycle
-        check = self.validator
-        check.writable(step.name, terms, source, patch)
-        fields, owned = dict(patch.fields), dict[str, JsonValue]()
-        move = None
+    def _merge(self, patch: StatePatch, to: str) -> None:
+        """Check what the step wrote and where it leads; then the state is the new one."""
+        execution, check = self._current, self.validator
+        step, terms, source, before = execution.step.name, execution.terms, execution.lifecycle, execution.before
+        check.writable(step, terms, source, patch)
+        fields, move = dict(patch.fields), None
         if to != STAYS and check.lifecycle.moves:
-            move = check.movable(step.name, terms, source, to, patch)
-            fields[self.machine.contract.lifecycle] = to
-        data, state, written = check.merged(step.name, source, opened.data, fields)
-        if move is not None and move.then is not None:
-            changes = move.then(state)
-            data, state, owned = check.merged(ORCHESTRATOR, source, data, changes.fields)
+            move = check.movable(step, terms, source, to, patch)
+            fields[check.contract.lifecycle] = to
+        after, written = check.merged(step, source, before.data, fields)
+        owned: dict[str, JsonValue] = {}
+        if move is not None:
+            after, owned = check.moved_on(step, source, move, after)
         if not terms.on_error:
-            check.moved(step.name, source, check.lifecycle_of(data), opened.state, state)
-        self.data, self.state, opened.merged = data, state, True
-        self.audit.note(opened, source if to == STAYS else to, written, owned)
+            check.left(step, source, before.state, after)
+        self.standing = after
+        self._note_execution(source if to == STAYS else to, written, owned)
 
     # --- when a step fails
 
-    def failed(self, error: BaseException) -> Transition:
+    def _failed(self, error: BaseException) -> Transition:
         """What becomes of the task when a step fails, whatever the reason."""
-        opened = self.opened
         if isinstance(error, _Rejected):
             return Transition.reject(str(error))
-        if opened is None:
+        if self.execution is None:
             return Transition(uncaught=error)
+        step, source = self.execution.step, self.execution.lifecycle
         if isinstance(error, AdapterError):
             error = AdapterError(
-                opened.step.name, opened.lifecycle, error.field, error.rule, expected=error.expected,
-                actual=error.actual,
-            )  # fmt: skip
-        if not opened.merged:
-            self.data, self.state = opened.data, opened.state
-        self.error = self.audit.error(opened, error)
-        self.audit.note(opened, opened.lifecycle or opened.step.name, err=self.error)
-        if isinstance(error, AdapterError) and (way := self._fallback(opened)) is not None:
-            return self._fall_back(way)
-        if self.first and opened.step.start and isinstance(error, InvariantError | RequirementError):
+                step.name, source, error.field, error.rule, expected=error.expected, actual=error.actual
+            )
+        self.standing = self.standing.anew()
+        self.error = self._note_error(error)
+        if isinstance(error, AdapterError) and (way := self._fallback(step)) is not None:
+            try:
+                return self.drive.enter(way, {})
+            except (Exception, SystemExit) as second:  # noqa: BLE001 - as in `on`
+                return self._failed(second)
+        if self.saved is None and step.start and isinstance(error, InvariantError | RequirementError):
             return Transition.reject(str(error))
-        self._handle(opened)
-        record = self._complete(Record(step=opened.step.name, args={}))
-        if isinstance(error, SaidFailed):
-            return replace(error.transition.after(self.said), writes=None, state=record, forgets=True)
-        return replace(Transition(uncaught=error).after(self.said), state=record, forgets=True)
+        self._handle(source)
+        if isinstance(error, _Failed):
+            ended = replace(error.transition, writes=None)
+        else:
+            ended = Transition(uncaught=error)
+        return replace(ended.after(self.drive.said), state=self._end_of(step), forgets=True)
 
-    def _handle(self, opened: Opened) -> None:
+    def _handle(self, source: str) -> None:
         """Let the skill's own step say what the state keeps of the error, where there is a move to failed."""
         handler, lifecycle = self.machine.handler, self.validator.lifecycle
-        legal = not lifecycle.moves or (opened.lifecycle, lifecycle.failed) in lifecycle.moves
+        legal = not lifecycle.moves or (source, lifecycle.failed) in lifecycle.moves
         if handler is None or not legal:
             return
         try:
-            asked = self._enter_once(handler, {}, None).commands
+            asked = self.drive.enter_once(handler, {}).commands
             if asked:
                 raise SkillError(f"step {handler.name!r} asks for {asked[0].id!r}; the task is over: it may not wait")
-        except Exception as error:  # noqa: BLE001 - it must not hide the error that it was called for
-            if self.opened is not None and self.opened.step is handler:
-                self.data = self.opened.data
-                self.audit.note(self.opened, self.opened.lifecycle, err=self.audit.error(self.opened, error))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it must not hide the error that it was called for
+            if self._current.step is handler:
+                self._note_error(error)
 
-    def _handled(self, opened: Opened, outcome: Any) -> Transition:
+    def _handled(self, step: StepSpec, outcome: Any) -> Transition:
         if not isinstance(outcome, StatePatch):
-            raise SkillError(f"step {opened.step.name!r} returned {repr(outcome)[:200]}; it returns a StatePatch")
-        self._merge(opened, outcome, self.validator.lifecycle.failed if self.validator.lifecycle.moves else "failed")
-        return Transition()
+            raise SkillError(f"step {step.name!r} returned {shown(outcome)}; it returns a StatePatch")
+        self._merge(outcome, self.validator.lifecycle.failed if self.validator.lifecycle.moves else "failed")
+        return Transition.fail("")
 
-    def _fallback(self, opened: Opened) -> StepSpec | None:
+    def _fallback(self, failed: StepSpec) -> StepSpec | None:
+        """The step that takes over from an adapted stage, where the task may fall back."""
         way = self.machine.contract.fallback
-        if way is None or opened.step.name == way.step or not way.when(opened.state):
+        if way is None or failed.name == way.step:
             return None
-        return self.steps[way.step]
-
-    def _fall_back(self, step: StepSpec) -> Transition:
         try:
-            return self.enter(step, {}, None)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as in `ContractedMachine.on`
-            return self.failed(error)
+            may = called(bool, called(way.when, self.standing.anew().state))
+        except (HookFailed, ContractError) as error:
+            rule = "`when` of the fallback says whether the task may fall back"
+            self._note_error(ContractError(failed.name, self._current.lifecycle, "", rule, actual=f"it {error}"))
+            return None
+        return self.machine.steps[way.step] if may else None
+
+    # --- what is written down
+
+    @property
+    def _current(self) -> Execution:
+        assert self.execution is not None
+        return self.execution
+
+    def _end_of(self, step: StepSpec) -> dict[str, Any]:
+        return {"step": step.name, "args": {}, **self.keeps()}
+
+    def _note_error(self, error: BaseException) -> ErrorRecord:
+        execution = self._current
+        kind = "failed" if isinstance(error, _Failed) else type(error).__name__
+        record = error_record(error, kind, stage=execution.step.name, lifecycle=execution.lifecycle, at=self.moment.at)
+        self._note_execution(execution.lifecycle, err=record)
+        return record
+
+    def _note_execution(
+        self,
+        to: str,
+        patch: dict[str, JsonValue] | None = None,
+        owned: dict[str, JsonValue] | None = None,
+        err: ErrorRecord | None = None,
+    ) -> None:
+        """The current execution has ended: where it leads, what it and the move wrote, or why it failed."""
+        execution, terms, position = self._current, self._current.terms, self.position
+        name = execution.step.name
+        started_at = self.moment.at if position is None else known_then(position)["now"]
+        awaited = [id for one in (position.awaits if position else ()) for id in one.ids]
+        self._note(
+            execution.before.data, stage=name, from_state=execution.lifecycle or name, to_state=to or name,
+            read_set=terms.reads, write_set=terms.writes, patch=patch or {}, owned=owned or {},
+            started_at=started_at, awaited=(*execution.entered_by, *awaited), free=terms.free, err=err,
+        )  # fmt: skip
+
+    def _note(self, data: Mapping[str, JsonValue], **event: Any) -> None:
+        session, at = data.get("session_id"), self.moment.at
+        session_id = session if isinstance(session, str) else self.moment.task_id
+        self.audit.append(
+            StateTransitionEvent.trusted(**{"session_id": session_id, "started_at": at, "finished_at": at, **event})
+        )

@@ -1,4 +1,6 @@
-"""A contract's steps as plain data, for people and files; and whether such a file says what the code says.
+"""The stages of a skill beside its code: a file that describes them, and outputs of stages from before the contract.
+
+Such a file holds a contract's steps as plain data:
 
     stages:
       - {name: think, enters: thinking, exits: [acting, observing, failed], reads: [...], writes: [...]}
@@ -13,10 +15,12 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from refold.core.authoring.patch import StatePatch
 from refold.core.authoring.skill import Skill, skill_id
+from refold.core.codec import codec
 from refold.core.contracts.contract import ALL
 from refold.core.contracts.run import ContractedMachine
-from refold.core.errors import DefinitionError
+from refold.core.errors import AdapterError, DefinitionError
 from refold.core.schema import problems
 from refold.core.steps.spec import StepSpec
 from refold.core.values import Value
@@ -108,3 +112,25 @@ def _stage(step: StepSpec) -> Stage:
     return Stage(
         name=step.name, flow_type=kind, enters=terms.enters, exits=terms.exits, reads=terms.reads, writes=terms.writes
     )
+
+
+def adapt(output: Any, **fields: Any) -> StatePatch:
+    """The patch that the output of a stage stands for: `adapt(await plan(ctx, text), thought=ThoughtState)`.
+
+    Args:
+        output: What the stage returned, as data or as a value.
+        fields: The type that each field of the state reads the whole output as.
+
+    Raises:
+        AdapterError: The output is not complete, or does not fit.
+    """
+    patch = {}
+    for name, kind in fields.items():
+        try:
+            patch[name] = codec(kind).fresh(output)
+        except ValidationError as error:
+            wanted = getattr(kind, "__name__", str(kind))
+            raise AdapterError(
+                "", "", name, "the stage's output is complete", expected=f"a {wanted}", actual=problems(error)
+            ) from None
+    return StatePatch(**patch)

@@ -1,13 +1,18 @@
-"""What a step sees of the state: the fields that it declares. The others are not there at all."""
+"""What a step sees of the state: the fields that it declares, which it cannot change. The others are not there at all.
+
+Rule 1: whatever a step tries and may not do is noted by the view's guard, and stops the task even where the step
+catches the error.
+Rule 2: a value inside a field, such as a list, can be changed in place; the rules find it afterwards.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PydanticUserError
 
 from refold.core.errors import ContractError, UnauthorizedReadError, UnauthorizedWriteError
-from refold.core.schema import kept
+from refold.core.schema import adapter, kept
 
 _GUARD = "__refold_guard__"
 _set = object.__setattr__
@@ -17,10 +22,10 @@ class Guard:
     """Watches over one view.
 
     Attributes:
-        step: Who looks through it.
+        step: The step that the view is for.
         lifecycle: The state that the step runs in.
         allowed: The fields that it may read.
-        breach: The first thing that was tried and not allowed. It stops the task even where the step catches it.
+        breach: The first thing that the step tried and may not do; None so far.
     """
 
     __slots__ = ("allowed", "breach", "lifecycle", "step")
@@ -31,36 +36,21 @@ class Guard:
 
     def reads(self, field: str) -> ContractError:
         """A field was read that is not allowed."""
-        return self._noted(
-            UnauthorizedReadError(
-                self.step,
-                self.lifecycle,
-                field,
-                "reads only what it declares",
-                expected=f"one of: {', '.join(self.allowed) or 'none'}",
-                actual=field,
-            )
-        )
+        allowed = f"one of: {', '.join(self.allowed) or 'none'}"
+        return self._noted(UnauthorizedReadError, field, "reads only what it declares", allowed, field)
 
     def writes(self, field: str) -> ContractError:
         """A field was changed in place."""
-        return self._noted(
-            UnauthorizedWriteError(
-                self.step,
-                self.lifecycle,
-                field,
-                "the state is frozen",
-                expected=f"return StatePatch({field}=...)",
-                actual="a change in place",
-            )
-        )
+        way_out = f"return StatePatch({field}=...)"
+        return self._noted(UnauthorizedWriteError, field, "the state is frozen", way_out, "a change in place")
 
-    def _noted(self, breach: ContractError) -> ContractError:
+    def _noted(self, kind: type[ContractError], field: str, rule: str, expected: str, actual: str) -> ContractError:
+        breach = kind(self.step, self.lifecycle, field, rule, expected=expected, actual=actual)
         self.breach = self.breach or breach
         return breach
 
     def check(self) -> None:
-        """Raise what was tried and not allowed, if anything was."""
+        """Raise the breach, if there is one."""
         if self.breach is not None:
             raise self.breach
 
@@ -88,7 +78,7 @@ def _view_class(state: type[BaseModel]) -> type[BaseModel]:
         __slots__ = (_GUARD,)
         model_config = ConfigDict(defer_build=True)
 
-        # Asked only for what is not there.
+        # Python calls this for attributes that the view does not have.
         def __getattr__(self, name: str) -> Any:
             if name in fields:
                 raise _guard_of(self).reads(name)
@@ -110,3 +100,48 @@ def _guard_of(view: Any) -> Guard:
     except AttributeError:  # a copy that somebody made of the view: it holds no more than the view did
         return Guard("a copy of the state", "", tuple(vars(view)))
     return guard
+
+
+# --- which values can be changed in place
+
+_PLAIN = {
+    "bool", "bytes", "complex", "date", "datetime", "decimal", "enum", "float", "int", "literal", "multi-host-url",
+    "none", "str", "time", "timedelta", "url", "uuid",
+}  # fmt: skip
+_AROUND = {
+    "chain", "dataclass-args", "dataclass-field", "default", "definitions", "function-after", "function-before",
+    "function-wrap", "json-or-python", "lax-or-strict", "model-field", "model-fields", "nullable", "tagged-union",
+    "tuple", "union",
+}  # fmt: skip
+_NO_SCHEMA = {"config", "default", "function", "metadata", "serialization"}
+
+
+def unchanging(kind: Any) -> bool:
+    """Whether nothing in values of a type can be changed in place; False where the type does not say."""
+    return kept(kind, "__refold_unchanging__", _unchanging)
+
+
+def _unchanging(kind: Any) -> bool:
+    try:
+        return _of(adapter(kind).core_schema)
+    except PydanticUserError:
+        return False
+
+
+def _of(schema: Any) -> bool:
+    if isinstance(schema, list | tuple):
+        return all(_of(one) for one in schema)
+    if not isinstance(schema, dict):
+        return True
+    match schema.get("type"):
+        case str(plain) if plain in _PLAIN:
+            return True
+        case "model" | "dataclass":
+            frozen = schema.get("frozen") or schema.get("config", {}).get("frozen")
+            return bool(frozen) and _of(schema["schema"])
+        case str(around) if around in _AROUND:
+            return all(_of(inner) for key, inner in schema.items() if key not in _NO_SCHEMA)
+        case None:  # a mapping of schemas by name
+            return all(_of(inner) for inner in schema.values())
+        case _:
+            return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -13,11 +13,15 @@ from refold.core.authoring.transition import Transition
 from refold.core.events import CommandFailed, Event, UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.steps.drive import Drive
-from refold.core.steps.spec import Record, StepSpec
+from refold.core.steps.hooks import Hooks
+from refold.core.steps.position import Position
+from refold.core.steps.spec import StepSpec
+
+NO_HOOKS = Hooks()
 
 
 class StepMachine:
-    """A skill made of steps. Its state is the record of where it stands among them."""
+    """A skill made of steps. Its state is its `Position` among them."""
 
     def __init__(self, options: Options, steps: Mapping[str, StepSpec]) -> None:
         self._options = options
@@ -26,8 +30,8 @@ class StepMachine:
         self.resumes = {step.resume_from: step for step in steps.values() if step.resume_from is not None}
 
     @property
-    def held(self) -> Sequence[Any]:
-        """What it was made with beside its steps: whoever shares it between tasks asks whether that can change."""
+    def references(self) -> Sequence[Any]:
+        """Extra objects this machine refers to. The sandbox shares a skill between tasks only if none can change."""
         return ()
 
     @property
@@ -40,14 +44,14 @@ class StepMachine:
         return str(state["step"]) if isinstance(state, dict) else self.start.name
 
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
-        """The ids that the step's last await, or the step's parameters, wait for, and those whose failure it holds."""
+        """See `Skill.awaiting`: of the step's last await, or of its parameters' commands.
+
+        In `ctx.parallel`, these are all outstanding calls of all branches, and those whose failure ended a branch.
+        """
         if state is None:
             return ()
-        record = cast("Record", state)
-        if "enters" in record:
-            return tuple(record["enters"].values())
-        awaits = record.get("awaits")
-        return tuple(awaits[-1].get("open", awaits[-1]["ids"])) + tuple(awaits[-1].get("failed", ())) if awaits else ()
+        position = Position(state)
+        return (*position.outstanding, *(last.failed if (last := position.last) else ()))
 
     def edges(self) -> list[tuple[str, str]]:
         """Literal gotos and resumes."""
@@ -56,29 +60,25 @@ class StepMachine:
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
-        return self._take(Drive(self.steps, self.resumes, moment, live), state, event, moment)
+        return self.take(Drive(self.steps, self.resumes, moment, live, NO_HOOKS), state, event)
 
-    def _take(self, drive: Drive, state: JsonValue, event: Event, moment: Moment) -> Transition:
+    def take(self, drive: Drive, state: JsonValue, event: Event) -> Transition:
+        """Drive the steps on by one event."""
         if state is None:
             assert isinstance(event, UserMessage)
             return drive.enter(self.start, dict(self.start.seeds), event)
-        record = cast("Record", state)
-        awaited: Any = ()
-        if "resume" in record:
-            # Another question's answer may have been held, and met by the await that asked for it.
-            if isinstance(event, UserMessage | DecisionMade) and event.gate == record["gate"]:
-                return drive.resume(record, event)
-        elif "enters" in record:
-            awaited = record["enters"].values()
-            if all(id in moment.receipts for id in awaited):
-                return drive.enter_fed(record)
-        elif record["awaits"]:
-            last = record["awaits"][-1]
-            awaited = last.get("open") or last["ids"]
-            here = [id in moment.receipts for id in awaited]
-            if any(here) if "open" in last else all(here):
-                return drive.go_on(record)
+        position = Position(state)
+        receipts = drive.moment.receipts
+        if position.resume is not None:
+            # The event may be the answer to another question, which an await asked and has received.
+            if isinstance(event, UserMessage | DecisionMade) and event.gate == position.gate:
+                return drive.resume(position, event)
+        elif position.fed_by:
+            if all(id in receipts for id in position.fed_by.values()):
+                return drive.enter_fed(position)
+        elif (last := position.last) is not None and last.back(receipts):
+            return drive.go_on(position)
         # One of several results: its receipt is kept until the others are here. A failure that no step waits for
-        # is nobody's to catch.
-        unmet = isinstance(event, CommandFailed) and event.invocation_id not in awaited
+        # cannot be caught.
+        unmet = isinstance(event, CommandFailed) and event.invocation_id not in position.outstanding
         return Transition.ignore() if unmet else Transition()

@@ -94,7 +94,7 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
         return _all([getattr(value, field.name) for field in fields(value)], module, seen)
     if isinstance(value, StepMachine):
         held = [part for step in value.steps.values() for part in (step.run, step.contract)]
-        return _all([value.options.upgrade, value.options.contract, *held, *value.held], module, seen)
+        return _all([value.options.upgrade, value.options.contract, *held, *value.references], module, seen)
     if isinstance(value, ReducerSkill):
         return _all([value.options.upgrade, *vars(value.author).values()], module, seen)
     if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # where it is kept
