@@ -773,6 +773,7 @@ def spoiling(work: Any) -> StatePatch:
 
 
 later: Any = lambda *_: soon()  # noqa: E731 - no coroutine function, but gives a coroutine
+without: Any = lambda: True  # noqa: E731 - takes no argument
 spoils: Any = spoiling
 
 
@@ -950,6 +951,14 @@ MISTAKES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("exits", {}, {"exits": ["new"]}, "exits to 'new'; the legal moves from writing lead to: planning, done, failed"),
     ("two", {}, {"enters": "planning"}, "two steps enter 'planning'; each state has one"),
     ("handlers", {}, {"on_error": True}, "say on_error; one does"),
+    ("begin-async", {"begins": soon}, {}, "is `async`, and nothing awaits it; ask for what it needs in a step"),
+    ("no-then", {"moves": [*WORK.moves, Move("new", "done", cast("Any", 7))]}, {}, "then=7 is no function of one"),
+    ("no-holds", {"invariants": [Invariant("text", "r", without)]}, {}, "is no function of one argument, the"),
+    ("no-keeps", {"invariants": [Invariant("text", "r", keeps=cast("Any", soon))]}, {}, "is `async`, and nothing"),
+    ("no-fallback", {"fallback": "write"}, {}, "fallback='write' is none; write Fallback(step, when)"),
+    ("no-when", {"fallback": Fallback("write", cast("Any", True))}, {}, "fallback: when=True is no function of one"),
+    ("no-check", {}, {"requires": [Requirement("plan", "r", without)]}, "the requirement 'r': holds=<function <lambda"),
+    ("no-next", {}, {"next": "done"}, "step 'write': next='done' is no function of one argument, what the step reads"),
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from refold.core.codec import codec, unsavable
 from refold.core.contracts.contract import (
     ALL,
     Contract,
+    Fallback,
     Invariant,
     Lifecycle,
     Move,
@@ -68,10 +69,32 @@ def _wrong_kinds(contract: Any) -> Iterator[str]:
         for one in contract.invariants
         if not isinstance(one, Invariant)
     )
+    yield from _wrong_hook("begins", contract.begins, "the first message's content", "the context")
+    for one in contract.moves:
+        if isinstance(one, Move) and one.then is not None:
+            yield from _wrong_hook(f"the move to {plain(one.target)}: then", one.then, "the state")
+    for one in contract.invariants:
+        if isinstance(one, Invariant) and one.holds is not None:
+            yield from _wrong_hook(f"the invariant {one.rule!r}: holds", one.holds, "the state")
+        if isinstance(one, Invariant) and one.keeps is not None:
+            yield from _wrong_hook(f"the invariant {one.rule!r}: keeps", one.keeps, "the state before", "the one after")
+    if isinstance(contract.fallback, Fallback):
+        yield from _wrong_hook("fallback: when", contract.fallback.when, "the state")
+    elif contract.fallback is not None:
+        yield f"fallback={contract.fallback!r} is none; write Fallback(step, when)"
+
+
+def _wrong_hook(name: str, hook: Any, *takes: str) -> Iterator[str]:
+    """What is wrong with a function of the author's, before it is ever called."""
     try:
-        inspect.signature(contract.begins).bind(None, None)
+        inspect.signature(hook).bind(*takes)
     except TypeError:
-        yield f"begins={contract.begins!r} is no function of two arguments, the first message's content and the context"
+        count = "one argument" if len(takes) == 1 else "two arguments"
+        yield f"{name}={hook!r} is no function of {count}, {' and '.join(takes)}"
+    except ValueError:  # a built-in function that does not say what it takes
+        pass
+    if inspect.iscoroutinefunction(hook):
+        yield f"{name}={hook!r} is `async`, and nothing awaits it; ask for what it needs in a step"
 
 
 def _wrong_fields(contract: Contract) -> Iterator[str]:
@@ -135,10 +158,15 @@ def _terms(contract: Contract, terms: Terms, spec: StepSpec) -> tuple[StepContra
         exits = tuple(plain(one) for one in terms["exits"])
     else:
         exits = lifecycle.states if free else lifecycle.targets(enters)
+    requires = _requirements(terms, reads, found)
+    for one in requires:
+        found.extend(_wrong_hook(f"the requirement {one.rule!r}: holds", one.holds, "what the step sees"))
+    if terms.get("next") is not None:
+        found.extend(_wrong_hook("next", terms["next"], "what the step reads and writes"))
     return StepContract(
         reads=reads,
         writes=writes,
-        requires=_requirements(terms, reads, found),
+        requires=requires,
         enters=enters,
         exits=exits,
         next=terms.get("next"),
