@@ -73,7 +73,17 @@ class Worker:
     @classmethod
     async def started(cls, server: DevServer, folder: Path, number: int) -> Worker:
         """A worker that polls."""
-        command = ["-m", "refold.cli", "worker", "workflows", "--recovery", "fast-recovery", "--json", "--with-parent"]
+        command = [
+            "-m",
+            "refold.cli",
+            "worker",
+            "workflows",
+            "activities",
+            "--recovery",
+            "fast-recovery",
+            "--json",
+            "--with-parent",
+        ]
         log = folder / f"worker-{number}.log"
         with log.open("wb") as err:
             process = await asyncio.create_subprocess_exec(

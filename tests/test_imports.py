@@ -53,6 +53,7 @@ MAY_IMPORT = {
 EFFECTS_IMPORTERS = {
     "refold.temporal.worker.run",
     "refold.temporal.worker.plugin",
+    "refold.temporal.worker.refusals",
     "refold.temporal.webhooks.delivery",
     "refold.temporal.webhooks.webhooks",
 }

@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -161,6 +161,16 @@ class Agent(StepMachine):
     def references(self) -> Sequence[Any]:
         """The user's own parts of it, which may hold what changes."""
         return self._references
+
+    @property
+    def calls(self) -> Sequence[tuple[Literal["tool", "skill", "MCP server"], str]]:
+        """The tools and skills that its model may call, and the MCP servers behind its remote tools."""
+        own = [tool for tool in self.parts.tools.values() if tool.skill is None]
+        return (
+            *(("tool", tool.called or tool.name) for tool in own),
+            *(("skill", tool.skill) for tool in self.parts.tools.values() if tool.skill is not None),
+            *(("MCP server", name.partition(".")[0]) for name in self.parts.remote),
+        )
 
     # --- running it
 

@@ -3,6 +3,7 @@
 from refold.static.check import check, check_source
 from refold.static.finding import Finding
 from refold.static.graph import graph
+from refold.static.parts import Parts, parts_of
 from refold.static.sources import NotFound, Source, find_sources
 
-__all__ = ["Finding", "NotFound", "Source", "check", "check_source", "find_sources", "graph"]
+__all__ = ["Finding", "NotFound", "Parts", "Source", "check", "check_source", "find_sources", "graph", "parts_of"]

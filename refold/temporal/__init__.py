@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     from refold.temporal.dev import DevServerError, dev_server
     from refold.temporal.webhooks.webhooks import TemporalWebhooks
     from refold.temporal.worker.plugin import RefoldPlugin
-    from refold.temporal.worker.registry import workflows_of
+    from refold.temporal.worker.refusals import known_servers, refusals_at_start
+    from refold.temporal.worker.registry import Refusal, workflows_of
     from refold.temporal.worker.run import make_worker, run_worker
     from refold.temporal.worker.workflow import workflow_for
 
 _HOMES = {
     "DevServerError": "dev",
     "RefoldPlugin": "worker.plugin",
+    "Refusal": "worker.registry",
     "TemporalEngine": "client.engine",
     "TemporalWebhooks": "webhooks.webhooks",
     "connect": "client.engine",
     "dev_server": "dev",
     "make_worker": "worker.run",
+    "known_servers": "worker.refusals",
+    "refusals_at_start": "worker.refusals",
     "run_worker": "worker.run",
     "workflow_for": "worker.workflow",
     "workflows_of": "worker.registry",
@@ -34,11 +38,14 @@ _HOMES = {
 __all__ = [
     "DevServerError",
     "RefoldPlugin",
+    "Refusal",
     "TemporalEngine",
     "TemporalWebhooks",
     "connect",
     "dev_server",
+    "known_servers",
     "make_worker",
+    "refusals_at_start",
     "run_worker",
     "workflow_for",
     "workflows_of",

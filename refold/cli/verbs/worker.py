@@ -12,14 +12,13 @@ from typing import Annotated, Any
 import typer
 
 from refold import temporal
-from refold.cli.application import Application, application
+from refold.cli.application import application
 from refold.cli.errors import CallError
 from refold.cli.verb import Call, add
 from refold.cli.verbs.code import Modules
-from refold.core.authoring.skill import skill_id
 from refold.core.authoring.tool import tool_spec
-from refold.core.errors import DefinitionError
 from refold.core.schema import fields_of_kind
+from refold.static import Parts
 from refold.temporal.worker.profile import DEFAULT, PROFILES, Profile
 
 Model = Annotated[
@@ -79,7 +78,8 @@ async def worker(
     """
     profile = profile_named(recovery)
     found = application(modules or [])
-    _all_served(found)
+    if not found.skills:
+        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
     if with_parent:
         end_with_parent()
 
@@ -112,7 +112,7 @@ def profile_named(recovery: str) -> Profile:
     return profile
 
 
-def say_ready(call: Call, found: Application, *, address: str, namespace: str) -> None:
+def say_ready(call: Call, found: Parts, *, address: str, namespace: str) -> None:
     """The line that says that the worker polls."""
     skills = sorted(found.skills)
     tools = sorted(spec.name for tool in found.tools if (spec := tool_spec(tool)) is not None)
@@ -125,15 +125,6 @@ def say_ready(call: Call, found: Application, *, address: str, namespace: str) -
         return
     listed = f"skills: {', '.join(skills) or 'none'}; tools: {', '.join(tools) or 'none'}"
     call.out.say(f"worker ready on task queue {queue} at {address}; {listed}")
-
-
-def _all_served(found: Application) -> None:
-    """A skill that no worker can serve would only be noticed when its first task hangs."""
-    served = {skill_id(cls.skill) for cls in temporal.workflows_of(found.modules)}
-    for id in found.skills.keys() - served:
-        raise DefinitionError(id, ["its module makes no workflow of it; add `... = workflow_for(...)` at its end"])
-    if not served:
-        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
 
 
 def stopped_by_signal() -> asyncio.Event:

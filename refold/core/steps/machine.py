@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -32,6 +32,11 @@ class StepMachine:
     @property
     def references(self) -> Sequence[Any]:
         """Extra objects this machine refers to. The sandbox shares a skill between tasks only if none can change."""
+        return ()
+
+    @property
+    def calls(self) -> Sequence[tuple[Literal["tool", "skill", "MCP server"], str]]:
+        """What it was made to call, by kind and name, beside what its steps' code names."""
         return ()
 
     @property

@@ -8,7 +8,7 @@ replayer = Replayer(workflows=[], plugins=[plugin])
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -23,9 +23,7 @@ from temporalio.worker import (
     WorkflowReplayResult,
     WorkflowRunner,
 )
-from temporalio.worker.workflow_sandbox import SandboxRestrictions
 
-from refold.core.authoring.tool import tool_spec
 from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
 from refold.effects.activities import Effects
 from refold.effects.mcp.servers import McpServer
@@ -33,21 +31,9 @@ from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Storage, storage_from_env
 from refold.temporal.worker import profile
 from refold.temporal.worker.profile import DEFAULT, Profile
-from refold.temporal.worker.registry import UnknownSkillWorkflow, workflows_of
-from refold.temporal.worker.sandbox import Sandbox
-
-PASSED_THROUGH = (
-    "refold",
-    "pydantic",
-    "pydantic_core",
-    "annotated_types",
-    "pydantic_ai",
-    "httpx",
-    "httpx2",
-    "structlog",
-)
-"""Modules that skills share with the process: pure ones, and ones that a skill's module may import but never calls."""
-
+from refold.temporal.worker.refusals import refusals
+from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
+from refold.temporal.worker.sandbox import sandbox
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """Model text rides on heartbeats; the SDK would hold them back for most of the heartbeat timeout."""
@@ -87,18 +73,20 @@ class RefoldPlugin(SimplePlugin):
         Raises:
             DefinitionError: A skill or tool is written wrongly, or has no workflow, or two share a name.
         """
-        classes = workflows_of(skills)
+        classes = self._classes = workflows_of(skills)
         self.skill_ids = [cls.type_name for cls in classes]
+        self._runner = sandbox(classes, tools) if sandboxed else UnsandboxedWorkflowRunner()
         self.storage = storage or storage_from_env()
         self.recovery = recovery
         middleware = {cls.type_name: cls.skill.options.middleware for cls in classes}
+        self._tools = tuple(tools)
         self._effects = Effects(tools, model=model, mcp=mcp, middleware=middleware) if classes or tools or mcp else None
         super().__init__(
             "refold",
             data_converter=self._converter,
             workflows=classes,
             activities=self._effects.activities if self._effects else [],
-            workflow_runner=sandbox(classes, tools) if sandboxed else UnsandboxedWorkflowRunner(),
+            workflow_runner=self._runner,
             workflow_failure_exception_types=[SkillError, InputRejected, PayloadTooLarge],
             run_context=self._at_work,
         )
@@ -106,13 +94,28 @@ class RefoldPlugin(SimplePlugin):
     def _converter(self, given: DataConverter | None) -> DataConverter:
         return data_converter(self.storage)
 
+    def refuse_unfit(self, runner: WorkflowRunner | None = None) -> None:
+        """Refuse what no worker can run. Workers call it as they start; it needs a running event loop.
+
+        Args:
+            runner: Loads the workflows; None takes the plugin's own.
+
+        Raises:
+            DefinitionError: A tool, a skill or an MCP server that another one is made with is not registered, or
+                Temporal's sandbox cannot load a skill's module.
+        """
+        servers = None if self._effects is None else self._effects.servers or None
+        refuse(refusals(self._classes, self._tools, servers=servers, runner=runner or self._runner))
+
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """See the SDK; adds the workflow that fails tasks of skills nobody serves, if the program has none such.
 
         Raises:
-            DefinitionError: Tools keep receipts in a file of this host, and the server is elsewhere.
+            DefinitionError: As `refuse_unfit`; or tools keep receipts in a file of this host, and the server is
+                elsewhere.
         """
         config = super().configure_worker(config)
+        self.refuse_unfit(config.get("workflow_runner"))
         if self._effects is not None and self._effects.ledger is not None:
             self._effects.ledger.refuse_remote(config["client"].service_client.config.target_host)
         # The SDK fills its own in before it asks, so that nobody can tell whether it was chosen.
@@ -147,19 +150,6 @@ class RefoldPlugin(SimplePlugin):
             return
         async with self._effects:
             yield
-
-
-def sandbox(classes: Iterable[type], tools: Iterable[Callable[..., Any]] = ()) -> WorkflowRunner:
-    """The sandbox that skills run in: a skill that reads a clock or opens a file fails with an error that says so.
-
-    Args:
-        classes: The workflow classes; their modules stay inside.
-        tools: Their modules are shared with the process, since they may import anything and are never called inside.
-    """
-    inside = {cls.__module__ for cls in classes}
-    shared = {spec.function.__module__ for tool in tools if (spec := tool_spec(tool)) is not None} - inside
-    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *sorted(shared))
-    return Sandbox(restrictions=restrictions)
 
 
 def _is_dynamic(cls: type) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -12,9 +13,47 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from refold.core.authoring.define import skill_of
+from refold.core.authoring.reducer import ReducerSkill
 from refold.core.authoring.skill import skill_id
 from refold.core.errors import DefinitionError, UnknownSkill
-from refold.temporal.worker.workflow import SkillWorkflow
+from refold.core.steps.machine import StepMachine
+from refold.temporal.worker.workflow import SkillWorkflow, workflow_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """One reason why a worker does not start.
+
+    Attributes:
+        what: `skill`, `tool` or `MCP server`.
+        name: The skill's id, or the tool's name.
+        problem: What is wrong, and the way out.
+        about: The class, function or compiled skill that it is about.
+        module: The name of the module to look for it in.
+        line: The line there, where it is known.
+    """
+
+    what: str = "skill"
+    name: str
+    problem: str
+    about: Any
+    module: str
+    line: int | None = None
+
+
+def refuse(found: Sequence[Refusal]) -> None:
+    """Raise what was found, as one error.
+
+    Raises:
+        DefinitionError: There is a refusal.
+    """
+    subjects = {(one.what, one.name) for one in found}
+    if len(subjects) == 1:
+        ((what, name),) = subjects
+        raise DefinitionError(name, [one.problem for one in found], what=what)
+    if found:
+        listed = [f"{one.what} {one.name!r}: {one.problem}" for one in found]
+        raise DefinitionError("worker", listed, what="application")
 
 
 def workflows_of(authors: Sequence[Any]) -> list[type[SkillWorkflow]]:
@@ -23,18 +62,31 @@ def workflows_of(authors: Sequence[Any]) -> list[type[SkillWorkflow]]:
     Raises:
         DefinitionError: A skill has no `… = workflow_for(…)` in its module, or two skills share an id.
     """
+    classes, found = served(authors)
+    refuse(found)
+    return classes
+
+
+def served(authors: Sequence[Any]) -> tuple[list[type[SkillWorkflow]], list[Refusal]]:
+    """The workflow classes behind skills, tables, workflow classes or modules, and what is wrong with them."""
     found: dict[str, type[SkillWorkflow]] = {}
+    refusals: list[Refusal] = []
     for author in authors:
         for cls in _classes(author):
-            id = cls.type_name
-            if id in found and found[id] is not cls:
-                other = found[id]
-                raise DefinitionError(
-                    id, [f"both {other.__module__}.{other.__name__} and {cls.__module__}.{cls.__name__} have this id"]
+            other = found.setdefault(cls.type_name, cls)
+            if other is not cls:
+                problem = (
+                    f"both {other.__module__}.{other.__name__} and {cls.__module__}.{cls.__name__} have this id; give "
+                    'one of the skills another, `id="..."`'
                 )
-            _check_importable(cls, id)
-            found[id] = cls
-    return list(found.values())
+                refusals.append(_of(cls, problem))
+            refusals.extend(_misnamed(cls))
+        refusals.extend(_unserved(author))
+    return list(found.values()), list(dict.fromkeys(refusals))
+
+
+def _of(cls: type[SkillWorkflow], problem: str) -> Refusal:
+    return Refusal(name=cls.type_name, problem=problem, about=cls, module=cls.__module__)
 
 
 def _classes(author: Any) -> list[type[SkillWorkflow]]:
@@ -42,34 +94,51 @@ def _classes(author: Any) -> list[type[SkillWorkflow]]:
         return [author]
     if isinstance(author, ModuleType):
         own = [value for value in vars(author).values() if _is_skill_workflow(value)]
-        return [cls for cls in own if cls.__module__ == author.__name__]
+        return [cls for cls in dict.fromkeys(own) if cls.__module__ == author.__name__]
     skill = skill_of(author)
     module = sys.modules.get(getattr(author, "__module__", ""), None)
-    for value in vars(module).values() if module else ():
-        if _is_skill_workflow(value) and value.skill is skill:
-            return [value]
-    name = getattr(author, "__name__", skill_id(skill))
-    raise DefinitionError(
-        skill_id(skill), [f"its module makes no workflow of it; add `{name}Workflow = workflow_for({name})` there"]
-    )
+    made = [value for value in vars(module).values() if _is_skill_workflow(value)] if module else []
+    return [cls for cls in made if cls.skill is skill][:1]
 
 
 def _is_skill_workflow(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, SkillWorkflow) and value is not SkillWorkflow
 
 
-def _check_importable(cls: type[SkillWorkflow], id: str) -> None:
+def _misnamed(cls: type[SkillWorkflow]) -> Iterator[Refusal]:
     # The sandbox imports the class by module and name.
-    if getattr(sys.modules.get(cls.__module__), cls.__name__, None) is not cls:
-        raise DefinitionError(
-            id,
-            [
-                (
-                    f"its workflow is not {cls.__module__}.{cls.__name__}; at module level, assign it to that name "
-                    "(`... = workflow_for(...)`), or give workflow_for the name it has (`name=...`)"
-                )
-            ],
-        )
+    attributes = vars(sys.modules.get(cls.__module__, object))
+    if attributes.get(cls.__name__) is cls:
+        return
+    has = next((name for name, value in attributes.items() if value is cls), None)
+    way_out = f"assign it to that name at module level, `{cls.__name__} = workflow_for(...)`"
+    if has is not None:
+        way_out = f"it is assigned to {has}: {way_out}, or write `{has} = workflow_for(..., name={has!r})`"
+    yield _of(cls, f"its workflow is not {cls.__module__}.{cls.__name__}; {way_out}")
+
+
+def _unserved(author: Any) -> Iterator[Refusal]:
+    """The skills that no workflow was made of: the one that is given, or those that the given module defines."""
+    if isinstance(author, ModuleType):
+        made = {id(cls.skill) for cls in SkillWorkflow.__subclasses__()}
+        own = [(name, value) for name, value in vars(author).items() if _is_skill_of(author, value)]
+        missing = {id(skill_of(value)): (name, value) for name, value in own if id(skill_of(value)) not in made}
+        for name, value in missing.values():
+            yield _without_workflow(name, value, author.__name__)
+    elif not _classes(author):
+        yield _without_workflow(getattr(author, "__name__", ""), author, getattr(author, "__module__", ""))
+
+
+def _is_skill_of(module: ModuleType, value: Any) -> bool:
+    if isinstance(value, type):
+        return "__refold_skill__" in vars(value) and value.__module__ == module.__name__
+    return isinstance(value, StepMachine | ReducerSkill)
+
+
+def _without_workflow(name: str, author: Any, module: str) -> Refusal:
+    id = skill_id(skill_of(author))
+    problem = f"its module makes no workflow of it; add `{workflow_name(author)} = workflow_for({name or '...'})` there"
+    return Refusal(name=id, problem=problem, about=author, module=module)
 
 
 @workflow.defn(dynamic=True, sandboxed=False)

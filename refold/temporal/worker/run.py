@@ -87,6 +87,7 @@ async def run_worker(
     log_to_stderr(as_json=log_json)
     servers = servers_in(mcp) if isinstance(mcp, Path) else mcp
     plugin = RefoldPlugin(skills, tools, model=model, recovery=recovery, sandboxed=sandboxed, mcp=servers)
+    plugin.refuse_unfit()  # before a server is asked
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
     await search.register(client)
     stop = asyncio.Event()

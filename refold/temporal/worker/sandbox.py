@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from temporalio.converter import StorageDriverStoreContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
@@ -24,6 +25,7 @@ from temporalio.worker.workflow_sandbox._importer import Importer
 from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, RestrictionContext
 from temporalio.worker.workflow_sandbox._runner import _Instance
 
+from refold.core.authoring.tool import tool_spec
 from refold.temporal.worker.immutable import is_immutable
 from refold.temporal.worker.workflow import SkillWorkflow
 
@@ -32,7 +34,32 @@ if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
     from temporalio.workflow import Info
 
+PASSED_THROUGH = (
+    "refold",
+    "pydantic",
+    "pydantic_core",
+    "annotated_types",
+    "pydantic_ai",
+    "httpx",
+    "httpx2",
+    "structlog",
+)
+"""Modules that skills share with the process: pure ones, and ones that a skill's module may import but never calls."""
+
 _NOBODY = StorageDriverStoreContext(target=None)
+
+
+def sandbox(classes: Iterable[type], tools: Iterable[Callable[..., Any]] = ()) -> WorkflowRunner:
+    """The sandbox that skills run in: a skill that reads a clock or opens a file fails with an error that says so.
+
+    Args:
+        classes: The workflow classes; their modules stay inside.
+        tools: Their modules are shared with the process, since they may import anything and are never called inside.
+    """
+    inside = {cls.__module__ for cls in classes}
+    shared = {spec.function.__module__ for tool in tools if (spec := tool_spec(tool)) is not None} - inside
+    restrictions = SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH, *sorted(shared))
+    return Sandbox(restrictions=restrictions)
 
 
 @dataclass(frozen=True)

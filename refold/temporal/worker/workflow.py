@@ -254,9 +254,14 @@ def workflow_for(author: Any, *, name: str | None = None, alias: str | None = No
         raise DefinitionError(
             id, ["its workflow is made in `__main__`; put the skill in a module that can be imported"]
         )
-    own = author.__name__ if isinstance(author, type) else "".join(part.title() for part in snake(id).split("_"))
-    cls_name = name or f"{own}Workflow"
-    return _made(cls_name, module, skill, alias or id)
+    return _made(name or workflow_name(author), module, skill, alias or id)
+
+
+def workflow_name(author: Any) -> str:
+    """The name that `workflow_for` gives a skill's workflow where it is told none."""
+    if isinstance(author, type):
+        return f"{author.__name__}Workflow"
+    return "".join(part.title() for part in snake(skill_id(skill_of(author))).split("_")) + "Workflow"
 
 
 def _made(cls_name: str, module: str, skill: Skill, type_name: str) -> type[SkillWorkflow]:

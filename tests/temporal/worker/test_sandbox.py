@@ -20,9 +20,8 @@ import workflows.research_loop
 import workflows.research_loop_steps
 import workflows.research_loop_table
 from refold.temporal.worker.immutable import is_immutable
-from refold.temporal.worker.plugin import sandbox
 from refold.temporal.worker.registry import workflows_of
-from refold.temporal.worker.sandbox import Sandbox
+from refold.temporal.worker.sandbox import Sandbox, sandbox
 from refold.temporal.worker.workflow import SkillWorkflow
 
 SHIPPED = [
@@ -65,7 +64,7 @@ def made(folder: Path, name: str, more: str) -> type[SkillWorkflow]:
     """The workflow of a skill in a new module that also says `more`."""
     (folder / f"{name}.py").write_text(SKILL.format(more=more))
     module = __import__(name)
-    return workflows_of([module])[0]
+    return workflows_of([module.MadeUpWorkflow])[0]
 
 
 def prepared(cls: type[SkillWorkflow]) -> Sandbox:

@@ -1,0 +1,163 @@
+"""What a worker refuses when it starts. `refold check` calls the same function, so both find the same.
+
+| refused | by |
+| --- | --- |
+| a skill without a workflow, a workflow of another name, two skills of one id | `registry.served` |
+| a tool without the declaration, with types that JSON cannot bring, two tools of one name | `effects.tools.tools_of` |
+| a tool whose `undo` is missing; an agent's tool, skill or MCP server that is missing | `_missing` |
+| a module that Temporal's sandbox cannot load | `_unloadable` |
+| an MCP server with a wrong name, or that cannot be reached as its file says | `effects.mcp.servers.servers_in` |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from temporalio.worker import WorkflowRunner
+from temporalio.worker.workflow_sandbox import RestrictedWorkflowAccessError
+
+from refold.core.authoring.skill import skill_id
+from refold.core.authoring.tool import tool_spec
+from refold.core.errors import DefinitionError
+from refold.core.steps.machine import StepMachine
+from refold.effects.mcp.servers import ENV, servers_in
+from refold.effects.tools import tools_of
+from refold.temporal.worker.registry import Refusal, served
+from refold.temporal.worker.sandbox import sandbox
+from refold.temporal.worker.workflow import SkillWorkflow
+
+
+def refusals(
+    skills: Sequence[Any],
+    tools: Sequence[Callable[..., Any]],
+    *,
+    servers: Collection[str] | None,
+    runner: WorkflowRunner,
+) -> list[Refusal]:
+    """Every reason why a worker with these skills and tools does not start. Needs a running event loop.
+
+    Args:
+        skills: Skills, their workflow classes, or modules that hold them.
+        tools: Functions declared with `@tool`.
+        servers: The names of the MCP servers; None where nobody says, and so none is missing.
+        runner: Loads the workflows.
+    """
+    classes, found = served(skills)
+    if not found:  # a workflow of another name cannot be loaded
+        found.extend(_unloadable(classes, runner))
+    return [*found, *_undeclared(tools), *_missing(classes, tools, servers)]
+
+
+def refusals_at_start(
+    skills: Sequence[Any], tools: Sequence[Callable[..., Any]], *, servers: Collection[str] | None = None
+) -> list[Refusal]:
+    """`refusals` with a sandbox and an event loop of its own, for programs that run no worker."""
+
+    async def start() -> list[Refusal]:
+        return refusals(skills, tools, servers=servers, runner=sandbox(served(skills)[0], tools))
+
+    return asyncio.run(start())
+
+
+def known_servers(file: Path | None = None) -> tuple[list[str] | None, list[Refusal]]:
+    """The names of the MCP servers, None where nobody names a file of them; and why a worker refuses the file.
+
+    Args:
+        file: None takes the one that `REFOLD_MCP` names.
+
+    Raises:
+        DefinitionError: There is no such file.
+    """
+    path = file or (Path(os.environ[ENV]) if os.environ.get(ENV) else None)
+    if path is None:
+        return None, []
+    try:
+        return [server.name for server in servers_in(path)], []
+    except DefinitionError as error:
+        if not path.is_file():
+            raise
+        name, problem = error.skill.partition(" (")[0], "; ".join(error.problems)
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        line = next((number for number, text in enumerate(lines, 1) if f'"{name}"' in text), 1)
+        return None, [Refusal(what="MCP server", name=name, problem=problem, about=path, module="", line=line)]
+
+
+def _undeclared(tools: Sequence[Callable[..., Any]]) -> Iterator[Refusal]:
+    """The tools that no worker can register, each for its first reason."""
+    first: dict[str, Callable[..., Any]] = {}
+    for function in tools:
+        spec = tool_spec(function)
+        other = first.setdefault(function.__name__ if spec is None else spec.name, function)
+        try:
+            tools_of([function] if other is function else [other, function])
+        except DefinitionError as error:
+            module = getattr(function, "__module__", "")
+            yield Refusal(
+                what="tool", name=error.skill, problem="; ".join(error.problems), about=function, module=module
+            )
+
+
+def _missing(
+    classes: Sequence[type[SkillWorkflow]], tools: Sequence[Callable[..., Any]], servers: Collection[str] | None
+) -> Iterator[Refusal]:
+    """What registered tools and skills are made with, and no one has registered."""
+    registered = {spec.name: tool for tool in tools if (spec := tool_spec(tool)) is not None}
+    for name, tool in registered.items():
+        spec = tool_spec(tool)
+        if spec is not None and spec.undo is not None and spec.undo.name not in registered:
+            problem = (
+                f"its undo, the tool {spec.undo.name!r}, is not registered, so that nothing could undo the effect; "
+                f"register {spec.undo.name} beside it"
+            )
+            yield Refusal(what="tool", name=name, problem=problem, about=tool, module=tool.__module__)
+    known = {"tool": sorted(registered), "skill": sorted(cls.type_name for cls in classes)}
+    known["MCP server"] = sorted(servers or ())
+    for cls in classes:
+        for kind, name in dict.fromkeys(cls.skill.calls) if isinstance(cls.skill, StepMachine) else ():
+            if name in known[kind] or (kind == "MCP server" and servers is None):
+                continue
+            there = ", ".join(known[kind]) or "none"
+            problem = f"it is made with the {kind} {name!r}, which is not registered; registered: {there}"
+            yield Refusal(name=skill_id(cls.skill), problem=problem, about=cls.skill, module=cls.__module__)
+
+
+def _unloadable(classes: Sequence[type[SkillWorkflow]], runner: WorkflowRunner) -> Iterator[Refusal]:
+    """The workflows whose module cannot be imported once more, inside the sandbox."""
+    for cls in classes:
+        try:
+            runner.prepare_workflow(cls.__temporal_workflow_definition)  # type: ignore[attr-defined]  # of the SDK
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the module's top level raises is the reason
+            yield Refusal(
+                name=cls.type_name,
+                problem=_why_unloadable(error),
+                about=cls,
+                module=cls.__module__,
+                line=_line_in(error, cls.__module__),
+            )
+
+
+def _why_unloadable(error: BaseException) -> str:
+    way_out = (
+        "move it to a tool, or to the module of a tool, which the sandbox does not load again; `--no-sandbox` "
+        "(`sandboxed=False`) serves it as it is"
+    )
+    if isinstance(error, RestrictedWorkflowAccessError):
+        used = error.qualified_name.removesuffix(".__call__")
+        return (
+            f"a worker loads its module again inside Temporal's sandbox, which forbids what the module uses at its "
+            f"top level, `{used}`; {way_out}"
+        )
+    text = " ".join(str(error).split())
+    return f"a worker cannot load its module inside Temporal's sandbox: {type(error).__name__}: {text}; {way_out}"
+
+
+def _line_in(error: BaseException, module: str) -> int | None:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno for frame in frames if file and Path(frame.filename) == Path(file)), None)
