@@ -20,6 +20,9 @@ ENDS_OF = {
     Role.STEP: "`ctx.goto(...)` or `ctx.complete(...)`",
 }
 
+AS_RESULT = (ast.Attribute, ast.BinOp, ast.BoolOp, ast.Compare, ast.For, ast.FormattedValue, ast.If, ast.UnaryOp)
+"""What uses a name as the result that it would be, had it been awaited."""
+
 Parents = Mapping[int, ast.AST]
 
 
@@ -66,7 +69,7 @@ def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Itera
     match parent:
         case ast.Return():
             return  # a helper hands it to who awaits it; of a step, another rule tells
-        case ast.Assign(targets=[ast.Name(id=name)]) if _awaited_later(unit, name):
+        case ast.Assign(targets=[ast.Name(id=name)]) if _awaited_later(unit, name, parents):
             return
         case ast.Assign(targets=[ast.Name()]) | ast.Expr():
             first = ast.unparse(call.args[0]) if call.args else "..."
@@ -80,10 +83,11 @@ def _is_gather(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr == "gather"
 
 
-def _awaited_later(unit: Unit, name: str) -> bool:
-    """Whether a name is used at all but to be assigned; where it goes from there is not followed."""
+def _awaited_later(unit: Unit, name: str, parents: Parents) -> bool:
+    """Whether a name goes anywhere where it may be awaited; from there on it is not followed."""
     code = code_of(unit.node)
-    return any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load) for one in code)
+    uses = [one for one in code if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load)]
+    return any(not isinstance(parents.get(id(use)), AS_RESULT) for use in uses)
 
 
 def _await_of(unit: Unit, value: ast.expr, ctx: set[str], reach: Reach) -> Iterator[Finding]:

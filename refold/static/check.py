@@ -2,44 +2,95 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 
+from refold.core.steps.machine import StepMachine
 from refold.static.awaits import misused
-from refold.static.definitions import definition_errors
-from refold.static.finding import Finding
+from refold.static.definitions import definition_errors, on_path
+from refold.static.finding import Finding, shown
+from refold.static.fits import known_of, unfit
+from refold.static.gotos import misdirected
 from refold.static.loaded import loaded_module, loaded_tool
-from refold.static.module import Module, Reach, parse
+from refold.static.module import Module, Reach, dotted, parse, top_level
+from refold.static.parts import Parts, parts_of
 from refold.static.purity import ToolName, impure
 from refold.static.sources import Source
-from refold.static.units import units
+from refold.static.units import skills_in, units
 
 RULES = (
     "definition", "import", "syntax", "clock", "random", "io", "concurrency", "tool", "shared",
-    "not-awaited", "await", "return",
+    "not-awaited", "await", "return", "goto", "call", "expect", "gate", "worker",
 )  # fmt: skip
 """Every rule, as findings name them."""
 
 _IGNORED = re.compile(r"#\s*refold:\s*ignore(?:\[([\w\s,-]*)\])?")
 
 
-def check(sources: Iterable[Source]) -> list[Finding]:
-    """Everything that is wrong in these files, by file and line. They are imported."""
-    found: set[Finding] = set()
-    for source in sources:
-        defined = definition_errors(source)
-        text = source.file.read_text(encoding="utf-8", errors="replace")
-        impurities = check_source(text, str(source.file), source.name, reach=loaded_module, tool_name=loaded_tool)
-        tools = any(one.rule == "tool" for one in impurities)
-        unparsed = any(one.rule == "syntax" for one in impurities)
-        found.update(impurities)
-        found.update(
-            one
-            for one in defined
-            # The definition tells of a tool called directly too, but not in which line.
-            if not (tools and "directly; ask for it" in one.message) and not (unparsed and one.rule == "import")
-        )
-    return sorted(found, key=lambda one: (one.file, one.line, one.column, one.rule, one.message))
+def check(
+    sources: Iterable[Source], *, beside: Iterable[Source] = (), servers: Collection[str] | None = None
+) -> list[Finding]:
+    """Everything that is wrong in these files, by file and line. They are imported.
+
+    Where a file cannot be imported, what its code asks for of others is not looked at: they would miss it.
+
+    Args:
+        sources: The files.
+        beside: More files of the application: what they register is known, and nothing in them is a finding.
+        servers: The names of the application's MCP servers; None where nobody says.
+    """
+    sources = list(sources)
+    files = {source.file.resolve() for source in sources}
+    found = [one for source in sources for one in _of_one(source, files)]
+    parts = parts_in([*sources, *beside])
+    return in_order(found if parts is None else [*found, *_of_all(sources, parts, servers)])
+
+
+def in_order(found: Iterable[Finding]) -> list[Finding]:
+    """Findings by file and line, each once."""
+    return sorted(set(found), key=lambda one: (one.file, one.line, one.column, one.rule, one.message))
+
+
+def parts_in(sources: Iterable[Source]) -> Parts | None:
+    """The skills and tools of files; None where one cannot be imported."""
+    sources = list(sources)
+    with on_path(*(source.root for source in sources)):
+        try:
+            return parts_of([importlib.import_module(source.name) for source in sources])
+        except (Exception, SystemExit):  # noqa: BLE001 - which one fails, and why, is a finding
+            return None
+
+
+def _of_one(source: Source, files: Collection[Path]) -> Iterator[Finding]:
+    """What is wrong in a file by itself."""
+    defined = definition_errors(source, files)
+    text = source.file.read_text(encoding="utf-8", errors="replace")
+    impurities = check_source(text, shown(source.file), source.name, reach=loaded_module, tool_name=loaded_tool)
+    tools = any(one.rule == "tool" for one in impurities)
+    unparsed = any(one.rule == "syntax" for one in impurities)
+    yield from impurities
+    for one in defined:
+        # The definition tells of a tool called directly too, but not in which line.
+        if not (tools and "directly; ask for it" in one.message) and not (unparsed and one.rule == "import"):
+            yield one
+
+
+def _of_all(sources: list[Source], parts: Parts, servers: Collection[str] | None) -> Iterator[Finding]:
+    """What is wrong between what the code asks for and what the application has."""
+    known = known_of(parts, servers)
+    names = {source.name for source in sources}
+    modules = [module for name in names if (module := loaded_module(name)) is not None]
+    found = [
+        (unit.module, one) for module in modules for unit in units(module, loaded_module) for one in unfit(unit, known)
+    ]
+    machines = [skill for skill in parts.skills.values() if isinstance(skill, StepMachine)]
+    steps = [one for machine in machines for one in misdirected(machine, loaded_module)]
+    by_file = {module.file: module for module in modules}
+    found += [(by_file[one.file], one) for one in steps if one.file in by_file]
+    return (one for module, one in found if not _ignored(module, one))
 
 
 def check_source(
@@ -66,6 +117,9 @@ def check_source(
         message = f"this is no Python: {getattr(error, 'msg', error)}"
         return [Finding(file=file, line=line, column=max(column, 1), rule="syntax", message=message)]
     found: dict[tuple[str, int, str], Finding] = {}
+    for one in _printed(module):
+        if not _ignored(module, one):
+            found[one.file, one.line, one.rule] = one
     for unit in units(module, reach):
         for one in (*impure(unit, reach, tool_name), *misused(unit, reach)):
             if not _ignored(unit.module, one):
@@ -78,3 +132,23 @@ def _ignored(module: Module, finding: Finding) -> bool:
     if marked is None:
         return False
     return marked[1] is None or finding.rule in re.split(r"[\s,]+", marked[1])
+
+
+def _printed(module: Module) -> Iterator[Finding]:
+    """What the module of a skill prints as it is imported."""
+    if not skills_in(module):
+        return
+    for statement in top_level([one for one in module.tree.body if not _is_main(one)]):
+        match statement:
+            case ast.Expr(value=ast.Call(func=func)) if dotted(func, module.names) == "builtins.print":
+                text = (
+                    "the module prints when it is imported, and a worker imports it again for its tasks: leave the "
+                    "print out, or put it in worker.py"
+                )
+                yield Finding(file=module.file, line=statement.lineno, column=1, rule="io", message=text)
+            case _:
+                pass
+
+
+def _is_main(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test)

@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
+import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from pydantic import ValidationError
+
+from refold import core as refold_core
 from refold.core.errors import DefinitionError
-from refold.static.finding import Finding
+from refold.core.schema import problems
+from refold.static.finding import Finding, shown
+from refold.static.loaded import is_installed
 from refold.static.sources import Source
 
 
-def definition_errors(source: Source) -> list[Finding]:
+def definition_errors(source: Source, checked: Collection[Path] = ()) -> list[Finding]:
     """What is wrong with the skills and tools of a module, as they say themselves when it is imported.
 
     The module is imported, so its top level runs. Where a definition fails, the rest of the module is tried without
     it, so that all failures are found.
+
+    Args:
+        source: The module.
+        checked: Files that are checked themselves, as absolute paths: their errors are found there, and not in the
+            modules that import them.
     """
-    with _on_path(source.root):
+    with on_path(source.root):
         try:
             importlib.import_module(source.name)
-        except DefinitionError as error:
-            if _line_in(error, source.file) is None:
-                return [_elsewhere(source, error)]
-            return list(_one_by_one(source))
-        except Exception as error:  # noqa: BLE001 - whatever the module's top level raises is the finding
-            return [_broken(source, error)]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the module's top level raises is the finding
+            inner = _imported_from(error, source.file)
+            if any(file in checked for file in inner):
+                return []
+            if inner:
+                return [_elsewhere(source, error, inner[-1])]
+            return list(_one_by_one(source)) if isinstance(error, DefinitionError) else [_broken(source, error)]
     return []
 
 
@@ -45,13 +58,12 @@ def _one_by_one(source: Source) -> Iterator[Finding]:
             statement = next(at_line, None)
             if statement is None or line is None:
                 return
-            shown = statement.lineno if isinstance(statement, ast.ClassDef) else line
+            place = statement.lineno if isinstance(statement, ast.ClassDef) else line
             for problem in error.problems:
-                yield Finding(
-                    file=str(source.file), line=shown, column=1, rule="definition", message=f"{error.skill}: {problem}"
-                )
+                message = f"{error.skill}: {problem}"
+                yield Finding(file=shown(source.file), line=place, column=1, rule="definition", message=message)
             tree.body.remove(statement)
-        except Exception as error:  # noqa: BLE001 - see above
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - see above
             if attempt == 0:
                 yield _broken(source, error)
             return  # it misses what was taken out
@@ -82,30 +94,61 @@ def _first(statement: ast.stmt) -> int:
     return min([statement.lineno, *(mark.lineno for mark in marks)])
 
 
-def _line_in(error: BaseException, file: Path) -> int | None:
-    """The line of a file that led to an error; the outermost one."""
+def _line_in(error: BaseException, file: Path, *, innermost: bool = False) -> int | None:
+    """The line of a file that led to an error: the outermost one, which is a statement of the module, or the last."""
     whole = file.resolve()
     frames = traceback.extract_tb(error.__traceback__)
-    return next((frame.lineno for frame in frames if Path(frame.filename).resolve() == whole), None)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == whole]
+    return lines[-1 if innermost else 0] if lines else None
 
 
-def _elsewhere(source: Source, error: DefinitionError) -> Finding:
-    problems = "; ".join(error.problems)
-    message = f"it imports a skill that cannot be defined: {error.skill}: {problems}"
-    return Finding(file=str(source.file), line=1, column=1, rule="definition", message=message)
+def _imported_from(error: BaseException, file: Path) -> list[Path]:
+    """The files that were being imported when one failed, outermost first; none where this file itself is wrong."""
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.name == "<module>"]
+    files = [Path(one.filename).resolve() for one in frames if not is_installed(one.filename)]
+    if isinstance(error, SyntaxError) and error.filename:
+        files.append(Path(error.filename).resolve())
+    return [] if not files or files[-1] == file.resolve() else files[files.index(file.resolve()) + 1 :]
 
 
-def _broken(source: Source, error: Exception) -> Finding:
+def _elsewhere(source: Source, error: BaseException, inner: Path) -> Finding:
+    what = f"{error.skill!r} cannot be defined" if isinstance(error, DefinitionError) else type(error).__name__
+    said = "; ".join(error.problems) if isinstance(error, DefinitionError) else " ".join(str(error).split())
+    message = f"it imports {shown(inner)}, which cannot be imported: {what}: {said}"
+    line = _line_in(error, source.file) or 1
+    return Finding(file=shown(source.file), line=line, column=1, rule="import", message=message)
+
+
+def _broken(source: Source, error: BaseException) -> Finding:
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(source.file) else None
-    line = line or _line_in(error, source.file) or 1
-    message = f"the module cannot be imported: {type(error).__name__}: {error}"
-    return Finding(file=str(source.file), line=line, column=1, rule="import", message=message)
+    line = line or _line_in(error, source.file, innermost=True) or 1
+    said = problems(error) if isinstance(error, ValidationError) else " ".join(str(error).split())
+    message = f"the module cannot be imported: {type(error).__name__}: {said}{_way_out(error, source)}"
+    return Finding(file=shown(source.file), line=line, column=1, rule="import", message=message)
+
+
+def _way_out(error: BaseException, source: Source) -> str:
+    """What to do about an error at import, where the error alone does not say."""
+    match error:
+        case ModuleNotFoundError(name=str(name)):
+            return f"; correct the name, or install it (looked in {shown(source.root)}/ and among what is installed)"
+        case ImportError(name=str(name)) if name in sys.modules:
+            asked = re.search(r"cannot import name '(\w+)'", str(error))
+            near = difflib.get_close_matches(asked[1], dir(sys.modules[name]), 1) if asked else []
+            return f"; did you mean {near[0]!r}?" if near else ""
+        case NameError(name=str(name)) if name in refold_core.__all__:
+            return f"; write `from refold import {name}`"
+        case SystemExit():
+            return '; what a script does stands under `if __name__ == "__main__":`'
+        case _:
+            return ""
 
 
 @contextmanager
-def _on_path(root: Path) -> Iterator[None]:
+def on_path(*roots: Path) -> Iterator[None]:
+    """Let modules below these folders be imported."""
     before = list(sys.path)
-    sys.path.insert(0, str(root))
+    sys.path[:0] = dict.fromkeys(map(str, roots))
     importlib.invalidate_caches()
     try:
         yield

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from refold.core.values import Value
 
 
@@ -9,7 +11,7 @@ class Finding(Value):
     """What `refold check` prints, one a line.
 
     Attributes:
-        file: The file's path, as it was found.
+        file: The file's path, from the current folder where it lies below it.
         line: 1 is the first.
         column: 1 is the first.
         rule: Which rule is broken; one word, the one that `# refold: ignore[rule]` takes.
@@ -21,3 +23,9 @@ class Finding(Value):
     column: int
     rule: str
     message: str
+
+
+def shown(file: str | Path) -> str:
+    """A file's path as findings have it."""
+    here, whole = Path.cwd(), Path(file).resolve()
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(file)

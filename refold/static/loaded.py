@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from refold.core.authoring.tool import tool_spec
-from refold.static.module import FunctionNode, Module, parse
+from refold.static.finding import shown
+from refold.static.module import FunctionNode, Module, bound_by, parse, top_level
 
 
 def loaded_module(name: str) -> Module | None:
@@ -21,7 +22,7 @@ def loaded_module(name: str) -> Module | None:
     if top in sys.stdlib_module_names or top == "refold":
         return None
     file = getattr(sys.modules.get(name), "__file__", None)
-    if file is None or not file.endswith(".py") or any(file.startswith(folder) for folder in _installed()):
+    if file is None or not file.endswith(".py") or is_installed(file):
         return None
     return _parsed(file, name)
 
@@ -53,25 +54,53 @@ def source_of(function: Callable[..., Any]) -> tuple[Module, FunctionNode] | Non
     return None
 
 
+def is_installed(file: str) -> bool:
+    """Whether a file is a part of Python, of refold, or of an installed package, and so nothing of the application."""
+    return file.startswith(("<", *_installed()))
+
+
 @lru_cache
 def _installed() -> tuple[str, ...]:
-    return tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+    refold = str(Path(__file__).parents[1])
+    folders = (refold, *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
+    return tuple(f"{folder}/" for folder in folders)
 
 
 @lru_cache(maxsize=512)
 def _parsed(file: str, name: str) -> Module | None:
     try:
-        return parse(Path(file).read_text(encoding="utf-8"), _shown(file), name)
+        return parse(Path(file).read_text(encoding="utf-8"), shown(file), name)
     except (OSError, SyntaxError, ValueError):
         return None
-
-
-def _shown(file: str) -> str:
-    here = Path.cwd()
-    return str(Path(file).relative_to(here)) if Path(file).is_relative_to(here) else file
 
 
 def _splits(name: str) -> Iterator[tuple[str, list[str]]]:
     parts = name.split(".")
     for end in range(len(parts) - 1, 0, -1):
         yield ".".join(parts[:end]), parts[end:]
+
+
+def place_of(about: object, module: str) -> tuple[str, int]:
+    """The file and the line of a thing that a loaded module has: where it is defined, assigned, or made.
+
+    A file is a place itself.
+    """
+    if isinstance(about, Path):
+        return shown(about), 1
+    plain = inspect.unwrap(about) if callable(about) and not isinstance(about, type) else about
+    if (code := getattr(plain, "__code__", None)) is not None:
+        return shown(code.co_filename), code.co_firstlineno
+    file = getattr(sys.modules.get(module), "__file__", None)
+    parsed = None if file is None else _parsed(file, module)
+    if parsed is None:
+        return file or module, 1
+    names = [name for name, value in vars(sys.modules[module]).items() if value is about]
+    for statement in top_level(parsed.tree.body):
+        if bound_by(statement) & set(names):
+            return parsed.file, statement.lineno
+    made = [
+        one.lineno
+        for one in ast.walk(parsed.tree)
+        if isinstance(one, ast.Call) and "workflow_for" in ast.unparse(one.func)
+    ]
+    return parsed.file, min(made, default=1)

@@ -46,7 +46,7 @@ def parse(source: str, file: str, name: str = "") -> Module:
         SyntaxError: It is no Python.
     """
     tree = ast.parse(source, file)
-    statements = list(_top_level(tree.body))
+    statements = list(top_level(tree.body))
     functions = {one.name: one for one in statements if isinstance(one, FunctionNode)}
     classes = {one.name: one for one in statements if isinstance(one, ast.ClassDef)}
     names: dict[str, str | None] = {own: f"{name}.{own}" for own in (*functions, *classes)}
@@ -59,7 +59,7 @@ def parse(source: str, file: str, name: str = "") -> Module:
 
 def methods(cls: ast.ClassDef) -> dict[str, FunctionNode]:
     """The functions of a class's body."""
-    return {one.name: one for one in _top_level(cls.body) if isinstance(one, FunctionNode)}
+    return {one.name: one for one in top_level(cls.body) if isinstance(one, FunctionNode)}
 
 
 def local_names(function: FunctionNode | ast.Lambda, outer: Names) -> dict[str, str | None]:
@@ -109,15 +109,33 @@ def _arguments(function: FunctionNode | ast.Lambda) -> list[ast.arg]:
     return [*of.posonlyargs, *of.args, *of.kwonlyargs, *filter(None, (of.vararg, of.kwarg))]
 
 
-def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that run when the body runs, those under `if`, `try` and `with` too."""
+def bound_by(statement: ast.stmt) -> set[str]:
+    """The names that a definition or an assignment binds."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Assign(targets=targets):
+            return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=id)):
+            return {id}
+        case _:
+            return set()
+
+
+def imported_names(node: ast.AST) -> list[str]:
+    """The names that an import binds."""
+    return list(_imported(node, ""))
+
+
+def top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that run when the body runs, those under `if`, `for`, `try` and `with` too."""
     for statement in body:
         yield statement
-        if isinstance(statement, ast.If | ast.Try | ast.With):
+        if isinstance(statement, ast.If | ast.For | ast.Try | ast.With):
             for part in ("body", "orelse", "finalbody"):
-                yield from _top_level(getattr(statement, part, []))
+                yield from top_level(getattr(statement, part, []))
             for handler in getattr(statement, "handlers", []):
-                yield from _top_level(handler.body)
+                yield from top_level(handler.body)
 
 
 def _imported(node: ast.AST, module: str) -> dict[str, str | None]:

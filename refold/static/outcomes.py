@@ -236,7 +236,8 @@ class Reader:
 def unit_of(module: Module, node: FunctionNode) -> Unit:
     """A function of a module as a unit, with the class it stands in."""
     cls = next((one for one in module.classes.values() if node in ast.walk(one)), None)
-    return Unit(module, node, node.name, Role.HELPER, cls)
+    where = node.name if cls is None else f"{cls.name}.{node.name}"
+    return Unit(module, node, where, Role.HELPER, cls)
 
 
 def _assigned(unit: Unit, name: str) -> list[ast.expr]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -119,7 +119,12 @@ def _is_hook(function: FunctionNode, module: Module) -> bool:
 
 def units(module: Module, reach: Reach) -> list[Unit]:
     """All code that runs as part of the module's skills, each piece once, as far as names lead to it."""
-    waiting = skills_in(module)
+    return reached(skills_in(module), reach)
+
+
+def reached(first: Iterable[Unit], reach: Reach) -> list[Unit]:
+    """These pieces of code and all that they use, each once, as far as names lead to it."""
+    waiting = list(first)
     found: dict[int, Unit] = {}
     values: dict[int, Definition] = {}
     called: set[str] = set()

@@ -14,6 +14,7 @@ from refold.core import errors
 from refold.core.events import Event
 from refold.core.fold.journal import Entry
 from refold.engine import ArtifactView, MessageView, PendingView, TaskView, Tokens, WaitView
+from refold.static.check import RULES
 from tests.docs.help_texts import HEADING, REFERENCE, section
 
 PAGE = REFERENCE.read_text()
@@ -100,3 +101,12 @@ def test_each_effect_policy_is_explained() -> None:
     assert [policy.value for policy in EffectPolicy] == re.findall(
         r"^\| `(\w+)` \|", part("Effect policies"), re.MULTILINE
     )
+
+
+def test_each_rule_of_check_is_explained() -> None:
+    """
+    Every rule stands in a row's first cell, and no other word does.
+    """
+    rows = re.findall(r"^\| (`[^|]*`) \|", part("What refold check finds"), re.MULTILINE)
+
+    assert sorted(re.findall(r"`([\w-]+)`", " ".join(rows))) == sorted(RULES)

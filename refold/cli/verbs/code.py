@@ -9,14 +9,19 @@ from typing import Annotated
 
 import typer
 
-from refold.cli.application import application, quiet_stdout, sources_of
+from refold import temporal
+from refold.cli.application import application, quiet_stdout, sources_of, usual_sources
 from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.verb import Call, add
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.core.errors import UnknownSkill
+from refold.static import Finding, Source
 from refold.static import check as check_sources
 from refold.static import graph as graph_of
+from refold.static.check import in_order, parts_in
+from refold.static.definitions import on_path
+from refold.static.loaded import place_of
 
 Modules = Annotated[
     list[str] | None,
@@ -57,19 +62,31 @@ def graph(
         call.out.say(*mermaid.splitlines())
 
 
-def check(call: Call, modules: Modules = None) -> int:
-    """Look for mistakes in skills.
+def check(
+    call: Call,
+    modules: Modules = None,
+    mcp: Annotated[
+        Path | None,
+        typer.Option("--mcp", metavar="FILE", help="The MCP servers that skills use. Else the file in REFOLD_MCP."),
+    ] = None,
+) -> int:
+    """Look for mistakes in skills, tools and how they fit together.
 
-    Found are definition errors and, with file and line: the clock, random numbers, input and output, threads, tools
-    called directly, calls of ctx that are not awaited, other awaits, and steps that return no transition; in
-    reducers, steps and the helpers they use. A line that ends in `# refold: ignore[rule]` is left out. The modules
-    are imported.
+    Found is what a worker refuses when it starts (a skill without a workflow, two skills or tools of one name, a tool
+    that nobody registers, a module that the sandbox cannot load), what would fail a task (a step or a child skill that
+    does not exist, arguments that a step or tool does not take, `expect=` that names no type, a gate that nobody can
+    pass, a call of ctx that is not awaited, a step that returns no transition), and what would differ on replay: the
+    clock, random numbers, input and output, threads, tools called directly. A line that ends in `# refold:
+    ignore[rule]` is left out. The modules are imported.
 
     Exits 1 where there are findings.
     """
-    sources = sources_of(modules or [])
+    sources, beside = sources_of(modules or []), usual_sources()
     with quiet_stdout():
-        findings = check_sources(sources)
+        servers, refused = temporal.known_servers(mcp)
+        findings = check_sources(sources, beside=beside, servers=servers)
+        refused += _refused(sources, beside, servers)
+        findings = in_order([*findings, *map(_finding, refused)])
     for one in findings:
         if call.out.json:
             call.out.value(one)
@@ -79,6 +96,23 @@ def check(call: Call, modules: Modules = None) -> int:
     count = f"{len(findings)} finding{'' if len(findings) == 1 else 's'}" if findings else "nothing found"
     call.out.note(f"{count} in {files}")
     return TASK_FAILED if findings else DONE
+
+
+def _refused(sources: list[Source], beside: list[Source], servers: list[str] | None) -> list[temporal.Refusal]:
+    """What a worker of the whole application refuses when it starts, as far as it is about these files."""
+    parts = parts_in([*sources, *beside])
+    if parts is None:
+        return []
+    own = {source.name for source in sources}
+    with on_path(*(source.root for source in (*sources, *beside))):
+        found = temporal.refusals_at_start(parts.modules, parts.tools, servers=servers)
+    return [one for one in found if one.module in own]
+
+
+def _finding(one: temporal.Refusal) -> Finding:
+    file, line = place_of(one.about, one.module)
+    message = f"{one.what} {one.name!r}: {one.problem}"
+    return Finding(file=file, line=one.line or line, column=1, rule="worker", message=message)
 
 
 def _by_id(id: str, modules: list[str]) -> Skill:

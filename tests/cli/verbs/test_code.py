@@ -9,10 +9,10 @@ from tests.cli.conftest import Shell
 
 ROOT = Path(__file__).parents[3]
 SKILL = """
-import time
+import sys, time
 from refold import Content, Ctx, Transition, flow_skill, step
 
-print("loaded")
+sys.stdout.write("loaded\\n")
 
 @flow_skill(id="late")
 class Late:
@@ -76,9 +76,10 @@ def test_check_prints_findings_and_exits_1(refold: Shell, here: Path) -> None:
     people, programs = refold("check", "late_skills"), refold("check", "./late_skills.py", "--json")
 
     assert people.exit == programs.exit == 1
-    assert people.out.startswith(f"{here / 'late_skills.py'}:11:33: clock: Late.begin calls `time.time`")
-    assert "1 finding in 1 file" in people.err
-    assert programs.json.keys() == {"file", "line", "column", "rule", "message"}
+    assert people.out.startswith("late_skills.py:8:1: worker: skill 'late': its module makes no workflow of it; add")
+    assert "late_skills.py:11:33: clock: Late.begin calls `time.time`" in people.out
+    assert "2 findings in 1 file" in people.err
+    assert programs.lines[0].keys() == {"file", "line", "column", "rule", "message"}
 
 
 def test_check_of_clean_code_exits_0(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

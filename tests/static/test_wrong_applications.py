@@ -1,0 +1,461 @@
+"""Applications with one mistake each, as a new user makes it, and the sentence that `refold check` says of it.
+
+Each is the application in `right_app`, which has no mistake, with one edit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from refold.static.check import RULES
+from tests.static.conftest import Check
+
+BUY, LETTER, SHOP, TOOLS = "workflows/buy.py", "workflows/letter.py", "activities/shop.py", "activities/__init__.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrong:
+    """One mistake.
+
+    Attributes:
+        file: Where it is.
+        old: What stands there in the right application; empty appends.
+        new: What stands there instead.
+        rule: The rule that finds it.
+        at: A part of the line that the finding names; empty is the first line.
+        says: What the finding says: the mistake, and the way out.
+        also: A second edit of the same file: what stands there, and what stands there instead.
+        found_in: The file that the finding names; empty is the same.
+        more: Files beside it.
+    """
+
+    file: str = BUY
+    old: str = ""
+    new: str
+    rule: str
+    at: str = ""
+    says: tuple[str, ...]
+    also: tuple[str, str] = ("", "")
+    found_in: str = ""
+    more: dict[str, str] = field(default_factory=dict)
+
+
+GOTO = 'return ctx.goto("judge", order=order, asked=0)'
+FIND = "order = await ctx.tool(find_order, order_id=wish.order_id)"
+CHARGE = "paid = await ctx.tool(charge, order_id=order.order_id, cents=order.cents)"
+ADVICE = 'advice = await ctx.llm("advice", "Is it worth it?", expect=Advice)'
+DOUBT = 'return ctx.await_input("doubt", "What do you think?", order=order, asked=asked)'
+CHILD = 'await ctx.skill("letter", "letter", f"Paid: {paid}")'
+POLICY = 'policy = GatePolicy(approvers=("Ann", "Bob"), needed=2)'
+PAY = "async def pay(self, ctx: Ctx, order: Order) -> Transition:"
+IMPORTED = "from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step"
+WORKFLOW = "BuyWorkflow = workflow_for(Buy)"
+
+WRONG = {
+    # What does not load.
+    "a name that refold does not have": Wrong(
+        old=IMPORTED,
+        new=IMPORTED.replace("flow_skill", "flowskill"),
+        rule="import",
+        at="import Content",
+        says=("cannot import name 'flowskill' from 'refold'", "did you mean 'flow_skill'?"),
+    ),
+    "a name that is not imported": Wrong(
+        old=IMPORTED,
+        new=IMPORTED.removesuffix(", step"),
+        rule="import",
+        at="@step(start=True)",
+        says=("NameError: name 'step' is not defined", "write `from refold import step`"),
+    ),
+    "a module that is not there": Wrong(
+        old="from activities.shop",
+        new="from actvities.shop",
+        rule="import",
+        at="from actvities.shop",
+        says=("No module named 'actvities'", "correct the name, or install it"),
+    ),
+    "a syntax error": Wrong(
+        old="if advice.text:", new="if advice.text", rule="syntax", at="if advice.text", says=("expected ':'",)
+    ),
+    "a setting that is missing at import": Wrong(
+        old="class Wish",
+        new='import os\nKEY = os.environ["SHOP_KEY_THAT_NOBODY_SET"]\nclass Wish',
+        rule="import",
+        at="KEY =",
+        says=("KeyError: 'SHOP_KEY_THAT_NOBODY_SET'",),
+    ),
+    "a script that runs at import": Wrong(
+        new="import sys\nsys.exit(0)\n", rule="import", at="sys.exit(0)", says=("SystemExit", '__name__ == "__main__"')
+    ),
+    "a print at import": Wrong(
+        new='print("buy loaded")\n', rule="io", at="print(", says=("prints when it is imported", "leave the print out")
+    ),
+    "a clock at import": Wrong(
+        old="class Wish",
+        new="import datetime\nSTARTED = datetime.datetime.now()\nclass Wish",
+        rule="worker",
+        at="STARTED =",
+        says=("skill 'buy'", "sandbox", "`datetime.datetime.now`", "move it to a tool"),
+    ),
+    # Names that the worker needs.
+    "no workflow": Wrong(
+        old=WORKFLOW,
+        new="",
+        rule="worker",
+        at="class Buy:",
+        says=("skill 'buy'", "makes no workflow of it", "add `BuyWorkflow = workflow_for(Buy)`"),
+    ),
+    "a workflow of another name": Wrong(
+        old=WORKFLOW,
+        new=WORKFLOW.replace("BuyWorkflow", "Workflow"),
+        rule="worker",
+        at="Workflow = workflow_for(Buy)",
+        says=("is not workflows.buy.BuyWorkflow", "assigned to Workflow", "workflow_for(..., name='Workflow')"),
+    ),
+    "two skills of one id": Wrong(
+        old='id="buy"',
+        new='id="letter"',
+        rule="worker",
+        at="LetterWorkflow =",
+        found_in=LETTER,
+        says=("workflows.buy.BuyWorkflow", "workflows.letter.LetterWorkflow", "give one of the skills another"),
+    ),
+    "two tools of one name": Wrong(
+        file=SHOP,
+        new='\n\n@tool(effect="idempotent", name="charge")\ndef charge_again(order_id: str) -> None:\n    ...\n',
+        rule="worker",
+        at='@tool(effect="idempotent", name="charge")',
+        says=("two tools have this name", "activities.shop.charge and activities.shop.charge_again", "@tool(name=)"),
+    ),
+    # Tools.
+    "a tool without a policy": Wrong(
+        file=SHOP,
+        old='@tool(effect="read_only")',
+        new="@tool()",
+        rule="definition",
+        at="@tool()",
+        says=("find_order: a tool declares its effect", "'read_only', 'idempotent'"),
+    ),
+    "a tool without a declaration": Wrong(
+        file=SHOP,
+        old='@tool(effect="read_only")\n',
+        new="",
+        rule="worker",
+        at="def find_order",
+        says=("tool 'find_order'", "write @tool(effect=...) above it", "'at_most_once'"),
+    ),
+    "a function among the tools": Wrong(
+        file=TOOLS,
+        old="TOOLS = [",
+        new="def refund(order_id: str) -> None: ...\n\nTOOLS = [refund, ",
+        rule="worker",
+        at="def refund",
+        says=("tool 'refund'", "write @tool(effect=...) above it"),
+    ),
+    "an undo that nobody registers": Wrong(
+        file=SHOP,
+        old='@tool(effect="compensate", undo=give_back)',
+        new='import shop_undo\n\n@tool(effect="compensate", undo=shop_undo.void)',
+        rule="worker",
+        at="undo=shop_undo.void",
+        says=("tool 'charge'", "its undo, the tool 'void', is not registered"),
+        more={
+            "shop_undo.py": 'from refold import tool\n@tool(effect="idempotent")\ndef void(result: str) -> None: ...\n'
+        },
+    ),
+    "a misspelt tool": Wrong(
+        old=FIND,
+        new='order = await ctx.tool("find_ordr", order_id=wish.order_id)',
+        rule="call",
+        at="find_ordr",
+        says=("look asks for the tool 'find_ordr'", "did you mean 'find_order'?"),
+    ),
+    "a misspelt argument of a tool": Wrong(
+        old=FIND,
+        new=FIND.replace("order_id=", "id="),
+        rule="call",
+        at="id=wish",
+        says=("'find_order'", "it needs order_id", "it takes (order_id)"),
+    ),
+    "a compensated tool by its name": Wrong(
+        old=CHARGE,
+        new=CHARGE.replace("charge,", '"charge",'),
+        rule="call",
+        at='"charge"',
+        says=("by a string", "give the function: `ctx.tool(charge, ...)`"),
+    ),
+    "a tool called directly": Wrong(
+        old=FIND,
+        new="order = await find_order(wish.order_id)",
+        rule="tool",
+        at="await find_order",
+        says=("calls the tool 'find_order' itself", "await ctx.tool('find_order', ...)"),
+    ),
+    "an agent's tool that nobody registers": Wrong(
+        new=(
+            "\nfrom refold.agent import Agent\n\n"
+            'Clerk = Agent("clerk", tools=["weather"], gates="none")\nClerkWorkflow = workflow_for(Clerk)\n'
+        ),
+        rule="worker",
+        at="Clerk = Agent",
+        says=("skill 'clerk'", "the tool 'weather', which is not registered"),
+    ),
+    # Steps.
+    "a call that is not awaited": Wrong(
+        old=ADVICE,
+        new=ADVICE.replace("await ", ""),
+        rule="not-awaited",
+        at="advice = ctx.llm",
+        says=("never awaits `ctx.llm('advice', ...)`", "write `await ctx.llm(...)`"),
+    ),
+    "a text returned": Wrong(
+        old="return ctx.complete(paid)",
+        new='return f"paid {paid}"',
+        rule="return",
+        at='return f"paid',
+        says=("Buy.pay returns", "return a transition"),
+    ),
+    "an ending that is not returned": Wrong(
+        old="return ctx.complete(paid)",
+        new="ctx.complete(paid)",
+        rule="return",
+        at=PAY,
+        says=("Buy.pay returns nothing", "return a transition"),
+    ),
+    "a misspelt step": Wrong(
+        old='ctx.goto("gate", order=order)',
+        new='ctx.goto("gaet", order=order)',
+        rule="definition",
+        at="class Buy:",
+        says=("step 'judge' goes to 'gaet', which does not exist", "look, judge, told, gate, pay"),
+    ),
+    "a misspelt step in a constant": Wrong(
+        old='ctx.goto("gate", order=order)',
+        new="ctx.goto(NEXT, order=order)",
+        also=("class Wish", 'NEXT = "gaet"\n\n\nclass Wish'),
+        rule="goto",
+        at="ctx.goto(NEXT",
+        says=("Buy.judge goes to 'gaet', which does not exist", "look, judge, told, gate, pay"),
+    ),
+    "a misspelt parameter": Wrong(
+        old=GOTO,
+        new=GOTO.replace("asked", "askd"),
+        rule="goto",
+        at="askd=0",
+        says=("hands 'askd' on, and step 'judge' has no such parameter", "did you mean 'asked'?"),
+    ),
+    "a missing parameter": Wrong(
+        old=GOTO,
+        new=GOTO.replace(", asked=0", ""),
+        rule="goto",
+        at='ctx.goto("judge", order=order)',
+        says=("does not give step 'judge' its asked: int", "`ctx.goto(..., asked=...)`"),
+    ),
+    "a literal of another type": Wrong(
+        old=GOTO,
+        new=GOTO.replace("asked=0", 'asked="never"'),
+        rule="goto",
+        at='asked="never"',
+        says=("step 'judge' takes asked: int, but got 'never'",),
+    ),
+    "an answer's step that misses what was carried": Wrong(
+        old=DOUBT,
+        new=DOUBT.replace(", asked=asked", ""),
+        rule="goto",
+        at="ctx.await_input(",
+        says=("does not give step 'told' its asked: int", "`ctx.await_input(..., asked=...)`"),
+    ),
+    "a decision's step that wants a message": Wrong(
+        old=PAY,
+        new=PAY.replace("order: Order", "content: Content, order: Order"),
+        rule="goto",
+        at="ctx.await_approval(",
+        says=("step 'pay' gets a decision, `DecisionMade`", "nothing fills its parameter content: Content"),
+    ),
+    "a question that no step meets": Wrong(
+        old='@step(resume_from="gate")',
+        new="@step",
+        rule="goto",
+        at="ctx.await_approval(",
+        says=("no step says resume_from='gate'",),
+    ),
+    # Types, skills and gates.
+    "a parameter that cannot be saved": Wrong(
+        old=PAY,
+        new=PAY.replace("order: Order", "order: Order, cart: Cart"),
+        also=("class Wish", "class Cart: ...\n\n\nclass Wish"),
+        rule="definition",
+        at="class Buy:",
+        says=("parameter 'cart' cannot be saved as data", "use a BaseModel"),
+    ),
+    "a type by a wrong name": Wrong(
+        old="expect=Advice",
+        new='expect="workflows.buy:Advise"',
+        rule="expect",
+        at="workflows.buy:Advise",
+        says=("module 'workflows.buy' has no 'Advise'", "`expect=Advise`"),
+    ),
+    "a type by half a name": Wrong(
+        old="expect=Advice",
+        new='expect="Advice"',
+        rule="expect",
+        at='expect="Advice"',
+        says=("expect='Advice' names no type", "`module:Name`"),
+    ),
+    "a reply that cannot be checked": Wrong(
+        old=DOUBT,
+        new=DOUBT.replace("order=order", "expect=list[int], order=order"),
+        rule="expect",
+        at="expect=list[int]",
+        says=("expect=list[int] is not a class at module level", "name one"),
+    ),
+    "a dict that is no schema": Wrong(
+        old="expect=Advice",
+        new='expect={"text": "string"}',
+        rule="expect",
+        at='expect={"text"',
+        says=("is no JSON schema", "'text'"),
+    ),
+    "a misspelt child skill": Wrong(
+        old=CHILD,
+        new=CHILD.replace('"letter", "letter"', '"letter", "leter"'),
+        rule="call",
+        at='"leter"',
+        says=("asks for the skill 'leter'", "did you mean 'letter'?"),
+    ),
+    "more grants than approvers": Wrong(
+        old=POLICY,
+        new=POLICY.replace("needed=2", "needed=3"),
+        rule="gate",
+        at="needed=3",
+        says=("needed=3 grants, but only 2 may decide",),
+    ),
+    "a gate without time": Wrong(
+        old=POLICY,
+        new=POLICY.replace("needed=2", "timeout_s=0"),
+        rule="gate",
+        at="timeout_s=0",
+        says=("nobody can pass", "None to wait for ever"),
+    ),
+    "a misspelt field of a policy": Wrong(
+        old=POLICY,
+        new=POLICY.replace("needed=2", "timeout=60"),
+        rule="gate",
+        at="timeout=60",
+        says=("timeout: Extra inputs are not permitted", "timeout_s"),
+    ),
+    "a reducer without a first state": Wrong(
+        file=LETTER,
+        old="    @staticmethod\n    def initial() -> Waiting:\n        return Waiting()\n",
+        new="",
+        rule="definition",
+        at="class Letter:",
+        says=("it needs `initial()`",),
+    ),
+    "a reducer that returns its state": Wrong(
+        file=LETTER,
+        old="return Transition.complete().message(str(text))",
+        new="return Waiting()",
+        rule="return",
+        at="return Waiting()",
+        says=("returns a `Waiting`", "Transition.to(...)"),
+    ),
+}
+
+
+def write(folder: Path, wrong: Wrong) -> None:
+    file = folder / wrong.file
+    text = file.read_text()
+    for old, new in ((wrong.old, wrong.new), wrong.also):
+        assert old in text
+        text = text.replace(old, new, 1) if old else text + new
+    file.write_text(text)
+    for name, content in wrong.more.items():
+        (folder / name).write_text(content)
+
+
+def test_the_right_application_has_no_finding(checked: Check) -> None:
+    """
+    What the edits start from is right, as a whole and file by file.
+    """
+    assert checked().found == []
+    for file in (BUY, LETTER, SHOP, TOOLS):
+        assert checked(f"./{file}") == checked()
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
+def test_each_mistake_is_found_alone_and_where_it_is(wrong: Wrong, folder: Path, checked: Check) -> None:
+    """
+    One finding, at the line of the mistake, that says what is wrong and what to write instead; exit code 1.
+    """
+    write(folder, wrong)
+
+    done = checked()
+
+    assert done.exit == 1
+    (one,) = done.found
+    file, line = folder / str(one["file"]), int(str(one["line"]))
+    assert (one["rule"], str(one["file"])) == (wrong.rule, wrong.found_in or wrong.file)
+    assert wrong.at in file.read_text().splitlines()[line - 1]
+    assert [words for words in wrong.says if words not in str(one["message"])] == []
+    assert "\n" not in str(one["message"])
+
+
+def test_every_rule_of_how_things_fit_together_has_a_wrong_application() -> None:
+    """
+    The rules about single calls have tests of their own.
+    """
+    pure = {"clock", "random", "concurrency", "shared", "await"}
+
+    assert {wrong.rule for wrong in WRONG.values()} == set(RULES) - pure
+
+
+def test_a_server_named_badly_is_found_in_its_file(folder: Path, checked: Check) -> None:
+    """
+    What a worker refuses of a file of MCP servers is found at the server's line.
+    """
+    (folder / "mcp.json").write_text('{"mcpServers": {\n  "my shop": {"command": "shop-mcp"}\n}}')
+
+    (found,) = checked("--mcp", "mcp.json").found
+
+    assert (found["file"], found["line"], found["rule"]) == ("mcp.json", 2, "worker")
+    assert "MCP server 'my shop': name: String should match pattern" in str(found["message"])
+
+
+def test_a_tool_of_a_server_that_is_not_there_is_found(folder: Path, checked: Check) -> None:
+    """
+    Where the servers are named, a skill names one of them.
+    """
+    (folder / "mcp.json").write_text('{"mcpServers": {"shop": {"command": "shop-mcp"}}}')
+    write(folder, Wrong(old=FIND, new='order = await ctx.tool("shp.find", id=1)', rule="call", says=()))
+
+    (found,) = checked("--mcp", "mcp.json").found
+
+    assert "there is no MCP server 'shp': did you mean 'shop'?" in str(found["message"])
+
+
+def test_a_module_that_fails_is_a_finding_once(folder: Path, checked: Check) -> None:
+    """
+    Whoever imports a module that fails is right, where that module is looked at itself; else the import is the place.
+    """
+    (folder / "rates.py").write_text("RATE = 1 / 0\n")
+    shop = Wrong(
+        file=SHOP, old="from refold import tool", new="import rates\nfrom refold import tool", rule="", says=()
+    )
+    write(folder, shop)
+
+    (found,) = checked().found
+
+    assert (found["file"], found["rule"]) == (SHOP, "import")
+    assert "it imports rates.py, which cannot be imported: ZeroDivisionError" in str(found["message"])
+
+
+def test_a_wrong_call_is_neither_right_nor_wrong(folder: Path, checked: Check) -> None:
+    """
+    What is not there exits 2.
+    """
+    assert checked("nope").exit == 2
+    assert checked("--mcp", "nope.json").exit == 2
