@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -27,6 +27,7 @@ from refold.core.gates import GatePolicy
 from refold.core.lifecycle import Status
 from refold.core.retry import RetryPolicy
 from refold.core.steps.machine import StepMachine
+from refold.core.steps.spec import MadeWith
 from refold.core.steps.table import compile_steps, steps_of
 from refold.engine import Engine, TaskView, Tokens
 
@@ -150,6 +151,7 @@ class Agent(StepMachine):
         machine = compile_steps(options, steps_of(loop), loop)
         super().__init__(machine.options, machine.steps)
         self.parts = parts
+        self._gate = policies.before
         self._references = (*middleware, *plugins, orchestrator, model_client, tool_client, upgrade)
         # Who looks for its workflow looks in the module that it was made in.
         self.__module__ = str(sys._getframe(1).f_globals.get("__name__", ""))
@@ -163,13 +165,13 @@ class Agent(StepMachine):
         return self._references
 
     @property
-    def calls(self) -> Sequence[tuple[Literal["tool", "skill", "MCP server"], str]]:
-        """The tools and skills that its model may call, and the MCP servers behind its remote tools."""
-        own = [tool for tool in self.parts.tools.values() if tool.skill is None]
+    def made_with(self) -> Sequence[MadeWith]:
+        """The tools and skills that its model may call, with their gates; and the MCP servers behind remote tools."""
+        own = self.parts.tools.values()
         return (
-            *(("tool", tool.called or tool.name) for tool in own),
-            *(("skill", tool.skill) for tool in self.parts.tools.values() if tool.skill is not None),
-            *(("MCP server", name.partition(".")[0]) for name in self.parts.remote),
+            *(MadeWith("tools", "tool", one.called or one.name, self._gate(one)) for one in own if one.skill is None),
+            *(MadeWith("tools", "skill", one.skill, self._gate(one)) for one in own if one.skill is not None),
+            *(MadeWith("begin", "MCP server", name.partition(".")[0]) for name in self.parts.remote),
         )
 
     # --- running it

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 from collections.abc import Collection, Iterator
 
+from refold.core.authoring.context import Ctx
 from refold.core.contracts.run import ContractedMachine
 from refold.core.errors import SkillError
 from refold.core.steps.machine import StepMachine
@@ -23,8 +25,10 @@ from refold.static.outcomes import CHAINED, unit_of
 from refold.static.purity import finding
 from refold.static.units import Unit, reached
 
-ASKS = {"await_input": {"slot", "message", "expect", "state"}}
-ASKS["await_approval"] = {"slot", "message", "show", "policy", "editable", "state"}
+ASKS = {
+    ask.__name__: {one.name for one in inspect.signature(ask).parameters.values() if one.kind is not one.VAR_KEYWORD}
+    for ask in (Ctx.await_input, Ctx.await_approval)
+}
 """What the questions that end a step take beside what they carry."""
 
 

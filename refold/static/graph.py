@@ -13,6 +13,8 @@ from refold.core.authoring.reducer import ReducerSkill
 from refold.core.authoring.skill import Skill
 from refold.core.contracts.run import ContractedMachine
 from refold.core.steps.machine import StepMachine
+from refold.core.steps.spec import StepSpec
+from refold.static.gates import Gate, gate_of
 from refold.static.loaded import loaded_module, source_of
 from refold.static.outcomes import Outcome, Reader, unit_of
 
@@ -23,6 +25,7 @@ RESERVED = {
 }  # fmt: skip
 START = END = "[*]"
 ANY = "any state"
+ANY_EVENT = "any event"
 
 
 class _Diagram:
@@ -63,14 +66,16 @@ class _Diagram:
 def graph(skill: Skill) -> str:
     """The skill as Mermaid's `stateDiagram-v2`. Nothing of it is run.
 
-    An edge reads `what came [in which case] / what is asked for`.
+    An edge reads `what leads there [in which case] / what is asked for`. An end has its name: completed, failed,
+    rejected, or the gate that was denied or timed out. A failure that no code catches ends the task wherever something
+    is awaited; it is not drawn.
     """
     diagram = _Diagram()
     match skill:
-        case ContractedMachine():
-            _contract(skill, diagram)
-            _steps(skill, diagram)
         case StepMachine():
+            diagram.edge(START, skill.start.name, "message")
+            if isinstance(skill, ContractedMachine):
+                _contract(skill, diagram)
             _steps(skill, diagram)
         case ReducerSkill():
             _reducer(skill, diagram)
@@ -82,23 +87,48 @@ def graph(skill: Skill) -> str:
 
 def _steps(machine: StepMachine, diagram: _Diagram) -> None:
     reader = Reader(loaded_module)
-    diagram.edge(START, machine.start.name, "message")
     for name, spec in machine.steps.items():
         found = source_of(spec.run)
         unit = None if found is None else unit_of(*found)
         diagram.node(name, *([] if unit is None else reader.asked(unit)))
         for outcome in [] if unit is None else reader.outcomes(unit):
-            if outcome.ending:
-                if not spec.contract.exits:  # else its legal moves say where it ends
-                    diagram.edge(name, END, _label(outcome, outcome.ending))
-            elif outcome.waits:
-                if (met := machine.resumes.get(name)) is not None:
-                    diagram.edge(name, met.name, _label(outcome))
-            elif outcome.target in machine.steps:
-                diagram.edge(name, outcome.target, _label(outcome))
+            _outcome(machine, spec, outcome, diagram)
+        for gate in [] if unit is None else reader.gates(unit):
+            _gate_ends(name, gate, diagram)
+    for made in machine.made_with:
+        diagram.node(made.step, f"{made.kind} {made.name}")
+        if made.gate is not None:
+            diagram.node(made.step, f"gate {made.name}")
+            _gate_ends(made.step, gate_of(made.name, made.gate), diagram)
     for source, target in machine.edges():
         if not diagram.joined(source, target):
-            diagram.edge(source, target)
+            met = machine.resumes.get(source)
+            diagram.edge(source, target, "answer" if met is not None and met.name == target else "goto")
+
+
+def _outcome(machine: StepMachine, step: StepSpec, outcome: Outcome, diagram: _Diagram) -> None:
+    """The edges of one way out of a step."""
+    if outcome.ending:
+        if not step.contract.exits:  # else its legal moves say where it ends
+            diagram.edge(step.name, END, _label(outcome, ending=outcome.ending))
+    elif outcome.gate is not None or outcome.question:
+        if (met := machine.resumes.get(step.name)) is not None:
+            came = f"answer to {outcome.question}" if outcome.gate is None else f"{outcome.gate.slot} approved"
+            diagram.edge(step.name, met.name, _label(outcome, came, asks=False))
+            if outcome.gate is not None:
+                _gate_ends(step.name, outcome.gate, diagram, met.name)
+    elif outcome.target in machine.steps and not (step.contract.exits and diagram.joined(step.name, outcome.target)):
+        diagram.edge(step.name, outcome.target, _label(outcome, "goto"))  # a legal move is drawn already
+
+
+def _gate_ends(source: str, gate: Gate, diagram: _Diagram, met: str = "") -> None:
+    """What comes of a gate that is not passed: the task's end, or the step that gets the decision."""
+    if gate.denial_ends:
+        diagram.edge(source, END, f"{gate.slot} denied")
+    elif met:
+        diagram.edge(source, met, f"{gate.slot} denied")
+    if gate.times_out:
+        diagram.edge(source, END, f"{gate.slot} timeout")
 
 
 def _contract(machine: ContractedMachine, diagram: _Diagram) -> None:
@@ -115,18 +145,20 @@ def _contract(machine: ContractedMachine, diagram: _Diagram) -> None:
         )
         for target in terms.exits if terms.enters or terms.on_error else ():
             if target in machine.routes.by_state:
-                diagram.edge(name, machine.routes.by_state[target].name, target)
-            elif target == lifecycle.failed and machine.handler is not None and not terms.on_error:
-                diagram.edge(name, machine.handler.name, target)
+                diagram.edge(name, machine.routes.by_state[target].name, f"move to {target}")
+            elif target != lifecycle.failed:
+                diagram.edge(name, END, f"move to {target} / completed")
+            elif machine.handler is not None and not terms.on_error:
+                diagram.edge(name, machine.handler.name, "failure")
             else:
-                diagram.edge(name, END, target)
+                diagram.edge(name, END, "failed")
 
 
 def _reducer(skill: ReducerSkill, diagram: _Diagram) -> None:
     kinds = [getattr(kind, "__name__", str(kind)) for kind in _kinds(skill)]
     for kind in kinds:
         diagram.node(kind)
-    diagram.edge(START, type(skill.author.initial()).__name__)
+    diagram.edge(START, type(skill.author.initial()).__name__, "start")
     found = source_of(skill.author.on_event)
     if found is None:
         return
@@ -134,12 +166,14 @@ def _reducer(skill: ReducerSkill, diagram: _Diagram) -> None:
     for outcome in Reader(loaded_module, frozenset(kinds)).outcomes(unit_of(*found)):
         for source in outcome.case.states or (ANY if len(kinds) > 1 else kinds[0],):
             if outcome.ending and outcome.target:
-                diagram.edge(source, outcome.target, _label(outcome))
+                diagram.edge(source, outcome.target, _label(outcome, ANY_EVENT))
                 ended[outcome.target] = outcome.ending
             elif outcome.ending:
-                diagram.edge(source, END, _label(outcome, outcome.ending))
+                diagram.edge(source, END, _label(outcome, ending=outcome.ending))
             elif outcome.target or outcome.asks:
-                diagram.edge(source, outcome.target or source, _label(outcome))
+                diagram.edge(source, outcome.target or source, _label(outcome, ANY_EVENT))
+            if outcome.gate is not None:
+                _gate_ends(outcome.target or source, outcome.gate, diagram)
     for state, ending in ended.items():
         diagram.edge(state, END, ending)
 
@@ -151,11 +185,18 @@ def _kinds(skill: ReducerSkill) -> tuple[Any, ...]:
     return get_args(annotation) or (annotation,)
 
 
-def _label(outcome: Outcome, ending: str = "") -> str:
-    """`llm critique [NeedsRevision] / llm research`."""
+def _label(outcome: Outcome, came: str = "", *, ending: str = "", asks: bool = True) -> str:
+    """`llm critique [NeedsRevision] / llm research`.
+
+    Args:
+        outcome: The way out.
+        came: What leads there, where the code does not say it by a `match` or an `except`.
+        ending: How the task ends by it.
+        asks: Whether to say what is asked for.
+    """
     guard = f"[{outcome.case.guard}]" if outcome.case.guard else ""
-    before = " ".join(filter(None, (outcome.case.trigger, guard)))
-    after = ", ".join([*outcome.asks, *filter(None, [ending])])
+    before = " ".join(filter(None, (outcome.case.trigger or came or ending, guard)))
+    after = ", ".join([*(outcome.asks if asks else ()), *([ending] if ending and outcome.case.trigger else [])])
     return f"{before} / {after}" if before and after else before or after
 
 

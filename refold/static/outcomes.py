@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from refold.static.awaits import CALLS, ctx_names
+from refold.static.evaluated import UNKNOWN, value_of
+from refold.static.gates import Gate, gate_in
 from refold.static.module import FunctionNode, Module, Reach, dotted
 from refold.static.units import Role, Unit, code_of, find
+from refold.static.wording import condition
 
 CHAINED = {"artifact", "cmd", "message", "status"}
 ENDINGS = {"complete": "completed", "fail": "failed", "reject": "rejected"}
@@ -16,6 +20,7 @@ TRIGGERS = {
     "ActivityResult": "activity",
     "ChatResult": "chat",
     "CommandFailed": "failed",
+    "DecisionMade": "decision",
     "LlmResult": "llm",
     "SkillResult": "skill",
     "TimerFired": "timer",
@@ -23,6 +28,7 @@ TRIGGERS = {
     "UserMessage": "message",
     "WorkflowResult": "workflow",
 }
+AWAITED = CALLS | {"approve"}
 _DEPTH = 8  # of helpers that call helpers
 
 
@@ -50,14 +56,16 @@ class Outcome:
         target: The state or step it leads to; empty stays.
         ending: How the task ends; empty goes on.
         asks: What is asked for, for people: `llm research`.
-        waits: Whether the user is asked, and the next step meets the answer.
+        question: The slot of the question that it asks; the next step gets the answer.
+        gate: The gate that it asks for; the next step gets the decision.
     """
 
     case: Case
     target: str = ""
     ending: str = ""
     asks: tuple[str, ...] = ()
-    waits: bool = False
+    question: str = ""
+    gate: Gate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +87,31 @@ class Reader:
         found = self._statements(unit.node.body, unit, case or Case(), depth)
         return list(dict.fromkeys(found))
 
-    def asked(self, unit: Unit, depth: int = 0) -> list[str]:
+    def asked(self, unit: Unit) -> list[str]:
         """What a step and its helpers ask for by ctx, in order, each once."""
-        found: list[str] = []
-        if isinstance(unit.node, FunctionNode) and depth <= _DEPTH:
-            ctx = ctx_names(unit.node)
-            for node in code_of(unit.node):
-                match node:
-                    case ast.Call(func=ast.Attribute(value=ast.Name(id=id), attr=attr)) if id in ctx and attr in CALLS:
-                        found.append(_asking(attr, node))
-                    case ast.Await(value=ast.Call(func=func)):
-                        if (helper := self._helper(func, unit)) is not None:
-                            found.extend(self.asked(helper, depth + 1))
-                    case _:
-                        pass
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(_asking(verb, call) for verb, call, _ in self._calls(code_of(unit.node), unit)))
+
+    def gates(self, unit: Unit) -> list[Gate]:
+        """The gates that a step and its helpers wait for on their way."""
+        calls = self._calls(code_of(unit.node), unit)
+        return list(
+            dict.fromkeys(gate_in(_slot(call), call, where) for verb, call, where in calls if verb == "approve")
+        )
+
+    def _calls(self, code: Iterable[ast.AST], unit: Unit, depth: int = 0) -> Iterator[tuple[str, ast.Call, Unit]]:
+        """The calls of ctx in some code of a function, and in the helpers that it awaits."""
+        if not isinstance(unit.node, FunctionNode) or depth > _DEPTH:
+            return
+        ctx = ctx_names(unit.node)
+        for node in code:
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=id), attr=attr)) if id in ctx and attr in AWAITED:
+                    yield attr, node, unit
+                case ast.Await(value=ast.Call(func=func)):
+                    if (helper := self._helper(func, unit)) is not None:
+                        yield from self._calls(code_of(helper.node), helper, depth + 1)
+                case _:
+                    pass
 
     # --- statements
 
@@ -104,12 +122,16 @@ class Reader:
                     yield from self._value(value, unit, case, depth)
                 case ast.Match(cases=cases):
                     for one in cases:
-                        yield from self._statements(one.body, unit, self._matched(one.pattern, case), depth)
+                        matched = self._matched(one.pattern, case)
+                        matched = matched if one.guard is None else self._tested(one.guard, matched)
+                        yield from self._statements(one.body, unit, matched, depth)
                 case ast.If(test=test, body=then, orelse=otherwise):
                     yield from self._statements(then, unit, self._tested(test, case), depth)
                     yield from self._statements(otherwise, unit, case, depth)
                 case ast.Try(body=tried, handlers=handlers, orelse=otherwise, finalbody=final):
-                    for part in (tried, *(handler.body for handler in handlers), otherwise, final):
+                    for handler in handlers:
+                        yield from self._statements(handler.body, unit, self._caught(handler, tried, unit, case), depth)
+                    for part in (tried, otherwise, final):
                         yield from self._statements(part, unit, case, depth)
                 case ast.For(body=inner, orelse=after) | ast.While(body=inner, orelse=after):
                     yield from self._statements([*inner, *after], unit, case, depth)
@@ -117,6 +139,14 @@ class Reader:
                     yield from self._statements(inner, unit, case, depth)
                 case _:
                     pass
+
+    def _caught(self, handler: ast.ExceptHandler, tried: list[ast.stmt], unit: Unit, case: Case) -> Case:
+        """The case of an `except`: whatever was awaited has failed, where that is what it catches."""
+        caught = ast.unparse(handler.type) if handler.type is not None else "Exception"
+        if not any(name in caught for name in ("CommandError", "DecodeError", "Exception")):
+            return replace(case, guard=_joined(case.guard, caught))
+        asked = dict.fromkeys(_asking(verb, call) for verb, call, _ in self._calls(_nodes(tried), unit))
+        return replace(case, trigger=f"{' or '.join(asked)} failed".strip())
 
     def _matched(self, pattern: ast.pattern, case: Case) -> Case:
         states: list[str] = []
@@ -128,7 +158,7 @@ class Reader:
                 case ast.MatchClass(cls=cls) if (name := ast.unparse(cls).rpartition(".")[2]) in self.kinds:
                     states.append(name)
                 case ast.MatchClass(cls=cls) if (name := ast.unparse(cls).rpartition(".")[2]) in TRIGGERS:
-                    triggers.append(f"{TRIGGERS[name]} {_pattern_id(node)}".strip())
+                    triggers.append(_trigger(TRIGGERS[name], node))
                 case ast.MatchValue(value=ast.Constant(value=str(text))) if node in alternatives:
                     guards.append(text)
                 case _:
@@ -152,6 +182,8 @@ class Reader:
                     triggers.extend(TRIGGERS[name] for name in names if name in TRIGGERS)
                 case _:
                     pass
+        if not states and not triggers:
+            return replace(case, guard=_joined(case.guard, condition(test)))
         return replace(case, states=tuple(states) or case.states, trigger=" or ".join(triggers) or case.trigger)
 
     # --- values
@@ -161,8 +193,8 @@ class Reader:
             case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in CHAINED:
                 asks = tuple(_command(value)) if attr == "cmd" else ()
                 for outcome in self._value(base, unit, case, depth):
-                    waits = outcome.waits or any(ask.startswith("ask ") for ask in asks)
-                    yield replace(outcome, asks=(*outcome.asks, *asks), waits=waits)
+                    more = {} if attr != "cmd" else _waits(value, unit)
+                    yield replace(outcome, asks=(*outcome.asks, *asks), **more)
             case ast.Call(func=ast.Attribute(value=base, attr=attr)) if self._is_source(base, unit):
                 yield from self._made(value, attr, unit, case)
             case ast.Call(func=func):
@@ -192,11 +224,15 @@ class Reader:
             case "to":
                 yield Outcome(case, target=self._state(first, unit, case))
             case "goto":
-                yield Outcome(case, target=_text(first) or "")
-            case "await_input":
+                name = value_of(first, unit) if first is not None else UNKNOWN
+                yield Outcome(case, target=name if isinstance(name, str) else "")
+            case "await_input" | "await_approval":
                 state = call.args[2] if len(call.args) > 2 else _keyword(call, "state")
-                ask = f"ask {_text(first) or ''}".strip()
-                yield Outcome(case, target=self._state(state, unit, case), asks=(ask,), waits=True)
+                target, slot = self._state(state, unit, case), _slot(call)
+                if how == "await_input":
+                    yield Outcome(case, target=target, asks=(f"ask {slot}",), question=slot)
+                else:
+                    yield Outcome(case, target=target, asks=(f"gate {slot}",), gate=gate_in(slot, call, unit))
             case "complete" | "fail" | "reject":
                 given = call.args[1:2] if how != "complete" else call.args[:1]
                 state = given[0] if given else _keyword(call, "state")
@@ -264,7 +300,7 @@ def _command(call: ast.Call) -> Iterator[str]:
     match call.args:
         case [ast.Call(func=ast.Attribute(value=base, attr=kind)) as made] if ast.unparse(base).endswith("Cmd"):
             if kind not in ("message", "artifact"):
-                yield _asking("ask" if kind == "ask_user" else kind, made, command=True)
+                yield _asking({"ask_user": "ask", "ask_approval": "gate"}.get(kind, kind), made, command=True)
         case _:
             pass
 
@@ -277,7 +313,7 @@ def _asking(kind: str, call: ast.Call, *, command: bool = False) -> str:
     if not command and kind == "sleep":
         return "sleep"
     given = call.args[position] if len(call.args) > position else None
-    return f"{kind} {_text(given) or ''}".strip()
+    return f"{'gate' if kind == 'approve' else kind} {_text(given) or ''}".strip()
 
 
 def _text(node: ast.expr | None) -> str | None:
@@ -288,16 +324,48 @@ def _text(node: ast.expr | None) -> str | None:
             return id
         case ast.Attribute(attr=attr):
             return attr
+        case ast.Subscript():
+            return ast.unparse(node)
         case _:
             return None
+
+
+def _slot(call: ast.Call) -> str:
+    return _text(call.args[0] if call.args else _keyword(call, "slot")) or ""
+
+
+def _waits(chained: ast.Call, unit: Unit) -> dict[str, Any]:
+    """The question or gate that `.cmd(Cmd.ask_user(...))` asks."""
+    match chained.args:
+        case [ast.Call(func=ast.Attribute(attr="ask_user")) as made]:
+            return {"question": _slot(made)}
+        case [ast.Call(func=ast.Attribute(attr="ask_approval")) as made]:
+            return {"gate": gate_in(_slot(made), made, unit)}
+        case _:
+            return {}
+
+
+def _nodes(statements: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+    return (node for statement in statements for node in ast.walk(statement))
+
+
+def _joined(*texts: str) -> str:
+    return ", ".join(filter(None, texts))
 
 
 def _keyword(call: ast.Call, name: str) -> ast.expr | None:
     return next((one.value for one in call.keywords if one.arg == name), None)
 
 
-def _pattern_id(pattern: ast.MatchClass) -> str:
-    for name, inner in zip(pattern.kwd_attrs, pattern.kwd_patterns, strict=True):
-        if name == "id" and isinstance(inner, ast.MatchValue):
-            return _text(inner.value) or ""
-    return ""
+def _trigger(kind: str, pattern: ast.MatchClass) -> str:
+    """`llm research`, `tool pay failed`, `refund denied`."""
+    said = {
+        name: _text(inner.value) or ""
+        for name, inner in zip(pattern.kwd_attrs, pattern.kwd_patterns, strict=True)
+        if isinstance(inner, ast.MatchValue)
+    }
+    if kind == "failed":
+        return f"{said.get('id', '')} failed".strip()
+    if kind == "decision":
+        return f"{said.get('slot', '')} {said.get('decision', 'decision')}".strip()
+    return f"{kind} {said.get('id', '')}".strip()

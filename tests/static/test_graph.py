@@ -1,15 +1,38 @@
 """What the graph of a skill shows."""
 
+import ast
 import re
 from typing import Literal
 
 import pytest
 from pydantic import BaseModel
 
-from refold import Cmd, Content, Ctx, LlmResult, Step, TimerFired, Transition, UserMessage, skill_of, step, table, tool
-from refold.static import graph
+from refold import (
+    Cmd,
+    CommandError,
+    CommandFailed,
+    Content,
+    Ctx,
+    DecisionMade,
+    Event,
+    GatePolicy,
+    LlmResult,
+    Step,
+    TimerFired,
+    Transition,
+    UserMessage,
+    skill_of,
+    step,
+    table,
+    tool,
+)
+from refold.core.authoring.skill import Skill, skill_id
+from refold.static import graph, parts_of
 from refold.static.graph import RESERVED
+from refold.static.wording import condition
+from worker import SKILLS
 from workflows.hello import Hello
+from workflows.order_desk import OrderDesk
 from workflows.react import React
 from workflows.research_loop import ResearchLoop
 from workflows.research_loop_steps import ResearchLoopSteps
@@ -46,7 +69,7 @@ def test_a_reducers_states_and_moves_are_read_from_its_match() -> None:
     _, edges = read(graph(skill_of(ResearchLoop)))
 
     assert edges == {
-        ("[*]", "Start", ""),
+        ("[*]", "Start", "start"),
         ("Start", "Researching", "message / llm research"),
         ("Researching", "Critiquing", "llm research / llm critique"),
         ("Critiquing", "Done", "llm critique [Approved]"),
@@ -66,12 +89,12 @@ def test_steps_show_what_they_await_and_where_they_go() -> None:
 
     assert edges == {
         ("[*]", "begin", "message"),
-        ("begin", "research", ""),
-        ("research", "critique", ""),
-        ("critique", "[*]", "[Approved] / completed"),
-        ("critique", "research", "[NeedsRevision]"),
-        ("critique", "guided", "[NeedsHumanInput] / ask guidance"),
-        ("guided", "research", ""),
+        ("begin", "research", "goto"),
+        ("research", "critique", "goto"),
+        ("critique", "[*]", "completed [Approved]"),
+        ("critique", "research", "goto [NeedsRevision]"),
+        ("critique", "guided", "answer to guidance [NeedsHumanInput]"),
+        ("guided", "research", "goto"),
     }
     assert "    critique : llm critique\n" in text
 
@@ -84,12 +107,12 @@ def test_a_table_shows_the_commands_that_feed_its_steps() -> None:
 
     assert edges == {
         ("[*]", "begin", "message"),
-        ("begin", "draft", "llm research"),
-        ("draft", "judge", "llm critique"),
-        ("judge", "[*]", "[Approved] / completed"),
-        ("judge", "draft", "[NeedsRevision] / llm research"),
-        ("judge", "guided", "[NeedsHumanInput] / ask guidance"),
-        ("guided", "draft", "llm research"),
+        ("begin", "draft", "goto / llm research"),
+        ("draft", "judge", "goto / llm critique"),
+        ("judge", "[*]", "completed [Approved]"),
+        ("judge", "draft", "goto [NeedsRevision] / llm research"),
+        ("judge", "guided", "answer to guidance [NeedsHumanInput]"),
+        ("guided", "draft", "goto / llm research"),
     }
 
 
@@ -136,8 +159,8 @@ def test_helpers_endings_and_variables_are_followed() -> None:
 
     assert edges == {
         ("[*]", "begin", "message"),
-        ("begin", "[*]", "rejected"),
-        ("begin", "[*]", "failed"),
+        ("begin", "[*]", "rejected [not content.text]"),
+        ("begin", "[*]", "failed [ValueError]"),
         ("begin", "[*]", "completed"),
     }
     assert re.findall(r"^    begin : (.*)$", text, re.MULTILINE) == ["llm one", "tool charge", "sleep", "ask sure"]
@@ -183,7 +206,7 @@ def test_other_ways_to_write_a_reducer_are_read() -> None:
     _, edges = read(graph(skill_of(Nested)))
 
     assert edges == {
-        ("[*]", "Idle", ""),
+        ("[*]", "Idle", "start"),
         ("any state", "Busy", "message / tool charge, sleep nap"),
         ("Busy", "Busy", "llm a or timer nap"),
         ("any state", "[*]", "llm a or timer nap / failed"),
@@ -216,18 +239,155 @@ def test_a_contract_shows_its_legal_moves() -> None:
 
     assert edges == {
         ("[*]", "load", "message"),
-        ("load", "think", "thinking"),
-        ("think", "act", "acting"),
-        ("think", "observe", "observing"),
-        ("act", "observe", "observing"),
-        ("observe", "think", "thinking"),
-        ("observe", "[*]", "finished"),
-        ("think", "handle_error", "failed"),
-        ("act", "handle_error", "failed"),
-        ("observe", "handle_error", "failed"),
+        ("load", "think", "move to thinking"),
+        ("think", "act", "move to acting"),
+        ("think", "observe", "move to observing"),
+        ("act", "observe", "move to observing"),
+        ("observe", "think", "move to thinking"),
+        ("observe", "[*]", "move to finished / completed"),
+        ("think", "handle_error", "failure"),
+        ("act", "handle_error", "failure"),
+        ("observe", "handle_error", "failure"),
         ("handle_error", "[*]", "failed"),
     }
     assert (
         "    act : in acting\n    act : reads session_id, iteration, thought\n    act : writes lifecycle, action"
         in text
     )
+
+
+class Gated:
+    """Steps with a gate at their end, a gate on their way, and a failure that they catch."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.await_approval("plan", "Begin?", show=content.text)
+
+    @step(resume_from="begin")
+    async def pay(self, ctx: Ctx, decision: DecisionMade) -> Transition:
+        try:
+            await ctx.tool(charge, amount=1)
+        except CommandError:
+            return ctx.goto("ask", why="no money")
+        return ctx.complete()
+
+    @step
+    async def ask(self, ctx: Ctx, why: str) -> Transition:
+        policy = GatePolicy(on_denied="continue", timeout_s=None)
+        return ctx.await_approval("again", why, policy=policy, why=why)
+
+    @step(resume_from="ask")
+    async def told(self, ctx: Ctx, decision: DecisionMade, why: str) -> Transition:
+        made = await ctx.approve("last", why, policy=PATIENT)
+        return ctx.goto("ask", why=why) if decision.approved and made.approved else ctx.fail("no")
+
+
+PATIENT = GatePolicy(timeout_s=None)
+
+
+def test_a_gate_shows_grant_denial_and_timeout() -> None:
+    """
+    By the policy: a denial ends the task or goes on, a timeout ends it or there is none.
+    """
+    text = graph(skill_of(Gated))
+    _, edges = read(text)
+
+    assert edges == {
+        ("[*]", "begin", "message"),
+        ("begin", "pay", "plan approved"),
+        ("begin", "[*]", "plan denied"),
+        ("begin", "[*]", "plan timeout"),
+        ("pay", "ask", "tool charge failed"),
+        ("pay", "[*]", "completed"),
+        ("ask", "told", "again approved"),
+        ("ask", "told", "again denied"),
+        ("told", "[*]", "last denied"),
+        ("told", "ask", "goto"),
+        ("told", "[*]", "failed"),
+    }
+    assert "    told : gate last\n" in text
+
+
+class Watched:
+    """A reducer with a gate, and a failure that it meets."""
+
+    @staticmethod
+    def initial() -> Idle:
+        return Idle()
+
+    def on_event(self, state: Idle | Busy, event: Event, ctx: Ctx) -> Transition:
+        match state, event:
+            case Idle(), UserMessage():
+                return Transition.await_approval("go", "Go?", Busy(), policy=GatePolicy(on_denied="continue"))
+            case Busy(), DecisionMade(decision="denied"):
+                return Transition.reject("denied")
+            case Busy(), DecisionMade(slot="go"):
+                return Transition.to(state).cmd(Cmd.llm("plan", "Plan."))
+            case Busy(), CommandFailed(id="plan"):
+                return Transition.fail("no plan")
+            case _:
+                return Transition.ignore(state)
+
+
+def test_a_reducers_gates_and_failures_are_labelled() -> None:
+    """
+    What the gate's policy ends by itself, and what the reducer makes of decisions and failures.
+    """
+    _, edges = read(graph(skill_of(Watched)))
+
+    assert edges == {
+        ("[*]", "Idle", "start"),
+        ("Idle", "Busy", "message / gate go"),
+        ("Busy", "[*]", "go timeout"),
+        ("Busy", "[*]", "denied / rejected"),
+        ("Busy", "Busy", "go decision / llm plan"),
+        ("Busy", "[*]", "plan failed / failed"),
+    }
+
+
+def test_an_agent_shows_its_tools_and_their_gates() -> None:
+    """
+    They stand in the step that calls them. A denial is the model's to read; a gate that nobody passes ends the task.
+    """
+    text = graph(OrderDesk)
+    _, edges = read(text)
+
+    assert re.findall(r"^    tools : (.*)$", text, re.MULTILINE) == [
+        "tool find_order",
+        "tool look_up_route",
+        "tool pay_refund",
+        "gate pay_refund",
+        "tool send_mail",
+    ]
+    assert ("tools", "[*]", "pay_refund timeout") in edges
+    assert "pay_refund denied" not in text
+
+
+@pytest.mark.parametrize("skill", parts_of(SKILLS).skills.values(), ids=skill_id)
+def test_every_edge_of_a_shipped_skill_says_what_leads_there(skill: Skill) -> None:
+    """
+    And each way to an end says how it ends.
+    """
+    _, edges = read(graph(skill))
+
+    assert [edge for edge in edges if not edge[2]] == []
+    ends = re.compile(r"\b(completed|failed|rejected|denied|timeout)\b")
+    assert [label for _, target, label in edges if target == "[*]" and not ends.search(label)] == []
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ("order.cents > LIMIT", "order.cents above LIMIT"),
+        ("not reply.tool_calls", "not reply.tool_calls"),
+        ("a <= b and self.round != 2", "a at most b and round is not 2"),
+        ("await self._is_called_off(ctx, state)", "is called off"),
+        ("kind == 'late' or kind in OTHERS", "kind is late or kind in OTHERS"),
+        ("x" * 61, ""),
+    ],
+)
+def test_a_condition_is_said_in_words(test: str, words: str) -> None:
+    """
+    Without the signs that Mermaid does not take; a long one is left out.
+    """
+    assert condition(ast.parse(test, mode="eval").body) == words

@@ -51,8 +51,9 @@ def graph(
 ) -> None:
     """Print a skill as a Mermaid state diagram.
 
-    Where it may go, what it asks for, and how it ends; read from the code, so it shows what is written literally.
-    With --json, `{"skill": …, "mermaid": …}`.
+    Where it may go and what leads there (a goto, an answer, a gate that is approved, denied or not decided in time, a
+    failure that is caught), what it asks for, and how it ends; read from the code, so it shows what is written
+    literally. With --json, `{"skill": …, "mermaid": …}`.
     """
     found = _by_path(skill) if ":" in skill else _by_id(skill, modules or [])
     mermaid = graph_of(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -15,7 +15,7 @@ from refold.core.gates import DecisionMade
 from refold.core.steps.drive import Drive
 from refold.core.steps.hooks import Hooks
 from refold.core.steps.position import Position
-from refold.core.steps.spec import StepSpec
+from refold.core.steps.spec import MadeWith, StepSpec
 
 NO_HOOKS = Hooks()
 
@@ -35,8 +35,8 @@ class StepMachine:
         return ()
 
     @property
-    def calls(self) -> Sequence[tuple[Literal["tool", "skill", "MCP server"], str]]:
-        """What it was made to call, by kind and name, beside what its steps' code names."""
+    def made_with(self) -> Sequence[MadeWith]:
+        """What it was made to call, beside what the code of its steps names."""
         return ()
 
     @property

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from refold.core.contracts.contract import NO_CONTRACT, StepContract
 from refold.core.errors import SkillError
+from refold.core.gates import GatePolicy
 from refold.core.steps.params import Param
 
 
@@ -49,6 +50,22 @@ class StepSpec:
         return [
             name for name, param in self.params.items() if param.needed and not (message and param.source.from_message)
         ]
+
+
+class MadeWith(NamedTuple):
+    """What a skill was made to call, beside what the code of its steps names.
+
+    Attributes:
+        step: The step that calls it.
+        kind: What it is.
+        name: Its name.
+        gate: Who decides before it is called; None where nobody does.
+    """
+
+    step: str
+    kind: Literal["tool", "skill", "MCP server"]
+    name: str
+    gate: GatePolicy | None = None
 
 
 def target_of(steps: Mapping[str, StepSpec], name: str, source: str) -> StepSpec:

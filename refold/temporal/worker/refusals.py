@@ -119,7 +119,8 @@ def _missing(
     known = {"tool": sorted(registered), "skill": sorted(cls.type_name for cls in classes)}
     known["MCP server"] = sorted(servers or ())
     for cls in classes:
-        for kind, name in dict.fromkeys(cls.skill.calls) if isinstance(cls.skill, StepMachine) else ():
+        made_with = cls.skill.made_with if isinstance(cls.skill, StepMachine) else ()
+        for kind, name in dict.fromkeys((one.kind, one.name) for one in made_with):
             if name in known[kind] or (kind == "MCP server" and servers is None):
                 continue
             there = ", ".join(known[kind]) or "none"
