@@ -73,7 +73,8 @@ def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Itera
             return
         case ast.Assign(targets=[ast.Name()]) | ast.Expr():
             first = ast.unparse(call.args[0]) if call.args else "..."
-            text = f"never awaits `ctx.{verb}({first}, ...)`: write `await ctx.{verb}(...)`"
+            plain = f", and make it `async def {unit.node.name}`" if isinstance(unit.node, ast.FunctionDef) else ""
+            text = f"never awaits `ctx.{verb}({first}, ...)`: write `await ctx.{verb}(...)`{plain}"
             yield finding(unit, call, "not-awaited", text)
         case _:
             return

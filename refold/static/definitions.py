@@ -138,6 +138,8 @@ def _way_out(error: BaseException, source: Source) -> str:
             return f"; did you mean {near[0]!r}?" if near else ""
         case NameError(name=str(name)) if name in refold_core.__all__:
             return f"; write `from refold import {name}`"
+        case TypeError() if "flow_skill() takes 0 positional arguments" in str(error):
+            return "; write `@flow_skill()`, with parentheses"
         case SystemExit():
             return '; what a script does stands under `if __name__ == "__main__":`'
         case _:

@@ -77,9 +77,11 @@ def _tool(name: str | None, unit: Unit, reach: Reach, tool_name: ToolName) -> st
 
 
 def _ask_for(unit: Unit, tool: str) -> str:
-    if unit.role is Role.REDUCER or not isinstance(unit.node, ast.AsyncFunctionDef):
-        return f"ask for it with `.cmd(Cmd.tool({tool!r}, {tool!r}, ...))`"
-    return f"ask for it with `await ctx.tool({tool!r}, ...)`"
+    if isinstance(unit.node, ast.AsyncFunctionDef):
+        return f"ask for it with `await ctx.tool({tool!r}, ...)`"
+    if unit.role is Role.STEP and unit.cls is not None:
+        return f"ask for it with `await ctx.tool({tool!r}, ...)`, and make the step `async def`"
+    return f"ask for it with `.cmd(Cmd.tool({tool!r}, {tool!r}, ...))`"
 
 
 def _shared_state(unit: Unit) -> Iterator[Finding]:

@@ -48,6 +48,9 @@ def find_sources(target: str, roots: Sequence[Path]) -> list[Source]:
         if path.is_file():
             return [_of_file(path, roots)]
         raise NotFound(f"there is no file or folder {target!r}")
+    module, colon, _ = target.partition(":")
+    if colon and _is_name(module):
+        raise NotFound(f"{target!r} names something in a module; name the module: {module}")
     if not _is_name(target):
         raise NotFound(f"{target!r} is neither a module's name nor a path; for a path write ./{target}")
     found = _of_module(target, roots)

@@ -70,6 +70,14 @@ WRONG = {
         at="@step(start=True)",
         says=("NameError: name 'step' is not defined", "write `from refold import step`"),
     ),
+    "a decorator without parentheses": Wrong(
+        file=LETTER,
+        old='@flow_skill(id="letter")',
+        new="@flow_skill",
+        rule="import",
+        at="@flow_skill",
+        says=("flow_skill() takes 0 positional arguments", "write `@flow_skill()`, with parentheses"),
+    ),
     "a module that is not there": Wrong(
         old="from activities.shop",
         new="from actvities.shop",
@@ -210,6 +218,14 @@ WRONG = {
         rule="not-awaited",
         at="advice = ctx.llm",
         says=("never awaits `ctx.llm('advice', ...)`", "write `await ctx.llm(...)`"),
+    ),
+    "a step that is not async": Wrong(
+        old="async def look(self, ctx: Ctx, wish: Wish) -> Transition:\n        order = await ctx.tool(",
+        new="def look(self, ctx: Ctx, wish: Wish) -> Transition:\n        order = ctx.tool(",
+        also=("order=order, asked=0", "order=order.order_id, asked=0"),
+        rule="not-awaited",
+        at="order = ctx.tool",
+        says=("write `await ctx.tool(...)`, and make it `async def look`",),
     ),
     "a text returned": Wrong(
         old="return ctx.complete(paid)",

@@ -117,6 +117,8 @@ def _finding(one: temporal.Refusal) -> Finding:
 
 
 def _by_id(id: str, modules: list[str]) -> Skill:
+    if id.endswith(".py"):
+        raise CallError(f"{id!r} is a file; name a skill by its id, or as {Path(id).stem}:NameOfItsClass")
     skills = application(modules).skills
     if id not in skills:
         raise UnknownSkill(id, list(skills))

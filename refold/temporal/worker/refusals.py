@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import traceback
@@ -31,6 +32,8 @@ from refold.effects.tools import tools_of
 from refold.temporal.worker.registry import Refusal, served
 from refold.temporal.worker.sandbox import sandbox
 from refold.temporal.worker.workflow import SkillWorkflow
+
+_SANDBOX_LOG = logging.getLogger("temporalio.worker.workflow_sandbox._restrictions")
 
 
 def refusals(
@@ -131,6 +134,7 @@ def _missing(
 def _unloadable(classes: Sequence[type[SkillWorkflow]], runner: WorkflowRunner) -> Iterator[Refusal]:
     """The workflows whose module cannot be imported once more, inside the sandbox."""
     for cls in classes:
+        _SANDBOX_LOG.disabled = True  # what it would log is the error's own text
         try:
             runner.prepare_workflow(cls.__temporal_workflow_definition)  # type: ignore[attr-defined]  # of the SDK
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the module's top level raises is the reason
@@ -141,6 +145,8 @@ def _unloadable(classes: Sequence[type[SkillWorkflow]], runner: WorkflowRunner) 
                 module=cls.__module__,
                 line=_line_in(error, cls.__module__),
             )
+        finally:
+            _SANDBOX_LOG.disabled = False
 
 
 def _why_unloadable(error: BaseException) -> str:

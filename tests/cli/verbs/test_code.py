@@ -67,6 +67,7 @@ def test_graph_of_what_is_not_there(refold: Shell, here: Path) -> None:
     assert "cannot be imported" in refold("graph", "no_module:Nope").err
     assert "has no 'Nope'" in refold("graph", "late_skills:Nope").err
     assert "cannot be defined" in refold("graph", "late_skills:time").err
+    assert "name a skill by its id, or as late_skills:NameOfItsClass" in refold("graph", "late_skills.py").err
 
 
 def test_check_prints_findings_and_exits_1(refold: Shell, here: Path) -> None:
@@ -99,6 +100,7 @@ def test_check_of_what_is_not_there_exits_2(refold: Shell, here: Path) -> None:
     A wrong name is no clean bill of health.
     """
     assert refold("check", "nope").exit == 2
+    assert "names something in a module; name the module: late_skills" in refold("check", "late_skills:Late").err
     assert refold("check", "./nope.py", "--json").error["error"] == "NotFound"
     assert refold("check", "--json").error["error"] == "CallError"
 
