@@ -9,17 +9,17 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from refold.core.steps.machine import StepMachine
-from refold.static.awaits import misused
+from refold.static.code.loaded import loaded_module, loaded_tool
+from refold.static.code.module import Module, Reach, dotted, parse, top_level
+from refold.static.code.sources import Source
+from refold.static.code.units import skills_in, units
 from refold.static.definitions import definition_errors, on_path
 from refold.static.finding import Finding, shown
-from refold.static.fits import known_of, unfit
-from refold.static.gotos import misdirected
-from refold.static.loaded import loaded_module, loaded_tool
-from refold.static.module import Module, Reach, dotted, parse, top_level
 from refold.static.parts import Parts, parts_of
-from refold.static.purity import ToolName, impure
-from refold.static.sources import Source
-from refold.static.units import skills_in, units
+from refold.static.rules.awaits import misused
+from refold.static.rules.fits import known_of, unfit
+from refold.static.rules.gotos import misdirected
+from refold.static.rules.purity import ToolName, impure
 
 RULES = (
     "definition", "import", "syntax", "clock", "random", "io", "concurrency", "tool", "shared",

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from refold import core as refold_core
 from refold.core.errors import DefinitionError
 from refold.core.schema import problems
+from refold.static.code.loaded import is_installed
+from refold.static.code.sources import Source
 from refold.static.finding import Finding, shown
-from refold.static.loaded import is_installed
-from refold.static.sources import Source
 
 
 def definition_errors(source: Source, checked: Collection[Path] = ()) -> list[Finding]:

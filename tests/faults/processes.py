@@ -23,7 +23,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
 ASK_EVERY_S = 0.02
-MODULES = ("workflows", "tests.faults.skills")
+MODULES = ("workflows", "activities", "tests.faults.skills")
 
 
 class WorkerProcess:

@@ -28,8 +28,8 @@ from refold import (
 )
 from refold.core.authoring.skill import Skill, skill_id
 from refold.static import graph, parts_of
-from refold.static.graph import RESERVED
-from refold.static.wording import condition
+from refold.static.diagram.graph import RESERVED
+from refold.static.diagram.wording import condition
 from worker import SKILLS
 from workflows.hello import Hello
 from workflows.order_desk import OrderDesk

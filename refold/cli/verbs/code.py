@@ -20,8 +20,8 @@ from refold.static import Finding, Source
 from refold.static import check as check_sources
 from refold.static import graph as graph_of
 from refold.static.check import in_order, parts_in
+from refold.static.code.loaded import place_of
 from refold.static.definitions import on_path
-from refold.static.loaded import place_of
 
 Modules = Annotated[
     list[str] | None,

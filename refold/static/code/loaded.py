@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from refold.core.authoring.tool import tool_spec
+from refold.static.code.module import FunctionNode, Module, bound_by, parse, top_level
 from refold.static.finding import shown
-from refold.static.module import FunctionNode, Module, bound_by, parse, top_level
 
 
 def loaded_module(name: str) -> Module | None:
@@ -61,7 +61,7 @@ def is_installed(file: str) -> bool:
 
 @lru_cache
 def _installed() -> tuple[str, ...]:
-    refold = str(Path(__file__).parents[1])
+    refold = str(Path(__file__).parents[2])
     folders = (refold, *(sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")))
     return tuple(f"{folder}/" for folder in folders)
 

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from refold.static.awaits import CALLS, ctx_names
-from refold.static.evaluated import UNKNOWN, value_of
-from refold.static.gates import Gate, gate_in
-from refold.static.module import FunctionNode, Module, Reach, dotted
-from refold.static.units import Role, Unit, code_of, find
-from refold.static.wording import condition
+from refold.static.code.asked import CALLS, CHAINED
+from refold.static.code.evaluated import UNKNOWN, value_of
+from refold.static.code.module import FunctionNode, Reach, ctx_names, dotted
+from refold.static.code.units import Role, Unit, code_of, find
+from refold.static.diagram.gates import Gate, gate_in
+from refold.static.diagram.wording import condition
 
-CHAINED = {"artifact", "cmd", "message", "status"}
 ENDINGS = {"complete": "completed", "fail": "failed", "reject": "rejected"}
 TRIGGERS = {
     "ActivityResult": "activity",
@@ -267,13 +266,6 @@ class Reader:
         if definition is None or isinstance(definition.node, ast.ClassDef) or definition.is_tool:
             return None
         return Unit(definition.module, definition.node, definition.node.name, Role.HELPER, definition.cls)
-
-
-def unit_of(module: Module, node: FunctionNode) -> Unit:
-    """A function of a module as a unit, with the class it stands in."""
-    cls = next((one for one in module.classes.values() if node in ast.walk(one)), None)
-    where = node.name if cls is None else f"{cls.name}.{node.name}"
-    return Unit(module, node, where, Role.HELPER, cls)
 
 
 def _assigned(unit: Unit, name: str) -> list[ast.expr]:

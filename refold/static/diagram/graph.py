@@ -14,9 +14,10 @@ from refold.core.authoring.skill import Skill
 from refold.core.contracts.run import ContractedMachine
 from refold.core.steps.machine import StepMachine
 from refold.core.steps.spec import StepSpec
-from refold.static.gates import Gate, gate_of
-from refold.static.loaded import loaded_module, source_of
-from refold.static.outcomes import Outcome, Reader, unit_of
+from refold.static.code.loaded import loaded_module, source_of
+from refold.static.code.units import unit_of
+from refold.static.diagram.gates import Gate, gate_of
+from refold.static.diagram.outcomes import Outcome, Reader
 
 # Words with a meaning of their own in Mermaid's grammar.
 RESERVED = {

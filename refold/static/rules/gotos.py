@@ -16,14 +16,13 @@ from refold.core.errors import SkillError
 from refold.core.steps.machine import StepMachine
 from refold.core.steps.params import Source
 from refold.core.steps.spec import StepSpec
-from refold.static.asked import Asked, asked_in
-from refold.static.evaluated import UNKNOWN, is_plain, value_of
+from refold.static.code.asked import CHAINED, Asked, asked_in
+from refold.static.code.evaluated import UNKNOWN, is_plain, value_of
+from refold.static.code.loaded import source_of
+from refold.static.code.module import FunctionNode, Reach
+from refold.static.code.units import Unit, reached, unit_of
 from refold.static.finding import Finding
-from refold.static.loaded import source_of
-from refold.static.module import FunctionNode, Reach
-from refold.static.outcomes import CHAINED, unit_of
-from refold.static.purity import finding
-from refold.static.units import Unit, reached
+from refold.static.rules.purity import finding
 
 ASKS = {
     ask.__name__: {one.name for one in inspect.signature(ask).parameters.values() if one.kind is not one.VAR_KEYWORD}

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from refold.static.code.module import Reach, dotted
+from refold.static.code.units import Role, Unit, code_of, find, is_skill_class
 from refold.static.finding import Finding
-from refold.static.impure import impurity_of
-from refold.static.module import Reach, dotted
-from refold.static.units import Role, Unit, code_of, find, is_skill_class
+from refold.static.rules.impure import impurity_of
 
 ToolName = Callable[[str], str | None]
 """A tool's name, from the dotted name of a function that is loaded; None where it is no tool."""

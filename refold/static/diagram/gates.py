@@ -6,8 +6,8 @@ import ast
 from dataclasses import dataclass
 
 from refold.core.gates import GatePolicy
-from refold.static.evaluated import UNKNOWN, value_of
-from refold.static.units import Unit, code_of
+from refold.static.code.evaluated import UNKNOWN, value_of
+from refold.static.code.units import Unit, code_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
+from refold.static.code.asked import CALLS
+from refold.static.code.module import FunctionNode, Reach, ctx_names, dotted
+from refold.static.code.units import Role, Unit, code_of, find
 from refold.static.finding import Finding
-from refold.static.impure import impurity_of
-from refold.static.module import FunctionNode, Reach, dotted
-from refold.static.purity import finding
-from refold.static.units import Role, Unit, code_of, find
+from refold.static.rules.impure import impurity_of
+from refold.static.rules.purity import finding
 
-CALLS = {"activity", "ask", "chat", "llm", "skill", "sleep", "tool", "workflow"}
 AWAITABLE = CALLS | {"gather", "parallel"}
 ENDS = {"await_input", "complete", "fail", "goto", "reject"}
 ENDS_OF = {
@@ -45,13 +45,6 @@ def misused(unit: Unit, reach: Reach) -> Iterator[Finding]:
                 pass
     if unit.role is not Role.HELPER:
         yield from _returns(unit, ctx, reach)
-
-
-def ctx_names(function: FunctionNode) -> set[str]:
-    """The parameters that are the context, by name or annotation."""
-    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    annotated = {one.arg for one in arguments if one.annotation and ast.unparse(one.annotation).endswith("Ctx")}
-    return annotated | {one.arg for one in arguments if one.arg == "ctx"}
 
 
 def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from refold.static.module import FunctionNode, Module, Names, Reach, dotted, local_names, methods
+from refold.static.code.module import FunctionNode, Module, Names, Reach, dotted, local_names, methods
 
 STEP_DECORATORS = ("refold.step", "refold.core.step", "refold.core.steps.table.step")
 STEP_ROWS = ("refold.Step", "refold.core.Step", "refold.core.steps.table.Step")
@@ -157,6 +157,13 @@ def is_skill_class(cls: ast.ClassDef, module: Module) -> bool:
     """Whether a class is a skill, and not a value that skills use."""
     own = all_methods(cls, module)
     return "on_event" in own or any(_decorated(one, STEP_DECORATORS, module.names) for one in own.values())
+
+
+def unit_of(module: Module, node: FunctionNode) -> Unit:
+    """A function of a module as a unit, with the class it stands in."""
+    cls = next((one for one in module.classes.values() if node in ast.walk(one)), None)
+    where = node.name if cls is None else f"{cls.name}.{node.name}"
+    return Unit(module, node, where, Role.HELPER, cls)
 
 
 def find(name: str | None, module: Module, reach: Reach) -> Definition | None:

@@ -6,9 +6,14 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from refold.static.awaits import ctx_names
-from refold.static.module import FunctionNode, dotted
-from refold.static.units import Unit, code_of
+from refold.static.code.module import FunctionNode, ctx_names, dotted
+from refold.static.code.units import Unit, code_of
+
+CALLS = {"activity", "ask", "chat", "llm", "skill", "sleep", "tool", "workflow"}
+"""Calls of `ctx` that are awaited."""
+
+CHAINED = {"artifact", "cmd", "message", "status"}
+"""What is chained to a transition."""
 
 WRITTEN = {"ask_user": "ask", "ask_approval": "approve"}
 """What `Cmd` calls otherwise than `ctx` does."""

@@ -21,12 +21,12 @@ from refold.core.commands import Cmd, EffectPolicy
 from refold.core.errors import RefoldError, SkillError
 from refold.core.gates import GatePolicy
 from refold.core.schema import problems, resolve
-from refold.static.asked import Asked, asked_in
-from refold.static.evaluated import UNKNOWN, value_of
+from refold.static.code.asked import Asked, asked_in
+from refold.static.code.evaluated import UNKNOWN, value_of
+from refold.static.code.units import Unit, code_of
 from refold.static.finding import Finding
 from refold.static.parts import Parts
-from refold.static.purity import finding
-from refold.static.units import Unit, code_of
+from refold.static.rules.purity import finding
 
 OPTIONS = {"args", "id", "key", "retry", "queue"}
 """What a call of a tool takes beside the tool's own arguments."""

@@ -12,8 +12,8 @@ from enum import EnumMeta
 from types import ModuleType
 from typing import Any, Final
 
-from refold.static.module import imported_names
-from refold.static.units import Unit
+from refold.static.code.module import imported_names
+from refold.static.code.units import Unit
 
 
 class _Unknown:

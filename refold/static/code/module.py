@@ -62,6 +62,13 @@ def methods(cls: ast.ClassDef) -> dict[str, FunctionNode]:
     return {one.name: one for one in top_level(cls.body) if isinstance(one, FunctionNode)}
 
 
+def ctx_names(function: FunctionNode) -> set[str]:
+    """The parameters that are the context, by name or annotation."""
+    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    annotated = {one.arg for one in arguments if one.annotation and ast.unparse(one.annotation).endswith("Ctx")}
+    return annotated | {one.arg for one in arguments if one.arg == "ctx"}
+
+
 def local_names(function: FunctionNode | ast.Lambda, outer: Names) -> dict[str, str | None]:
     """What names stand for inside a function: those outside it, but for what the function binds itself."""
     names = dict(outer)

@@ -1,0 +1,1 @@
+"""A skill as a diagram."""

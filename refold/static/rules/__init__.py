@@ -1,0 +1,1 @@
+"""The rules of `refold check`, by what they are about."""
