@@ -53,7 +53,7 @@ def _goto(machine: StepMachine, asked: Asked) -> Iterator[Finding]:
         yield _found(asked, f"goes to {name!r}, which does not exist; the steps are: {', '.join(machine.steps)}")
         return
     fed = _fed(asked)
-    yield from _carried(machine, target, asked, set(asked.named), fed, target.needs(heard=False))
+    yield from _carried(machine, target, asked, set(asked.named), fed, target.needs(message=False))
     if fed is not None:
         for id in sorted(fed - target.params.keys()):
             yield _found(asked, f"{_no_parameter(target, id)} for the result of the command {id!r}")
@@ -69,7 +69,7 @@ def _question(machine: StepMachine, step: StepSpec, asked: Asked) -> Iterator[Fi
     slot = UNKNOWN if node is None else value_of(node, asked.unit)
     brought = {slot} if isinstance(slot, str) else None
     names = set(asked.named) - ASKS[asked.verb]
-    yield from _carried(machine, target, asked, names, brought, target.needs(heard=True))
+    yield from _carried(machine, target, asked, names, brought, target.needs(message=True))
     by_decision = asked.verb == "await_approval"
     for param in target.params.values():
         if not param.needed or not param.source.from_message or param.name in names:
