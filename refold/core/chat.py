@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal
 from annotated_types import MinLen
 from pydantic import Field, JsonValue
 
-from refold.core.codec import copied
 from refold.core.content import Content, as_content
 from refold.core.schema import Schema
 from refold.core.values import Value, lean
@@ -61,10 +60,6 @@ class UserSaid(Value):
     kind: Literal["user"] = "user"
     content: Content
 
-    def own(self) -> UserSaid:
-        """The same, with data that nobody else holds."""
-        return UserSaid(content=self.content.own()) if self.content.has_data else self
-
 
 class ToolReturn(Value):
     """What came of a tool call, as the model is told it.
@@ -81,10 +76,6 @@ class ToolReturn(Value):
     name: str
     value: JsonValue = lean()
     failed: bool = lean(False)
-
-    def own(self) -> ToolReturn:
-        """The same, with data that nobody else holds."""
-        return self.model_copy(update={"value": copied(self.value)}) if isinstance(self.value, dict | list) else self
 
 
 class Reply(Value):
@@ -108,13 +99,6 @@ class Reply(Value):
     model: str = lean("")
     usage: Usage = lean(factory=Usage)
     aside: tuple[dict[str, JsonValue], ...] = lean(())
-
-    def own(self) -> Reply:
-        """The same reply, with data that nobody else holds."""
-        if not (self.tool_calls or isinstance(self.value, dict | list)):
-            return self
-        calls = tuple(call.model_copy(update={"args": copied(call.args)}) for call in self.tool_calls)
-        return self.model_copy(update={"tool_calls": calls, "value": copied(self.value)})
 
 
 Said = Annotated[UserSaid | ToolReturn | Reply, Field(discriminator="kind")]
@@ -207,8 +191,10 @@ def as_said(say: str | Content | Said | Sequence[str | Content | Said]) -> tuple
     """What a skill says, as turns: text and content are said in the user's name."""
     if isinstance(say, str | Content | UserSaid | ToolReturn | Reply):
         say = [say]
-    turns = (UserSaid(content=as_content(one)) if isinstance(one, str | Content) else one for one in say)
-    return tuple(one.own() for one in turns)
+    return tuple(
+        one.own() if isinstance(one, UserSaid | ToolReturn | Reply) else UserSaid(content=as_content(one, "a turn"))
+        for one in say
+    )
 
 
 def as_offer(tool: str | ToolOffer | Callable[..., Any], name_of: Callable[[Callable[..., Any]], str]) -> ToolOffer:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Set
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from pydantic import JsonValue, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    JsonValue,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from refold.core.schema import adapter, first_line, kept
+from refold.core.errors import describe
+from refold.core.schema import Schema, adapter, first_line, kept, problems, resolve
+from refold.core.values import encodable, text, unreadable
 
-_NO_DATA = {"is-instance": "instances of a plain class", "is-subclass": "classes", "callable": "functions"}
+_SETS = dict.fromkeys(("set", "frozenset"), "a set, which has no order: use a list, or a tuple")
+_NO_DATA = {"is-instance": "instances of a plain class", "is-subclass": "classes", "callable": "functions", **_SETS}
+_UNORDERED = ["set", "frozenset", "any"]  # no set: the `type` of a schema may be a schema, that of a field so named
 _UNSEEN = ("any", "is-instance", "generator")
 _SEQUENCES = (list, tuple)
 _NESTED = (dict, list)
@@ -31,20 +44,23 @@ class Codec:
         shares: Whether pydantic may hand on parts of the data as they are: those that no type describes.
         from_text: Whether it reads JSON text otherwise than the data that the text reads as: bytes, where a model is
             set to base64.
+        chooses: Whether data may read back as a value of another type that is equal: `Decimal(1)` as 1, in a union.
     """
 
-    __slots__ = ("adapter", "from_text", "shares")
+    __slots__ = ("adapter", "chooses", "from_text", "shares")
 
     def __init__(self, how: TypeAdapter[Any]) -> None:
         self.adapter = how
-        self.shares = _may_share(how.core_schema)
-        self.from_text = _has_config(how.core_schema, "val_json_bytes")
+        schemas = list(_schemas(how.core_schema))
+        self.shares = any(map(_may_share, schemas))
+        self.from_text = any("val_json_bytes" in (one.get("config") or ()) for one in schemas)
+        self.chooses = any(one.get("type") == "decimal" for one in schemas)
 
     def data(self, value: Any) -> JsonValue:
         """`value` as JSON data.
 
         Raises:
-            NoData: It is not of the type, or has no form as data.
+            NoData: It is not of the type, has no form as data, or could not be read back from a task's JSON.
         """
         try:
             data: JsonValue = self.adapter.dump_python(value, mode="json", warnings="error")
@@ -52,7 +68,10 @@ class Codec:
             raise NoData(_findings(error)) from None
         except UnicodeDecodeError:
             raise NoData("bytes that are no UTF-8; keep them as `pydantic.Base64Bytes`") from None
-        return data
+        kept = encodable(data)
+        if (kept is not data or type(data) is int) and (why := unreadable(data)):
+            raise NoData(f"it {why}")
+        return kept
 
     def fresh(self, data: JsonValue) -> Any:
         """The value that `data` reads as. It shares nothing with `data`: who writes into it changes nothing else.
@@ -71,6 +90,19 @@ class Codec:
             except ValidationError:
                 raise error from None
 
+    def lost(self, value: Any, fresh: Any) -> str:
+        """What of a value is not in `fresh`, which its data reads back as; empty if nothing, as far as it can be seen.
+
+        A subclass that reads back as its base, a member of a union that reads back as another one, a secret, a field
+        that is excluded from the data, a private attribute.
+        """
+        try:
+            if not self.chooses and value == fresh:
+                return ""
+        except Exception:  # noqa: BLE001 - the author's `__eq__`; what follows looks closer
+            pass
+        return _lost(value, fresh, "")
+
 
 def codec(kind: Any) -> Codec:
     """The codec of a type, built once where the type can be hashed.
@@ -88,6 +120,23 @@ def _make(kind: Any) -> Codec:
 def copied(data: Any) -> Any:
     """JSON data that shares nothing with `data`."""
     return from_json(to_json(data)) if isinstance(data, dict | list) else data
+
+
+def misfit(schema: Schema, value: JsonValue) -> str:
+    """Why `value` does not fit the type; empty if it does, or if only the JSON schema of the type is known."""
+    kind = resolve(schema)
+    return "" if kind is None else misfit_of(kind, value)
+
+
+def misfit_of(kind: Any, value: JsonValue) -> str:
+    """Why `value` does not fit a type; empty if it does. Never raises: what a type's own check raises is the why."""
+    try:
+        codec(kind).fresh(value)
+    except ValidationError as error:
+        return problems(error)
+    except Exception as error:  # noqa: BLE001 - a validator is the author's code
+        return f"its check failed with {describe(error)}"
+    return ""
 
 
 def _findings(error: PydanticSerializationError) -> str:
@@ -135,41 +184,103 @@ def _no_data_in(schema: Any) -> str:
             return next((found for inner in _inner(schema) if (found := _no_data_in(inner))), "")
 
 
-def _may_share(schema: Any) -> bool:
-    """Whether a pydantic core schema lets through data that it does not look into."""
+def may_hold_set(kind: type) -> bool:
+    """Whether values of a type may hold a set that is written in no order, as far as the type says."""
+    return kept(kind, "__refold_may_hold_set__", _may_hold_set)
+
+
+def _may_hold_set(kind: type) -> bool:
+    return any(
+        one.get("type") in _UNORDERED and "serialization" not in one for one in _schemas(adapter(kind).core_schema)
+    )
+
+
+def _may_share(here: dict[str, Any]) -> bool:
+    """Whether a pydantic core schema itself lets through data that it does not look into."""
+    kind, config = here.get("type"), here.get("config") or {}
+    if type(kind) is str and (kind in _UNSEEN or kind.startswith("function-")):
+        return True
+    if type(kind) is str and kind in _CONTAINERS and _CONTAINERS[kind] not in here:
+        return True
+    return "allow" in (
+        here.get("extra_behavior"),
+        here.get("extra_fields_behavior"),
+        config.get("extra_fields_behavior"),
+    )
+
+
+def _schemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """A pydantic core schema and all that it is made of."""
     waiting = [schema]
     while waiting:
         here = waiting.pop()
         # By `type`: a schema holds nothing else, and in Temporal's sandbox `isinstance` is a function of Python.
         if type(here) is dict:
-            kind = here.get("type")
-            if type(kind) is str:
-                if kind in _UNSEEN or kind.startswith("function-"):
-                    return True
-                if kind in _CONTAINERS and _CONTAINERS[kind] not in here:
-                    return True
-            if here.get("extra_behavior") == "allow" or here.get("extra_fields_behavior") == "allow":
-                return True
-            waiting.extend(_inner(here))
-            if "config" in here:
-                waiting.append(here["config"])
-        elif type(here) in _SEQUENCES:
-            waiting.extend(here)
-    return False
-
-
-def _has_config(schema: Any, name: str) -> bool:
-    waiting = [schema]
-    while waiting:
-        here = waiting.pop()
-        if type(here) is dict:
-            if name in (here.get("config") or ()):
-                return True
+            yield here
             waiting.extend(_inner(here))
         elif type(here) in _SEQUENCES:
             waiting.extend(here)
-    return False
 
 
 def _inner(schema: dict[str, Any]) -> list[Any]:
     return [value for key, value in schema.items() if type(value) in _NESTED and key not in _UNRELATED]
+
+
+def _lost(value: Any, fresh: Any, where: str) -> str:
+    at = where or "it"
+    kind: Any = type(value)
+    if isinstance(value, str):
+        same_type, equal = isinstance(fresh, str), text(value) == fresh
+    elif isinstance(value, list | tuple) and isinstance(fresh, list | tuple):
+        if len(value) != len(fresh):
+            return f"{at} reads back with another length"
+        pairs = [(f"{where}[{n}]", one, other) for n, (one, other) in enumerate(zip(value, fresh, strict=True))]
+        return next((found for at, one, other in pairs if (found := _lost(one, other, at))), "")
+    else:
+        same_type, equal = kind is type(fresh) or _numbers(value, fresh), None
+    if not same_type:
+        if isinstance(value, Set):
+            return f"{at} holds a set, which has no order: use a list, or a tuple"
+        return (
+            f"{at} is a {kind.__name__}, and reads back as a {type(fresh).__name__}; tell the classes apart, for "
+            "example by a field `kind: Literal[...]`"
+        )
+    held, other = _fields_of(value), _fields_of(fresh)
+    if held is not None and other is not None:
+        for name, one in held.items():
+            if name not in other:
+                return f"{at} loses {name!r}"
+            if found := _lost(one, other[name], f"{where}.{name}" if where else str(name)):
+                return found + _hint(kind, name)
+        return ""
+    if equal is None:
+        equal = value == fresh or value != value or kind.__eq__ is object.__eq__
+    if equal:
+        return ""
+    secret = (
+        "; a secret is written as asterisks: look it up where it is used" if hasattr(value, "get_secret_value") else ""
+    )
+    return f"{at} reads back changed{secret}"
+
+
+def _numbers(one: Any, other: Any) -> bool:
+    return isinstance(one, int | float) and isinstance(other, int | float) and one == other
+
+
+def _fields_of(value: Any) -> dict[Any, Any] | None:
+    """What a value is made of; None where it is made of nothing that can be seen."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, BaseModel):
+        return {**value.__dict__, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name, None) for field in fields(value)}
+    return None
+
+
+def _hint(kind: type, name: Any) -> str:
+    """Why a field does not come back."""
+    field = getattr(kind, "__pydantic_fields__", {}).get(name)
+    if field is not None and field.exclude:
+        return "; the field is excluded from the data: a task could not keep it"
+    return "; a private attribute is no data: make it a field" if str(name).startswith("_") else ""

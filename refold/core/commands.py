@@ -19,21 +19,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, TypeVar, cast, get_args
 
-from annotated_types import Ge, Le, MinLen
-from pydantic import Field, JsonValue, TypeAdapter
+from annotated_types import Ge, Gt, MinLen
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from refold.core.chat import Frame, Said, ToolOffer, as_offer, as_said
+from refold.core.codec import may_hold_set
 from refold.core.content import Artifact, Content, as_content
-from refold.core.errors import SkillError
+from refold.core.errors import SkillError, shown
 from refold.core.gates import GatePolicy, digest_of
 from refold.core.retry import RetryPolicy
-from refold.core.schema import Schema, reference_of, schema_of
-from refold.core.values import Value, lean
+from refold.core.schema import Schema, problems, reference_of, schema_of
+from refold.core.values import Patience, Seconds, Value, encodable, lean, text, unreadable
+
+V = TypeVar("V", bound=Value)
 
 
 class EffectPolicy(StrEnum):
@@ -189,7 +193,7 @@ class CallActivity(_Command):
     kind: Literal["activity"] = "activity"
     name: str
     args: tuple[JsonValue, ...] = lean(())
-    timeout_s: Annotated[float, Ge(0)] = lean(600.0)
+    timeout_s: Annotated[Seconds, Gt(0)] = lean(600.0)
     retry: RetryPolicy | None = lean()
     queue: str | None = lean()
 
@@ -213,15 +217,11 @@ class CallWorkflow(_Command):
         return self.name
 
 
-LONGEST_SLEEP_S = 100 * 365 * 24 * 3600.0
-"""A hundred years: what is later than that cannot always be written as a date."""
-
-
 class Sleep(_Command):
     """Wait, durably, for a number of seconds, at most a hundred years."""
 
     kind: Literal["sleep"] = "sleep"
-    seconds: Annotated[float, Ge(0), Le(LONGEST_SLEEP_S)]
+    seconds: Seconds
 
 
 class AskUser(_Command):
@@ -237,7 +237,7 @@ class AskUser(_Command):
     kind: Literal["ask"] = "ask"
     message: Content
     expect: Schema | None = lean()
-    timeout_s: Annotated[float, Ge(0), Le(LONGEST_SLEEP_S)] | None = lean()
+    timeout_s: Patience | None = lean()
 
     @property
     def slot(self) -> str:
@@ -389,12 +389,61 @@ def _skill_name(skill: Any) -> str:
     return str(options.card.id)
 
 
+def admitted(command: object) -> Command:
+    """A command that a skill asks for, as one that can be written as JSON and that nobody else holds.
+
+    Raises:
+        SkillError: It is no command, or one that the task alone gives; or what it holds is nested too deep.
+    """
+    if type(command) not in get_args(get_args(Command)[0]):
+        raise SkillError(
+            f"cmd takes a command, for example `Cmd.llm(...)`, not {shown(command)}; for several, write "
+            "`.cmd(...).cmd(...)`"
+        )
+    asked = cast("Command", command)
+    if isinstance(asked, Notify) or (isinstance(asked, CallTool) and asked.undoes is not None):
+        wrong = "Notify" if isinstance(asked, Notify) else "`undoes`"
+        raise SkillError(f"command {asked.id!r}: {wrong} is the task's own; a skill asks for a gate, or for a tool")
+    kept = encodable(asked)
+    if kept is not asked and (why := unreadable(asked)):
+        raise SkillError(f"command {asked.id!r} {why}: keep such data elsewhere, and say where")
+    return kept.own()
+
+
+def _valid(kind: type[V], command_id: object, **fields: Any) -> V:
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        raise SkillError(f"command {shown(command_id)}: {problems(error)}") from None
+
+
 def _json(value: Any, what: str) -> JsonValue:
+    """A value as JSON data that nobody else holds."""
+    if value is None or type(value) is bool:
+        return cast("JsonValue", value)
+    if type(value) is str:
+        return text(value)
+    if _has_set(value):
+        raise SkillError(f"{what} holds a set, which has no order: give a list, for example `sorted(...)`")
     try:
         data: JsonValue = to_jsonable_python(value)
     except Exception as error:
         raise SkillError(f"{what} cannot be written as JSON: {error}") from error
-    return data
+    if why := unreadable(data):
+        raise SkillError(f"{what} {why}: keep such data elsewhere, and say where")
+    return encodable(data)
+
+
+def _has_set(value: Any) -> bool:
+    if isinstance(value, BaseModel):
+        return may_hold_set(type(value)) and any(map(_has_set, value.__dict__.values()))
+    if isinstance(value, dict):
+        return any(map(_has_set, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_set, value))
+    if is_dataclass(value):
+        return any(_has_set(getattr(value, field.name, None)) for field in fields(value))
+    return isinstance(value, Set)
 
 
 def _checkable(kind: Any, slot: str) -> Schema | None:
@@ -425,7 +474,9 @@ class Cmd:
         queue: str | None = None,
     ) -> CallLlm:
         """Ask a model; see `CallLlm`. `expect` is any type that pydantic knows."""
-        return CallLlm(
+        return _valid(
+            CallLlm,
+            id,
             id=id,
             prompt=prompt,
             input=None if input is None else as_content(input),
@@ -474,14 +525,18 @@ class Cmd:
         names = [offer.name for offer in offers]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise SkillError(f"chat {id!r} offers two tools named {', '.join(twice)}; a model asks for a tool by name")
-        frame = Frame(
+        frame = _valid(
+            Frame,
+            id,
             instructions=instructions,
             tools=offers,
             model=model,
             expect=schema_of(expect),
             settings=settings or {},
         )
-        return CallChat(id=id, thread=thread, say=as_said(say), frame=frame, since=since, retry=retry, queue=queue)
+        return _valid(
+            CallChat, id, id=id, thread=thread, say=as_said(say), frame=frame, since=since, retry=retry, queue=queue
+        )
 
     @staticmethod
     def tool(
@@ -510,7 +565,7 @@ class Cmd:
             if found := spec.unfit(given.keys()):
                 raise SkillError(f"command {id!r} cannot call the tool {name!r}: {found}")
         data = {one: _json(value, f"argument {one!r} of command {id!r}") for one, value in given.items()}
-        return CallTool(id=id, name=name, args=data, key=key, retry=retry, queue=queue, undo=undo)
+        return _valid(CallTool, id, id=id, name=name, args=data, key=key, retry=retry, queue=queue, undo=undo)
 
     @staticmethod
     def skill(id: str, skill: Any, input: str | Content | Any) -> CallSkill:
@@ -523,7 +578,7 @@ class Cmd:
         """
         name = skill if isinstance(skill, str) else _skill_name(skill)
         content = input if isinstance(input, str | Content) else Content.from_data(_json(input, f"input of {id!r}"))
-        return CallSkill(id=id, skill=name, input=as_content(content))
+        return _valid(CallSkill, id, id=id, skill=name, input=as_content(content))
 
     @staticmethod
     def activity(
@@ -536,18 +591,18 @@ class Cmd:
     ) -> CallActivity:
         """Run an existing Temporal activity; see `CallActivity`."""
         data = tuple(_json(value, f"argument {n} of command {id!r}") for n, value in enumerate(args, 1))
-        return CallActivity(id=id, name=name, args=data, timeout_s=timeout_s, retry=retry, queue=queue)
+        return _valid(CallActivity, id, id=id, name=name, args=data, timeout_s=timeout_s, retry=retry, queue=queue)
 
     @staticmethod
     def workflow(id: str, name: str, *args: Any, queue: str | None = None) -> CallWorkflow:
         """Run an existing Temporal workflow; see `CallWorkflow`."""
         data = tuple(_json(value, f"argument {n} of command {id!r}") for n, value in enumerate(args, 1))
-        return CallWorkflow(id=id, name=name, args=data, queue=queue)
+        return _valid(CallWorkflow, id, id=id, name=name, args=data, queue=queue)
 
     @staticmethod
     def sleep(id: str, seconds: float) -> Sleep:
         """Wait; see `Sleep`."""
-        return Sleep(id=id, seconds=seconds)
+        return _valid(Sleep, id, id=id, seconds=seconds)
 
     @staticmethod
     def ask_user(slot: str, message: str | Content, *, expect: Any = None, timeout_s: float | None = None) -> AskUser:
@@ -562,7 +617,8 @@ class Cmd:
         Raises:
             SkillError: `expect` is no such class, so that no reply could be checked.
         """
-        return AskUser(id=slot, message=as_content(message), expect=_checkable(expect, slot), timeout_s=timeout_s)
+        checked = _checkable(expect, slot)
+        return _valid(AskUser, slot, id=slot, message=as_content(message), expect=checked, timeout_s=timeout_s)
 
     @staticmethod
     def ask_approval(
@@ -581,7 +637,9 @@ class Cmd:
         shown = _json(show, f"what gate {slot!r} shows")
         if editable and not isinstance(shown, dict):
             raise SkillError(f"gate {slot!r}: editable={tuple(editable)!r} names keys, but what it shows is no object")
-        return AskApproval(
+        return _valid(
+            AskApproval,
+            slot,
             id=slot,
             message=as_content(message),
             show=shown,

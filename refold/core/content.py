@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from annotated_types import MinLen
 from pydantic import BeforeValidator, JsonValue, PlainSerializer, model_validator
 
-from refold.core.values import Value, lean
+from refold.core.errors import SkillError, shown
+from refold.core.values import Value, encodable, lean, text, unreadable
+
+V = TypeVar("V", bound=Value)
 
 
 def _bytes_of(value: Any) -> Any:
@@ -87,18 +90,39 @@ class Content(Value):
         """Whether any part is data."""
         return any(part.data is not None for part in self.parts)
 
-    def own(self) -> Content:
-        """The same content, with data that nobody else holds."""
-        return Content.model_validate(self.model_dump()) if self.has_data else self
-
     def joined_texts(self, separator: str = "\n") -> str:
         """All text parts, in order."""
         return separator.join(part.text for part in self.parts if part.text is not None)
 
 
-def as_content(value: str | Content) -> Content:
-    """Plain text is content of one part."""
-    return Content.from_text(value) if isinstance(value, str) else value
+def as_content(value: str | Content, what: str = "a message") -> Content:
+    """What somebody says, as content that can be written as JSON and that nobody else holds: text is one part.
+
+    Args:
+        value: Text or content.
+        what: What it is, for the error.
+
+    Raises:
+        SkillError: It is neither, or nested too deep.
+    """
+    if isinstance(value, str):
+        return Content.from_text(text(value))
+    return admitted(value, Content, what, "for data, write `Content.from_data(...)`")
+
+
+def admitted(value: object, kind: type[V], what: str, way_out: str) -> V:
+    """A value that an author gives, as one that can be written as JSON and that nobody else holds.
+
+    Raises:
+        SkillError: It is not of this kind, or nested too deep.
+    """
+    if not isinstance(value, kind):
+        what_kind = "text or Content" if kind is Content else f"an {kind.__name__}"
+        raise SkillError(f"{what} must be {what_kind}, not {shown(value)}; {way_out}")
+    kept = encodable(value)
+    if kept is not value and (why := unreadable(value)):
+        raise SkillError(f"{what} {why}: keep such data elsewhere, and say where")
+    return kept.own()
 
 
 class Message(Value):
@@ -122,10 +146,6 @@ class Message(Value):
     def text(self) -> str:
         """The content's text."""
         return self.content.text
-
-    def own(self) -> Message:
-        """The same message, with data that nobody else holds."""
-        return self.model_copy(update={"content": self.content.own()}) if self.content.has_data else self
 
 
 class Artifact(Value):

@@ -29,9 +29,14 @@ RefoldError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from refold.core.retry import Failure
+from refold.core.values import has_set, text
+
+# `<object at 0x7f…>` is another one in each process; a journal is the same in all.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class RefoldError(Exception):
@@ -255,23 +260,31 @@ class PayloadTooLarge(StorageError):
 
 
 def describe(error: BaseException) -> str:
-    """An error's class and message, for a reason or a note. Never raises, whatever the error's own `__str__` does."""
+    """An exception's type and text, the same in each process, as a journal can keep them. Never raises."""
     return f"{type(error).__name__}: {text_of(error)}"
 
 
 def text_of(error: BaseException) -> str:
-    """An error's message, as UTF-8 can hold it. Never raises, whatever the error's own `__str__` does."""
+    """An exception's text, as a journal can keep it. Never raises."""
     try:
-        said = str(error)
-    except Exception as failed:  # noqa: BLE001 - an author's `__str__` may raise anything
-        said = f"(its message cannot be read: {type(failed).__name__})"
-    return said.encode("utf-8", "replace").decode()
+        return plain(str(error))
+    except BaseException as worse:  # noqa: BLE001 - whatever an author's `__str__` does, the first error is to be told
+        return f"its text cannot be read, for __str__ raised {type(worse).__name__}"
 
 
 def shown(value: object) -> str:
-    """A value as an error message shows it. Never raises, whatever the value's own `__repr__` does."""
+    """A value and its type, for an error that says what came. Never raises."""
+    return f"{brief(value, 100)} ({type(value).__name__})"
+
+
+def brief(value: object, longest: int = 200) -> str:
+    """The beginning of a value's `repr`, as a journal can keep it: the same in each process. Never raises."""
     try:
-        said = repr(value)[:200]
-    except Exception as failed:  # noqa: BLE001 - an author's `__repr__` may raise anything
-        said = f"a {type(value).__name__} (its repr cannot be read: {type(failed).__name__})"
-    return said.encode("utf-8", "replace").decode()
+        return f"a {type(value).__name__} that holds a set" if has_set(value) else plain(repr(value)[:longest])
+    except BaseException as worse:  # noqa: BLE001 - as in `describe`
+        return f"what cannot be shown, for __repr__ raised {type(worse).__name__}"
+
+
+def plain(said: str) -> str:
+    """A text as a journal can keep it: without addresses in memory, which differ from process to process."""
+    return text(_ADDRESS.sub("", said))

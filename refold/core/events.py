@@ -5,15 +5,16 @@ A result carries the author's `id` of the command it answers, for `match`, and i
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, JsonValue, TypeAdapter
 
 from refold.core.chat import Reply, Usage
+from refold.core.commands import CallActivity, CallChat, CallLlm, CallSkill, CallTool, CallWorkflow, Notify, Sleep
 from refold.core.content import Artifact, Content
 from refold.core.gates import DecisionMade
-from refold.core.retry import Failure
-from refold.core.values import Value, lean
+from refold.core.retry import Failure, FailureKind
+from refold.core.values import Value, encodable, lean, text, unreadable
 from refold.core.waits import Wait
 
 
@@ -42,6 +43,9 @@ class UserMessage(Value):
 
 
 class _Result(Value):
+    answers: ClassVar[type[Value]]
+    """The command that comes back as this."""
+
     id: str
     invocation_id: str
 
@@ -57,6 +61,8 @@ class LlmOutcome(Value):
 class LlmResult(_Result):
     """A model answered. `value` is text, or JSON where the command named a type to `expect`."""
 
+    answers = CallLlm
+
     kind: Literal["llm_result"] = "llm_result"
     value: JsonValue
     model: str = lean("")
@@ -65,6 +71,8 @@ class LlmResult(_Result):
 
 class ChatResult(_Result):
     """A model replied, in a conversation."""
+
+    answers = CallChat
 
     kind: Literal["chat_result"] = "chat_result"
     reply: Reply
@@ -77,6 +85,8 @@ class ChatResult(_Result):
 
 class ToolResult(_Result):
     """A tool returned `value`, as JSON."""
+
+    answers = CallTool
 
     kind: Literal["tool_result"] = "tool_result"
     value: JsonValue = lean()
@@ -99,6 +109,8 @@ class SkillOutcome(Value):
 class SkillResult(_Result):
     """Another skill, run as a task of its own, completed."""
 
+    answers = CallSkill
+
     kind: Literal["skill_result"] = "skill_result"
     outcome: SkillOutcome
 
@@ -111,6 +123,8 @@ class SkillResult(_Result):
 class ActivityResult(_Result):
     """An existing Temporal activity returned `value`, as JSON."""
 
+    answers = CallActivity
+
     kind: Literal["activity_result"] = "activity_result"
     value: JsonValue = lean()
 
@@ -118,12 +132,16 @@ class ActivityResult(_Result):
 class WorkflowResult(_Result):
     """An existing Temporal workflow, run as a child, returned `value`, as JSON."""
 
+    answers = CallWorkflow
+
     kind: Literal["workflow_result"] = "workflow_result"
     value: JsonValue = lean()
 
 
 class TimerFired(_Result):
     """A `Sleep` is over."""
+
+    answers = Sleep
 
     kind: Literal["timer_fired"] = "timer_fired"
 
@@ -163,6 +181,8 @@ class ChildAsked(Value):
 
 class Notified(_Result):
     """The people who can decide were reminded. The skill never hears of it."""
+
+    answers = Notify
 
     kind: Literal["notified"] = "notified"
 
@@ -253,15 +273,10 @@ class CancelRequested(Value):
 
 
 Result = LlmResult | ChatResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired | Notified
+RESULT_TYPES: tuple[type[Result], ...] = get_args(Result)
 Event = Annotated[
-    LlmResult
-    | ChatResult
-    | ToolResult
-    | SkillResult
-    | ActivityResult
-    | WorkflowResult
-    | TimerFired
-    | Notified
+    Result
+    | CommandFailed
     | UserMessage
     | DecisionMade
     | ReminderDue
@@ -270,11 +285,24 @@ Event = Annotated[
     | DependencyResolved
     | Recovered
     | Forked
-    | CommandFailed
     | BackoffOver
     | ChildAsked
     | CancelRequested,
     Field(discriminator="kind"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-RESULT_TYPES = (LlmResult, ChatResult, ToolResult, SkillResult, ActivityResult, WorkflowResult, TimerFired, Notified)
+
+
+def admitted(event: Event) -> Event:
+    """An event as a task can keep it: written to JSON and read again, it is the same.
+
+    A result that nobody could read back is a failure of its command. Any other event of that kind `refusal` refuses.
+    """
+    kept = encodable(event)
+    if kept is event or not isinstance(event, _Result) or not (why := unreadable(event)):
+        return kept
+    ids = {"id": text(event.id), "invocation_id": text(event.invocation_id)}
+    if isinstance(event, CommandFailed):
+        return CommandFailed(**ids, failure=event.failure.model_copy(update={"details": None}))
+    message = f"its result {why}, which a task cannot keep"
+    return CommandFailed(**ids, failure=Failure(kind=FailureKind.PERMANENT, type="result", message=message))

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge
 from pydantic import JsonValue, model_validator
 
-from refold.core.values import Value, lean
+from refold.core.values import Patience, Seconds, Value, encodable, lean
 
 
 class GateKind(StrEnum):
@@ -50,10 +50,10 @@ class GatePolicy(Value):
     needed: Annotated[int, Ge(1)] = lean(1)
     second_person: bool = lean(False)
     on_denied: Literal["fail", "continue"] = lean("fail")
-    timeout_s: Annotated[float, Ge(0)] | None = lean(1800.0)
+    timeout_s: Patience | None = lean(1800.0)
     on_timeout: Literal["fail", "continue"] = lean("fail")
-    reminder_s: Annotated[float, Ge(0)] | None = lean(900.0)
-    grace_s: Annotated[float, Ge(0)] = lean(300.0)
+    reminder_s: Seconds | None = lean(900.0)
+    grace_s: Seconds = lean(300.0)
     allow_unsigned: bool = lean(False)
     sign_in: bool = lean(False)
 
@@ -71,7 +71,7 @@ class GatePolicy(Value):
 
 def digest_of(slot: str, kind: GateKind, show: JsonValue) -> str:
     """What a gate shows, as a hash: 32 hex digits, other ones for other arguments."""
-    shown = json.dumps([slot, kind.value, show], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    shown = json.dumps([slot, kind.value, encodable(show)], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(shown.encode()).hexdigest()[:32]
 
 

@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
-from pydantic import JsonValue
+from pydantic import AfterValidator, JsonValue
 
-from refold.core.values import Value, lean
+from refold.core.values import Seconds, Text, Value, lean
 
 LONGEST_WAIT_S = 30 * 24 * 3600.0
 """No wait before a retry is longer, whatever a policy or the other side says."""
@@ -33,6 +33,10 @@ class FailureKind(StrEnum):
     """Nobody knows whether the effect took place: a person must say, or say that it may be repeated."""
 
 
+def _wait(seconds: float) -> float:
+    return min(max(seconds, 0.0), LONGEST_WAIT_S) if seconds == seconds else 0.0
+
+
 class Failure(Value):
     """Why a command has no result.
 
@@ -40,14 +44,14 @@ class Failure(Value):
         kind: Whether asking again can help.
         type: A short name: the exception's class, `http_503`, `worker_lost`.
         message: One sentence for people, without secrets or bodies.
-        retry_after: Seconds the other side asked to wait; None where it said nothing.
+        retry_after: Seconds the other side asked to wait, cut to thirty days; None where it said nothing.
         details: More, for programs.
     """
 
     kind: FailureKind
     type: str
-    message: str
-    retry_after: float | None = lean()
+    message: Text
+    retry_after: Annotated[float, AfterValidator(_wait)] | None = lean()
     details: JsonValue = lean()
 
 
@@ -67,12 +71,12 @@ class RetryPolicy(Value):
     """
 
     max_retries: Annotated[int, Ge(0)] = lean(3)
-    base: Annotated[float, Ge(0)] = lean(1.0)
-    factor: Annotated[float, Ge(1)] = lean(2.0)
-    cap: Annotated[float, Ge(0)] = lean(300.0)
+    base: Seconds = lean(1.0)
+    factor: Annotated[float, Ge(1), Le(1e9)] = lean(2.0)
+    cap: Seconds = lean(300.0)
     jitter: Annotated[float, Ge(0), Le(1)] = lean(0.0)
     on_exhausted: Literal["fail", "block"] = lean("fail")
-    probe_s: Annotated[float, Ge(0)] = lean(30.0)
+    probe_s: Seconds = lean(30.0)
 
     def probe_delay(self, probe: int, retry_after: float | None = None) -> float:
         """Seconds to wait before probe number `probe` (1 is the first), at most half an hour or as long as asked."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 
@@ -41,13 +41,14 @@ def kept(kind: Any, name: str, make: Callable[[Any], T]) -> T:
             setattr(kind, name, found)
         return found
     try:
-        return _made(make, kind)  # type: ignore[no-any-return]
+        # `A | B == B | A`, and data reads as the member that comes first: what is written tells them apart.
+        return _made(make, kind, repr(kind) if get_args(kind) else "")  # type: ignore[no-any-return]
     except TypeError:  # an unhashable annotation, such as Annotated[..., []]
         return make(kind)
 
 
 @lru_cache(maxsize=256)
-def _made(make: Callable[[Any], Any], kind: Any) -> Any:
+def _made(make: Callable[[Any], Any], kind: Any, written: str) -> Any:
     return make(kind)
 
 
@@ -144,23 +145,6 @@ def _fields_of_kind(kind: Any) -> tuple[str, ...]:
 def _fields(schema: dict[str, Any]) -> tuple[str, ...]:
     required = schema.get("required", ())
     return tuple(name if name in required else f"{name}?" for name in schema.get("properties", ()))
-
-
-def misfit(schema: Schema, value: JsonValue) -> str:
-    """Why `value` does not fit the type; empty if it does, or if only the JSON schema of the type is known."""
-    kind = resolve(schema)
-    return "" if kind is None else misfit_of(kind, value)
-
-
-def misfit_of(kind: Any, value: JsonValue) -> str:
-    """Why `value` does not fit a type; empty if it does. Never raises: what a type's own check raises is the why."""
-    try:
-        adapter(kind).validate_python(value)
-    except ValidationError as error:
-        return problems(error)
-    except Exception as error:  # noqa: BLE001 - a validator is the author's code
-        return f"its check failed with {type(error).__name__}: {error}"
-    return ""
 
 
 def problems(error: ValidationError) -> str:

@@ -1,15 +1,29 @@
-"""What every recorded value shares: frozen, closed, and small as JSON."""
+"""What every recorded value shares: frozen, closed, small as JSON, and always readable from JSON again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from math import inf, isfinite
 from operator import eq, is_
-from typing import Any, Self, TypeVar, cast
+from types import NoneType
+from typing import Annotated, Any, Self, TypeVar, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import from_json, to_json
 
 T = TypeVar("T")
+
+LONGEST_S = 100 * 365 * 24 * 3600.0
+"""A hundred years, the longest time that a skill can name: what is later cannot always be written as a date."""
+
+DEEPEST = 100
+"""How many levels JSON data may nest. A reader of JSON takes about 200, and there is a task around the data."""
+
+_ROOM = b"[" * 100, b"]" * 100
+_CUT = DEEPEST + 10
+_MOST_BITS = 14_000
+_FIXED = [str, int, float, bool, NoneType]  # a list: an annotation may be unhashable
 
 
 class Value(BaseModel):
@@ -19,6 +33,15 @@ class Value(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    def own(self) -> Self:
+        """The same value, with JSON data that nobody else holds: whoever writes into it changes nothing else."""
+        held, fresh = self.__dict__, dict[str, Any]()
+        for name in _changeable(type(self)):
+            value = held[name]
+            if value is not None and (own := _own(value)) is not value:
+                fresh[name] = own
+        return self.model_copy(update=fresh) if fresh else self
 
     @classmethod
     def trusted(cls, **fields: Any) -> Self:
@@ -50,6 +73,158 @@ def _defaults(cls: type[BaseModel]) -> tuple[dict[str, Any], list[tuple[str, Cal
     factories = [(name, field.default_factory) for name, field in fields.items() if field.default_factory is not None]
     defaults = {name: field.default for name, field in fields.items()}
     return defaults, cast("list[tuple[str, Callable[[], Any]]]", factories), set(fields)
+
+
+@cache
+def _changeable(cls: type[BaseModel]) -> tuple[str, ...]:
+    """The fields that may hold JSON data: all but those of plain types."""
+    fields = cls.__pydantic_fields__.items()
+    return tuple(
+        name
+        for name, field in fields
+        if not all(_fixed(one) for one in get_args(field.annotation) or [field.annotation])
+    )
+
+
+def _fixed(kind: Any) -> bool:
+    return kind in _FIXED or (isinstance(kind, type) and issubclass(kind, Value) and not _changeable(kind))
+
+
+def _own(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict or kind is list:
+        return from_json(to_json(value)) if value else kind()
+    if kind is tuple:
+        fresh = tuple(map(_own, value))
+        return value if all(map(is_, fresh, value)) else fresh
+    return value.own() if isinstance(value, Value) else value
+
+
+def text(value: str) -> str:
+    """`value` as UTF-8 can write it: half a surrogate pair, as an answer that was cut off may end in, is replaced."""
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value
+
+
+def _a_time(seconds: float) -> float:
+    if 0 <= seconds <= LONGEST_S:
+        return seconds
+    raise ValueError(f"a time is given in seconds, from 0 to {LONGEST_S:.0f} (a hundred years)")
+
+
+Seconds = Annotated[float, AfterValidator(_a_time)]
+"""A time that a skill names: finite, so that it can be added to a date."""
+
+
+def _has_an_end(value: Any) -> Any:
+    if value == inf:
+        raise ValueError("write None to wait for ever")
+    return value
+
+
+Patience = Annotated[Seconds, BeforeValidator(_has_an_end)]
+"""How long a question waits for its answer; a field of it may be None, which waits for ever."""
+
+Text = Annotated[str, AfterValidator(text)]
+"""Text that came from outside, and can be written whatever it is."""
+
+
+def encodable(value: T) -> T:
+    """JSON data, or a `Value`, as it reads once it was written: the same object wherever that makes no difference.
+
+    What JSON cannot hold is replaced: half a surrogate pair by U+FFFD, a number that is infinite or none by its name.
+    What nobody could read back is cut, and is still `unreadable`, but can be kept and shown.
+    """
+    if _sound(value):
+        return value
+    mended = _mended(value, _CUT)
+    if isinstance(mended, BaseModel):
+        return cast("T", type(mended).model_validate_json(mended.model_dump_json()))
+    return cast("T", from_json(to_json(mended, inf_nan_mode="strings")))
+
+
+def _sound(value: Any) -> bool:
+    """Whether a value is written and read again without a difference, as far as can be seen without doing so."""
+    kind = type(value)
+    if kind is str:
+        return text(value) is value
+    if kind is dict or kind is list:
+        try:
+            written = to_json(value)
+        except ValueError:  # half a surrogate pair, or nested so deep that pydantic does not write it
+            return False
+        return b"Infinity" not in written and b"NaN" not in written and not _too_much(written)
+    if kind is tuple:
+        return all(map(_sound, value))
+    if kind is float:
+        return isfinite(value)
+    if kind is int:
+        return not _no_reader(value)
+    return not isinstance(value, BaseModel) or all(map(_sound, value.__dict__.values()))
+
+
+def unreadable(value: Any) -> str:
+    """Why JSON data, or data in a `Value`, could not be read back from the JSON of a task; empty if it could.
+
+    It goes on a sentence: "the message", "the state", "what the tool returned".
+    """
+    if not _no_reader(value):
+        return ""
+    return f"is nested deeper than {DEEPEST} levels, or holds a number of more than 4,300 digits"
+
+
+def _no_reader(value: Any) -> bool:
+    kind = type(value)
+    if kind is dict or kind is list:
+        try:
+            written = to_json(value)
+        except ValueError:
+            written = to_json(_mended(value, _CUT))
+        return _too_much(written)
+    if kind is tuple:
+        return any(map(_no_reader, value))
+    if kind is int:
+        return bool(value.bit_length() > _MOST_BITS)
+    return isinstance(value, BaseModel) and any(map(_no_reader, value.__dict__.values()))
+
+
+def _too_much(written: bytes) -> bool:
+    """Whether nobody could read what was written, with a task around it."""
+    size = len(written)
+    if size <= DEEPEST:
+        return False
+    # Brackets in texts count, too: they only make it look again. A number of so many digits fills one of the pieces.
+    deep = written.count(b"[") + written.count(b"{") > DEEPEST
+    if not deep and (size < 4300 or not any(written[at : at + 2000].isdigit() for at in range(0, size, 2000))):
+        return False
+    try:
+        from_json(_ROOM[0] + written + _ROOM[1])
+    except ValueError:
+        return True
+    return False
+
+
+def _mended(value: Any, levels: int) -> Any:
+    match value:
+        case str():
+            return text(value)
+        case dict() | list() | tuple() if not levels:
+            return "…"
+        case dict():
+            return {_mended(key, 0): _mended(one, levels - 1) for key, one in value.items()}
+        case list() | tuple():
+            return type(value)(_mended(one, levels - 1) for one in value)
+        case int() if _no_reader(value):
+            return "…"
+        case BaseModel():
+            return value.model_copy(update={name: _mended(one, levels - 1) for name, one in value.__dict__.items()})
+        case _:
+            return value
 
 
 def lean(default: T | None = None, *, factory: Callable[[], T] | None = None, **kwargs: Any) -> Any:

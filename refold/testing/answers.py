@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from refold.core.authoring.tool import tool_spec
 from refold.core.chat import Reply, ToolCall
+from refold.core.codec import misfit
 from refold.core.commands import (
     AskApproval,
     AskUser,
@@ -46,7 +47,7 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.retry import Failure, FailureKind
-from refold.core.schema import misfit, problems
+from refold.core.schema import problems
 
 
 class ScriptError(RefoldError, AssertionError):

@@ -13,7 +13,8 @@ from typing import Any
 from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter
 
-from refold.core.schema import Schema, json_schema, misfit
+from refold.core.codec import misfit
+from refold.core.schema import Schema, json_schema
 
 Values = st.SearchStrategy[JsonValue]
 TEXTS = st.text(max_size=8)

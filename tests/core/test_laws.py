@@ -128,8 +128,7 @@ def _weighed(ctx: Ctx, work: Work, weight: int, item: Item) -> Transition:
     work.notes.append({"weight": weight, "item": item.name, "now": ctx.now.isoformat()})
     if work.rounds == 3:
         return ctx.complete(artifacts=[Artifact.from_data("notes", {"notes": work.notes})])
-    # A question with a command in flight: its result comes while the task is paused, or after.
-    return ctx.await_input("next", "And now?", work=work).cmd(Cmd.tool("side", "side"))
+    return ctx.await_input("next", "And now?", work=work)
 
 
 def _answered(ctx: Ctx, content: Content, work: Work) -> Transition:
@@ -288,6 +287,9 @@ def _scribble(value: Any) -> None:
             _scribble(inner) if isinstance(inner, list | dict) else None
 
 
+_SURPLUS: dict[str, Any] = {"surplus": 1}
+
+
 @flow_skill(id="breaks", input=dict[str, int])
 class Breaks:
     """Breaks each rule of its style, by what a tool says."""
@@ -305,7 +307,7 @@ class Breaks:
             case 1:
                 return ctx.goto(str(way))
             case 2:
-                return ctx.goto("work", surplus=1)
+                return ctx.goto("work", **_SURPLUS)
             case 3:
                 return ctx.goto("loop")
             case 4:

@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from refold.core import SkillError
-from refold.core.codec import codec
-from refold.core.schema import json_schema, misfit, reference_of, resolve, schema_of, type_name
+from refold.core.codec import codec, misfit
+from refold.core.schema import json_schema, reference_of, resolve, schema_of, type_name
 
 
 class Verdict(BaseModel):

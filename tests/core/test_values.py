@@ -9,10 +9,12 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from refold.core import Artifact, Cmd, Content, Ctx, Event, Message, Part, RetryPolicy, Transition, flow_skill
 from refold.core.commands import COMMAND, Command, fingerprint
+from refold.core.errors import SkillError
 from refold.core.events import EVENT, LlmResult, UserMessage
 from refold.core.fold.journal import Entry, receipts
 from refold.core.fold.snapshot import Snapshot
 from refold.core.retry import LONGEST_WAIT_S
+from refold.core.values import LONGEST_S
 from tests.core.byhand import START, ByHand, busy
 
 COMMANDS: list[Command] = [
@@ -268,7 +270,7 @@ def test_no_wait_is_longer_than_a_month() -> None:
     """
     Neither growth without a cap nor another side's wish stops the task for ever.
     """
-    assert RetryPolicy(max_retries=9999, cap=float("inf")).delay(5000, "T/1.1") == LONGEST_WAIT_S
+    assert RetryPolicy(max_retries=9999, cap=LONGEST_S).delay(5000, "T/1.1") == LONGEST_WAIT_S
     assert RetryPolicy().delay(1, "T/1.1", float("inf")) == LONGEST_WAIT_S
 
 
@@ -288,7 +290,7 @@ def test_a_sleep_has_bounds(seconds: float) -> None:
     """
     Not into the past, and not beyond what can be written as a date.
     """
-    with pytest.raises(ValidationError):
+    with pytest.raises(SkillError, match="hundred years"):
         Cmd.sleep("z", seconds)
 
 

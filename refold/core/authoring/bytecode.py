@@ -7,16 +7,52 @@ one says is read once, however often its module is imported (in Temporal's sandb
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from types import CodeType
 from typing import Any
 
 
+@dataclass(frozen=True, slots=True)
+class Leads:
+    """A call that leads to another step, as far as it is literal.
+
+    Attributes:
+        to: Its first argument: the step of a `goto`, the slot of a question.
+        names: Its keywords; None where the code does not say them literally.
+        alone: Whether what it returns is returned as it is.
+    """
+
+    to: str
+    names: tuple[str, ...] | None
+    alone: bool
+
+
 def literal_gotos(function: Callable[..., Any]) -> list[str]:
     """The step names that stand as literals in `goto("name", …)`, in order, each once."""
-    return list(dict.fromkeys(name for code in _codes(function) for name in _first_arguments(code, "goto")))
+    return list(dict.fromkeys(one.to for one in leads(function, "goto")))
+
+
+def leads(function: Callable[..., Any], method: str) -> list[Leads]:
+    """The calls `ctx.method("literal", …)` and `Transition.method("literal", …)` in the code, in order."""
+    known = getattr(function, "__globals__", {})
+    ctx = {
+        "ctx",
+        *(name for name, kind in _annotations(function) if str(getattr(kind, "__name__", kind)).endswith("Ctx")),
+    }
+    return [
+        found
+        for code in _codes(function)
+        for receiver, found in _leads(code, method)
+        if receiver in ctx or receiver == "Transition" or getattr(known.get(receiver), "__name__", "") == "Transition"
+    ]
+
+
+def _annotations(function: Callable[..., Any]) -> Iterable[tuple[str, Any]]:
+    found: dict[str, Any] = getattr(function, "__annotations__", {})
+    return found.items()
 
 
 def mentions(function: Callable[..., Any], attribute: str) -> bool:
@@ -70,10 +106,35 @@ def _attributes(code: CodeType, name: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _first_arguments(code: CodeType, method: str) -> tuple[str, ...]:
-    return tuple(
-        following.argval
-        for this, following in pairwise(dis.get_instructions(code))
-        if this.opname in ("LOAD_METHOD", "LOAD_ATTR") and this.argval == method
-        if following.opname == "LOAD_CONST" and isinstance(following.argval, str)
-    )
+def _leads(code: CodeType, method: str) -> tuple[tuple[str, Leads], ...]:
+    """The calls of a method with a literal first argument, each with the name of what it is called on."""
+    found = []
+    instructions = list(dis.get_instructions(code))
+    for at, (on, loads, first) in enumerate(zip(instructions, instructions[1:], instructions[2:], strict=False)):
+        named = loads.opname in ("LOAD_ATTR", "LOAD_METHOD") and loads.argval == method
+        if named and on.opname.startswith("LOAD_") and first.opname == "LOAD_CONST" and isinstance(first.argval, str):
+            receiver = on.argval[-1] if isinstance(on.argval, tuple) else on.argval
+            names, alone = _call(code, instructions, at)
+            found.append((str(receiver), Leads(first.argval, names, alone)))
+    return tuple(found)
+
+
+def _call(code: CodeType, instructions: list[dis.Instruction], at: int) -> tuple[tuple[str, ...] | None, bool]:
+    """The keywords of the call whose receiver is loaded at `at`, and whether its result is returned at once."""
+    depth, names = 1, tuple[str, ...]()
+    for here in range(at + 1, len(instructions)):
+        one = instructions[here]
+        if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs:
+            break  # an argument is a condition, or awaited
+        if one.opname == "KW_NAMES" and one.arg is not None:
+            names = code.co_consts[one.arg]
+        depth += dis.stack_effect(one.opcode, one.arg, jump=False)
+        if not one.opname.startswith("CALL"):
+            continue
+        if one.opname == "CALL_KW":
+            names = instructions[here - 1].argval
+        if depth <= 1:
+            literal = one.opname != "CALL_FUNCTION_EX"
+            return names if literal else None, instructions[here + 1].opname == "RETURN_VALUE"
+        names = ()
+    return None, False

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic import JsonValue
 
 from refold.core.authoring.moment import Moment
-from refold.core.authoring.transition import Transition
+from refold.core.authoring.transition import NOTHING, Transition, altered, several
 from refold.core.chat import EMPTY, Reply, Said, ToolOffer
-from refold.core.commands import Cmd, declared
+from refold.core.commands import Cmd, admitted, declared
 from refold.core.content import Artifact, Content, Message
 from refold.core.errors import SkillError
 from refold.core.events import SkillOutcome
@@ -60,7 +60,7 @@ class Ctx:
     """
 
     def __init__(self, moment: Moment) -> None:
-        self._made: list[Call[Any]] = []
+        self._made: list[Call[Any] | Parallel[Any]] = []
         self._at(moment)
 
     def _at(
@@ -77,7 +77,7 @@ class Ctx:
         self._now = now or moment.at
         self._heard = heard
         self._turns = turns
-        self._said = Transition()
+        self._said = NOTHING
 
     # --- what it knows
 
@@ -379,10 +379,12 @@ class Ctx:
                 raise SkillError(f"parallel takes coroutines, not {run!r}; give calls of ctx to gather")
         if limit is not None and limit < 1:
             raise SkillError(f"limit={limit!r} would let nothing go on; give a positive number, or None")
-        return Parallel(runs, limit)
+        together = Parallel(runs, limit)
+        self._made.append(together)
+        return together
 
     def _call(self, command: Called, kind: Any) -> Call[Any]:
-        call: Call[Any] = Call(command, kind)
+        call: Call[Any] = Call(cast("Called", admitted(command)), kind)
         self._made.append(call)
         return call
 
@@ -411,16 +413,16 @@ class Ctx:
         done = Transition.complete()
         if message is not None:
             done = done.message(message)
-        for artifact in artifacts:
+        for artifact in several("artifacts", artifacts):
             done = done.artifact(artifact)
         return done
 
-    def fail(self, reason: str) -> Transition:
-        """The task has failed."""
+    def fail(self, reason: str | BaseException) -> Transition:
+        """The task has failed. An exception is told by its type and text; an empty reason, or None, is an error."""
         return Transition.fail(reason)
 
-    def reject(self, reason: str) -> Transition:
-        """The skill declines the task; only in answer to the first message."""
+    def reject(self, reason: str | BaseException) -> Transition:
+        """The skill declines the task, for a reason as in `fail`; only in answer to the first message."""
         return Transition.reject(reason)
 
     def await_input(
@@ -437,7 +439,7 @@ class Ctx:
         That step gets the reply in its parameter of type `Content`, or, decoded, in the one named like the slot. Where
         nobody answers within `timeout_s` seconds, that parameter is None; it must be annotated as one that may be.
         """
-        return Transition(resume=carry).cmd(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s))
+        return altered(NOTHING, resume=carry).cmd(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s))
 
     def await_approval(
         self,
@@ -454,7 +456,7 @@ class Ctx:
         That step gets the decision in its parameter of type `DecisionMade`.
         """
         asked = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
-        return Transition(resume=carry).cmd(asked)
+        return altered(NOTHING, resume=carry).cmd(asked)
 
 
 def _check_call(given: object) -> None:

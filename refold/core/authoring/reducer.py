@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, get_type_hints
 
 from pydantic import JsonValue, ValidationError
@@ -14,10 +13,10 @@ from refold.core.authoring.context import Ctx
 from refold.core.authoring.moment import Moment
 from refold.core.authoring.skill import Live, Options, snake
 from refold.core.authoring.tool import tool_spec
-from refold.core.authoring.transition import UNCHANGED, Transition
-from refold.core.codec import Codec, NoData, codec, copied, unsavable
-from refold.core.errors import DefinitionError, SkillError
-from refold.core.events import ActivityResult, ChatResult, Event, LlmResult, ToolResult, UserMessage, WorkflowResult
+from refold.core.authoring.transition import UNCHANGED, Transition, altered
+from refold.core.codec import Codec, NoData, codec, unsavable
+from refold.core.errors import DefinitionError, SkillError, describe
+from refold.core.events import Event
 from refold.core.schema import problems
 
 
@@ -28,6 +27,7 @@ class ReducerSkill:
         self._options = options
         self.author = author
         self.states = states
+        self.first, _ = self._encoded(author.initial())  # as data: no task gets the object that another one was given
 
     @property
     def options(self) -> Options:
@@ -55,19 +55,19 @@ class ReducerSkill:
         """See `Skill.on`."""
         ctx = Ctx(moment)
         before = self._before(state, live)
-        transition = _checked(self.author.on_event(before, _own(event), ctx), event, ctx)
+        transition = _checked(self.author.on_event(before, event.own(), ctx), event, ctx)
         after = UNCHANGED if transition.ignored else transition.state
         if after is UNCHANGED and state is None:
-            after = self.author.initial()  # the one that on_event got is its own to change
-        if after is not UNCHANGED:
+            after = self.first
+        elif after is not UNCHANGED:
             after, fresh = self._encoded(after)
             if live is not None:
                 live.decoded = (after, fresh)
-        return replace(transition.after(ctx._said), state=after, forgets=True)
+        return altered(transition.after(ctx._said), state=after, forgets=True)
 
     def _before(self, state: JsonValue, live: Live | None) -> Any:
         if state is None:
-            return self.author.initial()
+            return self._decoded(self.first)
         if live is not None and live.decoded is not None and live.decoded[0] is state:
             fresh, live.decoded = live.decoded[1], None
             return fresh
@@ -95,22 +95,9 @@ class ReducerSkill:
                 f"state {kind} reads back as {type(fresh).__name__}; tell the state classes apart, for example by "
                 f"`kind: Literal[{snake(kind)!r}] = {snake(kind)!r}`"
             )
+        if lost := self.states.lost(state, fresh):
+            raise SkillError(f"state {kind} cannot be saved: {lost}")
         return data, fresh
-
-
-def _own(event: Event) -> Event:
-    """The event with data of its own: what a skill writes into does not change the journal."""
-    match event:
-        case UserMessage(content=content) if content.has_data:
-            return event.model_copy(update={"content": content.own()})
-        case LlmResult(value=dict() | list()) | ToolResult(value=dict() | list()):
-            return event.model_copy(update={"value": copied(event.value)})
-        case ChatResult(reply=reply):
-            return event.model_copy(update={"reply": reply.own()})
-        case ActivityResult(value=dict() | list()) | WorkflowResult(value=dict() | list()):
-            return event.model_copy(update={"value": copied(event.value)})
-        case _:
-            return event
 
 
 def _checked(transition: object, event: Event, ctx: Ctx) -> Transition:
@@ -121,8 +108,7 @@ def _checked(transition: object, event: Event, ctx: Ctx) -> Transition:
         )
     if ctx._made:
         raise SkillError(
-            f"on_event made the call {ctx._made[0].command.id!r} on ctx; a reducer asks with "
-            "`Transition.to(...).cmd(Cmd...)`"
+            f"on_event made {ctx._made[0].named} on ctx; a reducer asks with `Transition.to(...).cmd(Cmd...)`"
         )
     if transition.enters is not None:
         raise SkillError(f"on_event went to step {transition.enters.step!r}; a reducer has states, not steps")
@@ -149,12 +135,10 @@ def compile_reducer(options: Options, cls: type) -> ReducerSkill:
         found.append(f"its state {problem}")
     if found:
         raise DefinitionError(options.card.id, found)
-    skill = ReducerSkill(options, author, codec(annotation))
     try:
-        skill._encoded(author.initial())
+        return ReducerSkill(options, author, codec(annotation))
     except Exception as error:
-        raise DefinitionError(options.card.id, [f"its initial state: {type(error).__name__}: {error}"]) from error
-    return skill
+        raise DefinitionError(options.card.id, [f"its initial state: {describe(error)}"]) from error
 
 
 def _shape(cls: type) -> list[str]:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from pydantic import JsonValue, PydanticUserError
 
 from refold.core.authoring.moment import Moment
 from refold.core.authoring.transition import Transition
+from refold.core.codec import misfit_of
 from refold.core.content import Content
 from refold.core.contracts.contract import Contract
 from refold.core.events import Event
 from refold.core.retry import RetryPolicy
-from refold.core.schema import adapter, fields_of_kind, first_line, misfit_of
+from refold.core.schema import adapter, fields_of_kind, first_line
 from refold.core.values import Value
 
 Upgrade = Callable[[int, Any], Any]
@@ -74,6 +75,39 @@ class Options:
     middleware: tuple[Any, ...] = ()
     converses: bool = False
     problems: tuple[str, ...] = ()
+
+
+class SkillOptions(TypedDict, total=False):
+    """What an author can say of a skill, in `flow_skill` and `table`.
+
+    Attributes:
+        name: For people; left out, the class's name, or the id of a table.
+        description: For people and models; left out, the first paragraph of the class's docstring.
+        tags: For search.
+        examples: Messages that it understands.
+        input_modes: Media types it takes, such as `image/png` or `image/*`; left out, text and JSON.
+        output_modes: Media types it answers with; left out, text and JSON.
+        input: The type that the first message's data must fit; left out, any content.
+        retry: How "try later" is tried again; left out, three retries after 1, 2 and 4 s.
+        version: Of the saved state's shape; 1 if left out.
+        upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next.
+        contract: What holds between its steps, where they share a state.
+    """
+
+    name: str | None
+    description: str | None
+    tags: Sequence[str]
+    examples: Sequence[str]
+    input_modes: Sequence[str] | None
+    output_modes: Sequence[str] | None
+    input: Any
+    retry: RetryPolicy | None
+    version: int
+    upgrade: Upgrade | None
+    contract: Contract | None
+
+
+_LISTED = ("tags", "examples", "input_modes", "output_modes")
 
 
 class Live:
@@ -140,38 +174,40 @@ def skill_id(skill: Skill) -> str:
 
 def options_for(
     author: Any,
-    *,
     id: str | None = None,
-    name: str | None = None,
-    description: str | None = None,
-    **more: Any,
+    *,
+    around: tuple[Any, ...] = (),
+    converses: bool = False,
+    **said: Unpack[SkillOptions],
 ) -> Options:
     """Options with what was not said filled in from the class's name and docstring.
 
     Args:
         author: The class; None for a table.
         id: The skill's id.
-        name: For people.
-        description: For people and for models.
-        more: What else `flow_skill` takes.
+        around: See `Options`.
+        converses: See `Options`.
+        said: What the author says of it.
     """
     own = id or "skill" if author is None else str(author.__name__)
     id = id or snake(own)
-    doc = "" if author is None else inspect.getdoc(author) if author.__doc__ else ""
-    said = " ".join((doc or "").partition("\n\n")[0].split())
-    listed = {key: more.pop(key, None) for key in ("tags", "examples", "input_modes", "output_modes")}
-    card_fields = {key: tuple(given) for key, given in listed.items() if given is not None}
     found = []
+    if unknown := said.keys() - SkillOptions.__annotations__.keys():
+        known = ", ".join(SkillOptions.__annotations__)
+        found.append(f"it takes no option {', '.join(sorted(unknown))}; the options are: id, {known}")
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", id):
         found.append(f"its id {id!r} may have letters, digits, `_`, `-` and `.` only, 1 to 100 of them")
-    if more.get("input") is not None:
+    if said.get("input") is not None:
         try:
-            adapter(more["input"])
+            adapter(said["input"])
         except PydanticUserError as error:
-            found.append(f"input={more['input']!r} is not a type that pydantic knows: {first_line(error)}")
-    card = Card(id=id, name=name or own, description=said if description is None else description, **card_fields)
-    more["retry"] = more.get("retry") or RetryPolicy()
-    return Options(card=card, problems=tuple(found), **more)
+            found.append(f"input={said['input']!r} is not a type that pydantic knows: {first_line(error)}")
+    doc = inspect.getdoc(author) if author is not None and author.__doc__ else None
+    first = " ".join((doc or "").partition("\n\n")[0].split())
+    given: dict[str, Any] = {key: value for key, value in said.items() if value is not None and key not in unknown}
+    on_card = {key: tuple(given.pop(key)) for key in _LISTED if key in given}
+    card = Card(id=id, name=given.pop("name", own), description=given.pop("description", first), **on_card)
+    return Options(card=card, around=around, converses=converses, problems=tuple(found), **given)
 
 
 def snake(name: str) -> str:

@@ -7,17 +7,19 @@ A transition is a value. Each method of the chain returns a new one:
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from refold.core.authoring.patch import StatePatch
 from refold.core.commands import AskApproval, AskUser, Cmd, Command, EmitArtifact, EmitMessage
-from refold.core.content import Artifact, Content, as_content
+from refold.core.commands import admitted as asked
+from refold.core.content import Artifact, Content, admitted, as_content
 from refold.core.contracts.audit import StateTransitionEvent
-from refold.core.errors import SkillError
+from refold.core.errors import SkillError, describe, shown
 from refold.core.gates import GatePolicy
 from refold.core.lifecycle import Ending
+from refold.core.values import text
 
 
 class _Unchanged:
@@ -37,13 +39,15 @@ class Goto:
     payload: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Transition:
     """What follows from one event. Write it with the class methods, then chain.
 
+    Each method takes what it is given as JSON could hold it, and copies it: what an author changes later in a content
+    or an artifact does not change what was said. Text that ends in half a surrogate pair gets U+FFFD in its place.
+
     Attributes:
         state: The next state; `UNCHANGED` keeps the one there is.
-        enters: The step to enter next (step styles only).
         ending: How the task ends with this transition; None goes on.
         reason: Why it failed or was rejected.
         commands: What is asked for, in order; waits for the user are among them.
@@ -51,15 +55,18 @@ class Transition:
         artifacts: What is handed over, in order.
         progress: One line for people on what is going on; None leaves the line as it is.
         ignored: The skill has no use for this event.
-        resume: The payload that the awaited reply's step gets (step styles only).
+        enters: The step to enter next (set by `goto`).
+        resume: The payload that the awaited reply's step gets (set by `Ctx.await_input`).
         forgets: The receipts kept so far are not needed any more (set by the styles).
         uncaught: What ends the task: a command's failure, or whatever else nobody caught (set by the step styles).
-        writes: What changes in the state of the skill's contract.
+        writes: What changes in the state of the skill's contract (set by `patch`).
         audit: What became of each step that ended (set by skills with a contract).
+
+    Raises:
+        SkillError: A method is given what it does not take; the message says what came and what to write.
     """
 
     state: Any = UNCHANGED
-    enters: Goto | None = None
     ending: Ending | None = None
     reason: str = ""
     commands: tuple[Command, ...] = ()
@@ -67,38 +74,56 @@ class Transition:
     artifacts: tuple[Artifact, ...] = ()
     progress: str | None = None
     ignored: bool = False
-    resume: dict[str, Any] | None = None
-    forgets: bool = False
-    uncaught: BaseException | None = None
-    writes: StatePatch | None = None
-    audit: tuple[StateTransitionEvent, ...] = ()
+    enters: Goto | None = field(default=None, init=False)
+    resume: dict[str, Any] | None = field(default=None, init=False)
+    forgets: bool = field(default=False, init=False)
+    uncaught: BaseException | None = field(default=None, init=False)
+    writes: StatePatch | None = field(default=None, init=False)
+    audit: tuple[StateTransitionEvent, ...] = field(default=(), init=False)
+
+    def __post_init__(self) -> None:
+        """Check what an author gives without the methods, as the methods do."""
+        if self.ending is not None and not isinstance(self.ending, Ending):
+            raise SkillError(f"ending must be an Ending, not {shown(self.ending)}; write `Transition.complete(...)`")
+        if self.reason:
+            object.__setattr__(self, "reason", _reason("fail", self.reason))
+        if self.progress is not None:
+            object.__setattr__(self, "progress", _line(self.progress))
+        if self.commands or self.messages or self.artifacts:
+            vars(self).update(
+                commands=tuple(map(asked, several("commands", self.commands))),
+                messages=tuple(map(_said, several("messages", self.messages))),
+                artifacts=tuple(map(_handed_over, several("artifacts", self.artifacts))),
+            )
 
     # --- how it goes on
 
     @staticmethod
     def to(state: Any) -> Transition:
         """Go to `state`."""
-        return Transition(state=state)
+        return altered(NOTHING, state=state)
 
     @staticmethod
     def ignore(state: Any = UNCHANGED) -> Transition:
         """This event means nothing here."""
-        return Transition(state=state, ignored=True)
+        return altered(NOTHING, state=state, ignored=True)
 
     @staticmethod
     def complete(state: Any = UNCHANGED) -> Transition:
         """The task is done."""
-        return Transition(state=state, ending=Ending.COMPLETED)
+        return altered(NOTHING, state=state, ending=Ending.COMPLETED)
 
     @staticmethod
-    def fail(reason: str, state: Any = UNCHANGED) -> Transition:
-        """The task has failed, for this reason."""
-        return Transition(state=state, ending=Ending.FAILED, reason=reason)
+    def fail(reason: str | BaseException, state: Any = UNCHANGED) -> Transition:
+        """The task has failed, for this reason: a text that is not empty, or an exception, which is told by its type
+        and text.
+        """
+        return altered(NOTHING, state=state, ending=Ending.FAILED, reason=_reason("fail", reason))
 
     @staticmethod
-    def reject(reason: str, state: Any = UNCHANGED) -> Transition:
-        """The skill declines the task. Only in answer to the first message."""
-        return Transition(state=state, ending=Ending.REJECTED, reason=reason)
+    def reject(reason: str | BaseException, state: Any = UNCHANGED) -> Transition:
+        """The skill declines the task, for a reason as in `fail`. Only in answer to the first message."""
+        return altered(NOTHING, state=state, ending=Ending.REJECTED, reason=_reason("reject", reason))
 
     @staticmethod
     def await_input(
@@ -118,7 +143,7 @@ class Transition:
             expect: A class at module level that the reply must fit; a reply that does not is refused.
             timeout_s: Seconds until `CommandFailed` comes instead, with the slot as its id; None waits for ever.
         """
-        return Transition(state=state).cmd(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s))
+        return altered(NOTHING, state=state).cmd(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s))
 
     @staticmethod
     def await_approval(
@@ -140,8 +165,8 @@ class Transition:
             policy: Who decides, and how long they have.
             editable: What of it whoever grants may change, or add: keys of `show`.
         """
-        asked = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
-        return Transition(state=state).cmd(asked)
+        gate = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
+        return altered(NOTHING, state=state).cmd(gate)
 
     @staticmethod
     def goto(step: str, /, **payload: Any) -> Transition:
@@ -150,7 +175,9 @@ class Transition:
         Chained with `.cmd(...)`, the step is entered when all those commands have come back; each result goes to
         the step's parameter that is named as the command's id.
         """
-        return Transition(enters=Goto(step=step, payload=payload))
+        if not isinstance(step, str):
+            raise SkillError(f'goto takes a step\'s name, not {shown(step)}; write `goto("name", ...)`')
+        return altered(NOTHING, enters=Goto(step=step, payload=payload))
 
     # --- what it asks for, says and hands over
 
@@ -162,25 +189,27 @@ class Transition:
             case EmitArtifact():
                 return self.artifact(command.artifact)
             case _:
-                return replace(self, commands=(*self.commands, command))
+                return altered(self, commands=(*self.commands, asked(command)))
 
     def message(self, content: str | Content) -> Transition:
         """Say something to the user."""
-        return replace(self, messages=(*self.messages, as_content(content)))
+        return altered(self, messages=(*self.messages, _said(content)))
 
     def artifact(self, artifact: Artifact) -> Transition:
         """Hand over a result."""
-        return replace(self, artifacts=(*self.artifacts, artifact))
+        return altered(self, artifacts=(*self.artifacts, _handed_over(artifact)))
 
     def patch(self, patch: StatePatch | None = None, /, **fields: Any) -> Transition:
         """Change these fields of the state, as the step's contract allows: `ctx.goto("act").patch(thought=thought)`."""
+        if patch is not None and not isinstance(patch, StatePatch):
+            raise SkillError(f"patch takes a StatePatch, or fields by name, not {shown(patch)}; `.patch(name=value)`")
         earlier = {} if self.writes is None else self.writes.fields
         given = {} if patch is None else patch.fields
-        return replace(self, writes=StatePatch(**{**earlier, **given, **fields}))
+        return altered(self, writes=StatePatch(**{**earlier, **given, **fields}))
 
     def status(self, progress: str) -> Transition:
         """Say in one line what is going on; it is shown beside the status."""
-        return replace(self, progress=progress)
+        return altered(self, progress=_line(progress))
 
     @property
     def waits(self) -> tuple[AskUser | AskApproval, ...]:
@@ -191,7 +220,7 @@ class Transition:
         """This transition, with what `first` says in front of what it says itself."""
         if not (first.messages or first.artifacts or first.progress is not None):
             return self
-        return replace(
+        return altered(
             self,
             messages=(*first.messages, *self.messages),
             artifacts=(*first.artifacts, *self.artifacts),
@@ -202,3 +231,50 @@ class Transition:
 
         def __await__(self):
             raise SkillError("a transition is returned, not awaited: write `return ctx.goto(...)`, without `await`")
+
+
+def altered(transition: Transition, **values: Any) -> Transition:
+    """A copy with other fields, those of the engine among them, unchecked: whoever calls this has checked them."""
+    made = object.__new__(Transition)
+    vars(made).update(vars(transition), **values)
+    return made
+
+
+def several(what: str, given: Any) -> Iterable[Any]:
+    """What an author gives as several things.
+
+    Raises:
+        SkillError: It is one thing only.
+    """
+    if isinstance(given, list | tuple):
+        return given
+    raise SkillError(f"{what} must be a list or tuple, not {shown(given)}; write `{what}=[...]`")
+
+
+def _reason(method: str, reason: object) -> str:
+    if isinstance(reason, BaseException):
+        return describe(reason)
+    if isinstance(reason, str) and reason.strip():
+        return text(reason)
+    raise SkillError(
+        f"{method} takes the reason as a text, or an exception, not {shown(reason)}; say why, for whoever started the "
+        f'task: `{method}("no price for this item")`'
+    )
+
+
+def _line(progress: object) -> str:
+    if isinstance(progress, str):
+        return text(progress)
+    raise SkillError(f'status takes one line of text, not {shown(progress)}; write `status(f"{{...}}")`')
+
+
+def _said(content: Any) -> Content:
+    return as_content(content, "a message")
+
+
+def _handed_over(artifact: Any) -> Artifact:
+    return admitted(artifact, Artifact, "an artifact", "write `Artifact.from_text(name, text)`, or `.from_data(...)`")
+
+
+NOTHING = Transition()
+"""Nothing is said, asked for or changed."""

@@ -12,7 +12,7 @@ from refold.core.authoring.transition import Transition
 from refold.core.contracts.contract import StepContract, plain
 from refold.core.contracts.rules import HookFailed, Standing, StateValidator, called
 from refold.core.contracts.view import Guard, view_of
-from refold.core.errors import IllegalMoveError, SkillError, shown
+from refold.core.errors import IllegalMoveError, SkillError, brief
 from refold.core.steps.spec import StepSpec, target_of
 
 STAYS = ""
@@ -127,7 +127,7 @@ class Routes:
         except HookFailed as error:
             raise self._unnamed(execution, f"it {error}") from error
         if not isinstance(to, str | Enum):
-            raise self._unnamed(execution, shown(to))
+            raise self._unnamed(execution, brief(to))
         return plain(to)
 
     def _unnamed(self, execution: Execution, came: str) -> IllegalMoveError:

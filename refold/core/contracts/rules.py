@@ -26,8 +26,8 @@ from refold.core.errors import (
     RequirementError,
     SkillError,
     UnauthorizedWriteError,
+    brief,
     describe,
-    shown,
     text_of,
 )
 from refold.core.schema import problems
@@ -127,7 +127,7 @@ class StateValidator:
         """
         kind = self.contract.state
         if type(state) is not kind:
-            raise SkillError(f"begins returned {shown(state)}; it returns a {kind.__name__}")
+            raise SkillError(f"begins returned {brief(state)}; it returns a {kind.__name__}")
         try:
             data = {name: self._codecs[name].data(getattr(state, name)) for name in self.fields}
             return Standing(data, self._saved, self._state.fresh(data))
@@ -275,13 +275,13 @@ class StateValidator:
         except HookFailed as error:
             raise PatchError(step, source, field, f"{way} returns a StatePatch", actual=f"it {error}") from error
         if not isinstance(changes, StatePatch):
-            raise PatchError(step, source, field, f"{way} returns a StatePatch", actual=shown(changes))
+            raise PatchError(step, source, field, f"{way} returns a StatePatch", actual=brief(changes))
         self.unspoilt(way, step, source, standing.state, standing.data)
         others = [name for name in self.fields if name != field]
         for name, value in changes.fields.items():
             if name not in others:
                 rule = f"{way} writes any field but the lifecycle's"
-                expected, actual = f"one of: {', '.join(others)}", f"{name}={shown(value)}"
+                expected, actual = f"one of: {', '.join(others)}", f"{name}={brief(value)}"
                 raise UnauthorizedWriteError(step, source, name, rule, expected=expected, actual=actual)
         return self.merged(step, source, standing.data, changes.fields)
 
@@ -308,7 +308,7 @@ class StateValidator:
             holds = found is True or called(bool, found)
         except HookFailed as error:
             return f"its check {error}"
-        return "" if holds else shown(getattr(state, field)) or "nothing"
+        return "" if holds else brief(getattr(state, field)) or "nothing"
 
 
 def _misfit(error: Exception) -> str:

@@ -8,7 +8,6 @@ Rule 3: every execution of a step is in the audit, a failed one too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -17,7 +16,7 @@ from refold.core.authoring.context import Ctx
 from refold.core.authoring.moment import Moment
 from refold.core.authoring.patch import StatePatch
 from refold.core.authoring.skill import Live, Options
-from refold.core.authoring.transition import Transition
+from refold.core.authoring.transition import NOTHING, Transition, altered
 from refold.core.contracts.audit import ORCHESTRATOR, ErrorRecord, StateTransitionEvent, error_record
 from refold.core.contracts.contract import Contract
 from refold.core.contracts.routes import STAYS, Execution, Routes
@@ -31,7 +30,7 @@ from refold.core.errors import (
     InvariantError,
     RequirementError,
     SkillError,
-    shown,
+    brief,
     text_of,
 )
 from refold.core.events import Event, UserMessage
@@ -108,7 +107,7 @@ class _Orchestrator(Hooks):
             transition = self.machine.take(self.drive, self.saved, event)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever fails is audited, then raised by the fold
             transition = self._failed(error)
-        return replace(transition, audit=tuple(self.audit)) if self.audit else transition
+        return altered(transition, audit=tuple(self.audit)) if self.audit else transition
 
     def _begin(self, event: UserMessage) -> None:
         """Make the first state."""
@@ -126,7 +125,7 @@ class _Orchestrator(Hooks):
                 case _:
                     way_out = "to reject a first message, raise a ValueError"
                     raise SkillError(f"begins {error}; {way_out}") from error
-        if ctx._made or ctx._said != Transition():
+        if ctx._made or ctx._said != NOTHING:
             raise SkillError("begins asks for something, or says it; it makes the first state: let a step do the rest")
         self.standing = self.validator.first(state)
         data = self.standing.data
@@ -213,7 +212,7 @@ class _Orchestrator(Hooks):
             transition, to = outcome, self.routes.of_transition(execution, outcome)
         else:
             raise SkillError(
-                f"step {step.name!r} returned {shown(outcome)}; a step of a contract returns a `StatePatch(...)` "
+                f"step {step.name!r} returned {brief(outcome)}; a step of a contract returns a `StatePatch(...)` "
                 "or a transition, for example `ctx.goto(...).patch(...)`"
             )
         if (transition.enters is not None and transition.enters.payload) or transition.resume:
@@ -222,7 +221,7 @@ class _Orchestrator(Hooks):
                 "`.patch(...)`"
             )
         self._merge(transition.writes or StatePatch(), to)
-        return transition if transition.ending is None else replace(transition, state=self._end_of(step))
+        return transition if transition.ending is None else altered(transition, state=self._end_of(step))
 
     def _merge(self, patch: StatePatch, to: str) -> None:
         """Check what the step wrote and where it leads; then the state is the new one."""
@@ -249,7 +248,7 @@ class _Orchestrator(Hooks):
         if isinstance(error, _Rejected):
             return Transition.reject(str(error))
         if self.execution is None:
-            return Transition(uncaught=error)
+            return altered(NOTHING, uncaught=error)
         step, source = self.execution.step, self.execution.lifecycle
         if isinstance(error, AdapterError):
             error = AdapterError(
@@ -266,10 +265,10 @@ class _Orchestrator(Hooks):
             return Transition.reject(str(error))
         self._handle(source)
         if isinstance(error, _Failed):
-            ended = replace(error.transition, writes=None)
+            ended = altered(error.transition, writes=None)
         else:
-            ended = Transition(uncaught=error)
-        return replace(ended.after(self.drive.said), state=self._end_of(step), forgets=True)
+            ended = altered(NOTHING, uncaught=error)
+        return altered(ended.after(self.drive.said), state=self._end_of(step), forgets=True)
 
     def _handle(self, source: str) -> None:
         """Let the skill's own step say what the state keeps of the error, where there is a move to failed."""
@@ -287,7 +286,7 @@ class _Orchestrator(Hooks):
 
     def _handled(self, step: StepSpec, outcome: Any) -> Transition:
         if not isinstance(outcome, StatePatch):
-            raise SkillError(f"step {step.name!r} returned {shown(outcome)}; it returns a StatePatch")
+            raise SkillError(f"step {step.name!r} returned {brief(outcome)}; it returns a StatePatch")
         self._merge(outcome, self.validator.lifecycle.failed if self.validator.lifecycle.moves else "failed")
         return Transition.fail("")
 

@@ -30,6 +30,7 @@ from refold.core.events import (
     ReminderDue,
     Result,
     UserMessage,
+    admitted,
 )
 from refold.core.fold import ending, failures, gates, questions
 from refold.core.fold.delivery import decide, settle
@@ -95,7 +96,7 @@ def advance(
         The task as it is now, and the entry that says what happened. Never raises for what the event or the skill
         does: the first is refused, the second fails the task.
     """
-    at = max(at, snapshot.at)
+    at, event = max(at, snapshot.at), admitted(event)
     try:
         return _taken(Draft(skill, snapshot, event, at, live, patched or (lambda _: True), refold=fold))
     except Exception as error:  # noqa: BLE001 - the last resort: the task ends as it was before, and answers

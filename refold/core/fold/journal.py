@@ -12,18 +12,7 @@ from datetime import datetime
 from refold.core.commands import AskApproval, AskUser, Command
 from refold.core.content import Artifact, Content
 from refold.core.contracts.audit import StateTransitionEvent
-from refold.core.events import (
-    ActivityResult,
-    CancelRequested,
-    ChatResult,
-    CommandFailed,
-    Event,
-    LlmResult,
-    SkillResult,
-    TimerFired,
-    ToolResult,
-    WorkflowResult,
-)
+from refold.core.events import RESULT_TYPES, CancelRequested, CommandFailed, Event, Notified
 from refold.core.fold.snapshot import Receipt, ReceiptStatus
 from refold.core.lifecycle import TERMINAL, Move, Status
 from refold.core.values import Value, lean
@@ -132,15 +121,7 @@ def receipt_of(event: Event) -> Receipt | None:
         case CommandFailed(invocation_id=id, failure=failure):
             outcome = failure.model_dump(mode="json")
             return Receipt.trusted(invocation_id=id, status=ReceiptStatus.ERROR, outcome=outcome)
-        case (
-            LlmResult()
-            | ChatResult()
-            | ToolResult()
-            | SkillResult()
-            | ActivityResult()
-            | WorkflowResult()
-            | TimerFired()
-        ):
-            return Receipt.trusted(invocation_id=event.invocation_id, status=ReceiptStatus.OK, outcome=event.value)
+        case result if isinstance(result, RESULT_TYPES) and not isinstance(result, Notified):
+            return Receipt.trusted(invocation_id=result.invocation_id, status=ReceiptStatus.OK, outcome=result.value)
         case _:
             return None

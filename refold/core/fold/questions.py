@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from refold.core.codec import misfit
 from refold.core.commands import AskUser
 from refold.core.content import Content
 from refold.core.events import CommandFailed, Event, UserMessage
@@ -17,7 +18,7 @@ from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
 from refold.core.retry import Failure, FailureKind
-from refold.core.schema import fields_of, misfit, type_name
+from refold.core.schema import fields_of, type_name
 from refold.core.waits import Wait
 
 TIMEOUT = "timeout"

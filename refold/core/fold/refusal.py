@@ -8,24 +8,19 @@ from pydantic import JsonValue
 
 from refold.core.authoring.skill import Skill, unfit_start
 from refold.core.chat import Reply
+from refold.core.codec import misfit, misfit_of
 from refold.core.commands import (
     AskUser,
-    CallActivity,
     CallChat,
     CallLlm,
     CallSkill,
-    CallTool,
-    CallWorkflow,
     Command,
-    Notify,
     Sleep,
 )
 from refold.core.events import (
     RESULT_TYPES,
-    ActivityResult,
     BackoffOver,
     CancelRequested,
-    ChatResult,
     ChildAsked,
     CommandFailed,
     DependencyResolved,
@@ -33,39 +28,26 @@ from refold.core.events import (
     Forked,
     GateTimedOut,
     GraceOver,
-    LlmResult,
-    Notified,
     Recovered,
     ReminderDue,
-    SkillResult,
-    TimerFired,
     ToolResult,
     UserMessage,
-    WorkflowResult,
 )
 from refold.core.fold.gates import decider_refusal, decision_refusal
 from refold.core.fold.questions import answers, unfit_reply
 from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
-from refold.core.schema import misfit, misfit_of, type_name
-
-_RESULT_OF: dict[type[Command], type[Event]] = {
-    CallLlm: LlmResult,
-    CallChat: ChatResult,
-    CallTool: ToolResult,
-    CallSkill: SkillResult,
-    CallActivity: ActivityResult,
-    CallWorkflow: WorkflowResult,
-    Sleep: TimerFired,
-    Notify: Notified,
-}
+from refold.core.schema import type_name
+from refold.core.values import unreadable
 
 _Outcome = (*RESULT_TYPES, CommandFailed)
 
 
 def refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime) -> str:
     """Why the task cannot take this event at this time; empty if it can. Changes nothing."""
+    if not isinstance(event, RESULT_TYPES) and (why := unreadable(event)):
+        return f"what was sent {why}, which a task cannot keep"
     if snapshot.ended:
         return _after_end(snapshot, event)
     match event:
@@ -204,6 +186,6 @@ def _outcome(snapshot: Snapshot, event: Event) -> str:
         return f"command {event.invocation_id} is {pending.command.id!r}, not {event.id!r}"
     if isinstance(event, CommandFailed):
         return "a sleep cannot fail" if isinstance(pending.command, Sleep) else ""
-    if not isinstance(event, _RESULT_OF[type(pending.command)]):
+    if event.answers is not type(pending.command):
         return f"command {event.invocation_id} is a {pending.command.kind}, which {event.kind} does not answer"
     return ""

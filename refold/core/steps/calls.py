@@ -37,6 +37,14 @@ class Call(Generic[T]):
         self.kind = kind
         self.awaited = False
 
+    @property
+    def named(self) -> str:
+        """What it is, for an error."""
+        return f"the call {self.command.id!r}"
+
+    def close(self) -> None:
+        """Nothing of it goes on."""
+
     def __await__(self) -> Generator[Asked, Any, T]:
         self.awaited = True
         results: tuple[T] = yield (self,)

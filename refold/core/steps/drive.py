@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue, ValidationError
@@ -17,7 +16,7 @@ from pydantic import JsonValue, ValidationError
 from refold.core.authoring.context import Ctx
 from refold.core.authoring.moment import Moment
 from refold.core.authoring.skill import Live
-from refold.core.authoring.transition import UNCHANGED, Transition
+from refold.core.authoring.transition import NOTHING, UNCHANGED, Transition, altered
 from refold.core.commands import AskUser, fingerprint
 from refold.core.content import Content
 from refold.core.errors import CommandError, ReplayMismatch, SkillError, first_of
@@ -56,7 +55,7 @@ class Drive:
 
     def __init__(self, steps: Steps, resumes: Steps, moment: Moment, live: Live | None, hooks: Hooks) -> None:
         self.steps, self.resumes, self.moment, self.live, self.hooks = steps, resumes, moment, live, hooks
-        self.said = Transition()
+        self.said = NOTHING
         self._left = False
 
     # --- entering a step
@@ -103,7 +102,7 @@ class Drive:
             step, transition = target, self.enter_once(target, transition.enters.payload)
         if transition.enters is not None:
             transition = self._fed(transition, step.name)
-        return replace(transition.after(self.said), forgets=self._left, enters=None, resume=None)
+        return altered(transition.after(self.said), forgets=self._left, enters=None, resume=None)
 
     def enter_once(
         self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None = None, entered_by: Sequence[str] = ()
@@ -216,7 +215,7 @@ class Drive:
         if self.live is not None:
             self.live.awaiting, self.live.run = outstanding or ids, going
         commands = tuple(call.command for call in found.calls)
-        return replace(Transition().after(ctx._said), state=position.data, commands=commands)
+        return altered(ctx._said, state=position.data, commands=commands)
 
     def _results(self, going: Going, over: Await) -> Any:
         """What the await gives: the values, in order, or the first failure, to be raised there.
@@ -248,11 +247,12 @@ class Drive:
     # --- leaving a step
 
     def _ended(self, step: StepSpec, ctx: Ctx, outcome: Any) -> Transition:
-        forgotten = [call.command.id for call in ctx._made if not call.awaited]
-        if forgotten:
+        if forgotten := [one for one in ctx._made if not one.awaited]:
+            for one in forgotten:
+                one.close()
             raise SkillError(
-                f"step {step.name!r} made the call {forgotten[0]!r} and never awaited it; "
-                "write `await ctx...`, or `await ctx.gather(...)` for several"
+                f"step {step.name!r} made {forgotten[0].named} and never awaited it; write `await ctx...`, or "
+                "`await ctx.gather(...)` for several"
             )
         if isinstance(outcome, Transition):
             _check_way_out(step, outcome)
@@ -279,7 +279,7 @@ class Drive:
         args = _carried(target, transition.resume or {}, {ask.slot}, message=True)
         gate = self.moment.invocation_id(number)
         position = Position.asking(step.name, target.name, ask.slot, gate, args, **self.hooks.keeps())
-        return replace(transition, state=position.data, commands=commands)
+        return altered(transition, state=position.data, commands=commands)
 
     def _fed(self, transition: Transition, source: str) -> Transition:
         """A transition to before a step: it is entered when the commands have come back."""
@@ -294,7 +294,7 @@ class Drive:
                 )
             fed_by[command.id] = self.moment.invocation_id(number)
         args = _carried(step, transition.enters.payload, fed_by.keys(), message=False)
-        return replace(transition, state=Position.before(step.name, args, fed_by, **self.hooks.keeps()).data)
+        return altered(transition, state=Position.before(step.name, args, fed_by, **self.hooks.keeps()).data)
 
     def _saved_step(self, name: str) -> StepSpec:
         if name not in self.steps:
@@ -365,6 +365,12 @@ def _check_way_out(step: StepSpec, outcome: Transition) -> None:
         )
     if len(outcome.waits) > 1:
         raise SkillError(f"step {step.name!r} asks two questions as it ends; ask them with `ctx.gather(ctx.ask...)`")
+    if outcome.waits and len(outcome.commands) > 1:
+        other = next(one for one in outcome.commands if one is not outcome.waits[0])
+        raise SkillError(
+            f"step {step.name!r} asks {outcome.waits[0].slot!r} and for {other.id!r} at once, and no step gets the "
+            f"result of {other.id!r}; await it first, or ask in the step: `await ctx.gather(ctx.ask(...), ...)`"
+        )
     if outcome.waits and outcome.enters is not None:
         raise SkillError(
             f"step {step.name!r} asks {outcome.waits[0].slot!r} and goes to {outcome.enters.step!r} at once; return "

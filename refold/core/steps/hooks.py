@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.core.authoring.context import Ctx
-from refold.core.authoring.transition import Transition
+from refold.core.authoring.transition import Transition, altered
 from refold.core.errors import CommandError
 from refold.core.steps.params import Source
 from refold.core.steps.position import Position
@@ -56,4 +56,4 @@ class Hooks:
 
     def uncaught(self, error: CommandError, said: Transition) -> Transition:
         """A step did not catch the failure of a command: the transition to go on with."""
-        return Transition(uncaught=error).after(said)
+        return altered(said, uncaught=error)

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from refold.core.authoring.moment import Moment
 from refold.core.authoring.skill import Live, Options
-from refold.core.authoring.transition import Transition
+from refold.core.authoring.transition import NOTHING, Transition
 from refold.core.events import CommandFailed, Event, UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.steps.drive import Drive
@@ -86,4 +86,4 @@ class StepMachine:
         # One of several results: its receipt is kept until the others are here. A failure that no step waits for
         # cannot be caught.
         unmet = isinstance(event, CommandFailed) and event.invocation_id not in position.outstanding
-        return Transition.ignore() if unmet else Transition()
+        return Transition.ignore() if unmet else NOTHING

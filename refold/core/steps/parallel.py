@@ -23,11 +23,23 @@ class Parallel(Generic[T]):
     def __init__(self, runs: Sequence[Coroutine[Any, Any, T]], limit: int | None) -> None:
         self._jobs = [_Job(run) for run in runs]
         self._limit = limit
+        self.awaited = False
         self._open: dict[int, tuple[Call[Any], _Job]] = {}
         self._waiting: deque[tuple[Call[Any], _Job]] = deque()
         self._questions: list[tuple[Call[Any], _Job]] = []
 
+    @property
+    def named(self) -> str:
+        """What it is, for an error."""
+        return "a `ctx.parallel(...)`"
+
+    def close(self) -> None:
+        """Close the coroutines: nobody will await them."""
+        for job in self._jobs:
+            job.run.close()
+
     def __await__(self) -> Generator[FirstOf, Any, tuple[T, ...]]:
+        self.awaited = True
         try:
             for job in self._jobs:
                 self._take(job, job.go_on(None))
@@ -36,8 +48,7 @@ class Parallel(Generic[T]):
                 for job, results in self._sorted(came):
                     self._take(job, job.arrived(results))
         finally:
-            for job in self._jobs:
-                job.run.close()
+            self.close()
         if failed := [job.failed for job in self._jobs if job.failed is not None]:
             raise first_of(failed)
         return tuple(job.value for job in self._jobs)

@@ -91,12 +91,13 @@ class Param:
             SkillError: It does not fit the annotation, or does not survive the way through JSON.
         """
         try:
-            data: JsonValue
             if isinstance(value, Json):
-                data = value.data
-            else:
-                data = self.codec.data(value)
-            return data, self.codec.fresh(data)
+                return value.data, self.codec.fresh(value.data)
+            data = self.codec.data(value)
+            fresh = self.codec.fresh(data)
+            if lost := self.codec.lost(value, fresh):
+                raise NoData(lost)
+            return data, fresh
         except (ValidationError, NoData) as error:
             found = problems(error) if isinstance(error, ValidationError) else str(error)
             came = value.data if isinstance(value, Json) else value
@@ -163,6 +164,8 @@ def _misfit_default(param: Param) -> list[str]:
 
 
 def _source(annotation: Any, input: Any, state: Any) -> Source:
+    while get_origin(annotation) is Annotated and annotation is not input:
+        annotation = get_args(annotation)[0]
     options = [one for one in get_args(annotation) if one is not type(None)]
     if type(None) in get_args(annotation) and len(options) == 1:
         annotation = options[0]
@@ -199,7 +202,7 @@ def start_default(param: Param) -> Any:
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     origin = get_origin(annotation) or annotation
-    if origin in (list, dict, set, frozenset, tuple):
+    if origin in (list, dict, tuple):
         return origin()
     if type(None) in get_args(annotation) and get_origin(annotation) in (Union, type(int | None)):
         return None

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.core.authoring.moment import Moment
-from refold.core.errors import SkillError, shown
+from refold.core.errors import SkillError, brief
 
 Args = Mapping[str, JsonValue]
 
@@ -74,7 +74,7 @@ class Position:
     def __init__(self, data: Any) -> None:
         if not (isinstance(data, dict) and "step" in data and "args" in data):
             raise SkillError(
-                f"the saved state {shown(data)} is no position among steps; an `upgrade` returns what it was given, "
+                f"the saved state {brief(data)} is no position among steps; an `upgrade` returns what it was given, "
                 "with its own values changed: those under `args`, and under `state` where there is a contract"
             )
         self.data: dict[str, Any] = data

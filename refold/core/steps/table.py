@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, Unpack, overload
 
-from refold.core.authoring.bytecode import literal_gotos, mentions
+from refold.core.authoring.bytecode import leads, literal_gotos, mentions
 from refold.core.authoring.reducer import direct_tool_calls, instance
-from refold.core.authoring.skill import Options, Skill, Upgrade, options_for
+from refold.core.authoring.skill import Options, Skill, SkillOptions, options_for
 from refold.core.contracts.check import compile_contract
-from refold.core.contracts.contract import Contract, Terms
+from refold.core.contracts.contract import Terms
 from refold.core.contracts.run import ContractedMachine
 from refold.core.errors import DefinitionError, SkillError
-from refold.core.retry import RetryPolicy
 from refold.core.steps.machine import StepMachine
 from refold.core.steps.params import MISSING, Param, Source, read_params, start_default
 from refold.core.steps.spec import StepSpec
@@ -150,6 +149,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
         )
     contract = options.contract
     if contract is None:
+        found.extend(_misfits(specs))
         found.extend(f"step {one.name!r}: {min(one.terms)}= needs a contract" for one in steps if one.terms)
     else:
         specs, wrong = compile_contract(contract, {one.name: one.terms for one in steps if one.name in specs}, specs)
@@ -159,57 +159,18 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
     return StepMachine(options, specs) if contract is None else ContractedMachine(options, specs, contract)
 
 
-def table(
-    id: str,
-    *steps: Step,
-    name: str | None = None,
-    description: str | None = None,
-    tags: Sequence[str] = (),
-    examples: Sequence[str] = (),
-    input_modes: Sequence[str] | None = None,
-    output_modes: Sequence[str] | None = None,
-    input: Any = None,
-    retry: RetryPolicy | None = None,
-    version: int = 1,
-    upgrade: Upgrade | None = None,
-    contract: Contract | None = None,
-) -> Skill:
+def table(id: str, *steps: Step, **options: Unpack[SkillOptions]) -> Skill:
     """A skill from a table of steps over plain functions.
 
     Args:
         id: The skill's id.
         steps: In reading order; exactly one is the start.
-        name: For people; None takes the id. The other options are as in `flow_skill`.
-        description: For people and models.
-        tags: For search.
-        examples: Messages that it understands.
-        input_modes: Media types it takes; None is text and JSON.
-        output_modes: Media types it answers with; None is text and JSON.
-        input: The type that the first message's data must fit; None takes any content.
-        retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
-        version: Of the saved state's shape.
-        upgrade: Brings a state saved by an older version up to the next one.
-        contract: What holds between the steps, where they share a state.
+        options: What else can be said of it: `name`, `description`, `retry` and so on; see `SkillOptions`.
 
     Raises:
         DefinitionError: All that is wrong, at once.
     """
-    options = options_for(
-        None,
-        id=id,
-        name=name,
-        description=description,
-        tags=tags,
-        examples=examples,
-        input_modes=input_modes,
-        output_modes=output_modes,
-        input=input,
-        retry=retry,
-        version=version,
-        upgrade=upgrade,
-        contract=contract,
-    )
-    return compile_steps(options, steps)
+    return compile_steps(options_for(None, id, **options), steps)
 
 
 def _check_routes(steps: Sequence[Step]) -> list[str]:
@@ -236,6 +197,37 @@ def _check_routes(steps: Sequence[Step]) -> list[str]:
             if target not in names
         )
     return found
+
+
+_ASKS = {"await_input": {"expect", "timeout_s"}, "await_approval": {"show", "policy", "editable"}}
+"""The methods that ask, and those of their keywords that are not carried over to the step that gets the answer."""
+
+
+def _misfits(specs: Mapping[str, StepSpec]) -> list[str]:
+    """What literal gotos and questions hand to a step that does not take it, or leave out though it needs it."""
+    found: list[str] = []
+    resumes = {spec.resume_from: spec for spec in specs.values() if spec.resume_from is not None}
+    for name, spec in specs.items():
+        for one in leads(spec.run, "goto"):
+            target = specs.get(one.to)
+            if target is not None and one.names is not None:
+                needed = target.needs(heard=False) if one.alone else []
+                found += _unfit(f"step {name!r} goes to {one.to!r}", target, one.names, needed)
+        for method, own in _ASKS.items():
+            for one in leads(spec.run, method):
+                target = resumes.get(name)
+                if target is not None and one.names is not None:
+                    carried = [given for given in one.names if given not in own]
+                    needed = [given for given in target.needs(heard=True) if given != one.to]
+                    found += _unfit(f"step {name!r} asks {one.to!r}", target, carried, needed)
+    return found
+
+
+def _unfit(what: str, target: StepSpec, given: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
+    if unknown := [name for name in given if name not in target.params]:
+        yield f"{what} with {', '.join(unknown)}, which step {target.name!r} does not take; it takes: {target.takes}"
+    if missing := [f"{name}: {target.params[name].type_name}" for name in needed if name not in given]:
+        yield f"{what} without {', '.join(missing)}, which step {target.name!r} needs: pass it on by keyword"
 
 
 def _check_code(one: Step, params: list[Param]) -> list[str]:

@@ -102,6 +102,9 @@ def test_steps_are_upgraded_by_their_record() -> None:
     async def first(ctx: Ctx, content: Content) -> Transition:
         return ctx.await_input("q", "?", topic=content.text)
 
+    async def first_2(ctx: Ctx, content: Content) -> Transition:
+        return ctx.await_input("q", "?", topics=[content.text])
+
     def answered_1(ctx: Ctx, content: Content, topic: str) -> Transition:
         return ctx.complete(topic)
 
@@ -116,7 +119,7 @@ def test_steps_are_upgraded_by_their_record() -> None:
     task = ByHand(table("versioned", begin, Step("answered", answered_1).resume_from("begin")))
     task.say("tides")
     resumes = Step("answered", answered_2).resume_from("begin")
-    task.skill = table("versioned", begin, resumes, version=2, upgrade=upgrade)
+    task.skill = table("versioned", Step("begin", first_2).start(), resumes, version=2, upgrade=upgrade)
     before = task.task.model_dump_json()
     old, task.task = task.task, upgraded(task.skill, task.task)
     task.say("yes")
