@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from refold.core.errors import describe
 from refold.core.schema import Schema, adapter, first_line, kept, problems, resolve
-from refold.core.values import encodable, text, unreadable
+from refold.core.values import encodable, mended, text, unreadable
 
 _SETS = dict.fromkeys(("set", "frozenset"), "a set, which has no order: use a list, or a tuple")
 _NO_DATA = {"is-instance": "instances of a plain class", "is-subclass": "classes", "callable": "functions", **_SETS}
@@ -63,11 +63,16 @@ class Codec:
             NoData: It is not of the type, has no form as data, or could not be read back from a task's JSON.
         """
         try:
-            data: JsonValue = self.adapter.dump_python(value, mode="json", warnings="error")
+            try:
+                data: JsonValue = self.adapter.dump_python(value, mode="json", warnings="error")
+            except UnicodeEncodeError:  # half a surrogate pair, in a key
+                data = self.adapter.dump_python(mended(value), mode="json", warnings="error")
         except PydanticSerializationError as error:
             raise NoData(_findings(error)) from None
         except UnicodeDecodeError:
             raise NoData("bytes that are no UTF-8; keep them as `pydantic.Base64Bytes`") from None
+        except ValueError:
+            raise NoData("it is nested too deep, or holds itself") from None
         kept = encodable(data)
         if (kept is not data or type(data) is int) and (why := unreadable(data)):
             raise NoData(f"it {why}")
@@ -257,10 +262,9 @@ def _lost(value: Any, fresh: Any, where: str) -> str:
         equal = value == fresh or value != value or kind.__eq__ is object.__eq__
     if equal:
         return ""
-    secret = (
-        "; a secret is written as asterisks: look it up where it is used" if hasattr(value, "get_secret_value") else ""
-    )
-    return f"{at} reads back changed{secret}"
+    if hasattr(value, "get_secret_value"):
+        return f"{at} reads back as asterisks: look a secret up where it is used"
+    return f"{at} reads back changed"
 
 
 def _numbers(one: Any, other: Any) -> bool:

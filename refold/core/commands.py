@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol, TypeVar, cast, get_args
 
 from annotated_types import Ge, Gt, MinLen
-from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from refold.core.chat import Frame, Said, ToolOffer, as_offer, as_said
@@ -35,7 +34,7 @@ from refold.core.errors import SkillError, shown
 from refold.core.gates import GatePolicy, digest_of
 from refold.core.retry import RetryPolicy
 from refold.core.schema import Schema, problems, reference_of, schema_of
-from refold.core.values import Patience, Seconds, Value, encodable, lean, text, unreadable
+from refold.core.values import Patience, Seconds, Value, encodable, has_set, lean, mended, text, unreadable
 
 V = TypeVar("V", bound=Value)
 
@@ -423,27 +422,18 @@ def _json(value: Any, what: str) -> JsonValue:
         return cast("JsonValue", value)
     if type(value) is str:
         return text(value)
-    if _has_set(value):
-        raise SkillError(f"{what} holds a set, which has no order: give a list, for example `sorted(...)`")
     try:
-        data: JsonValue = to_jsonable_python(value)
+        try:
+            data: JsonValue = to_jsonable_python(value)
+        except UnicodeEncodeError:  # half a surrogate pair, in a key
+            data = to_jsonable_python(mended(value))
     except Exception as error:
         raise SkillError(f"{what} cannot be written as JSON: {error}") from error
+    if has_set(value, lambda kind: not may_hold_set(kind)):
+        raise SkillError(f"{what} holds a set, which has no order: give a list, for example `sorted(...)`")
     if why := unreadable(data):
         raise SkillError(f"{what} {why}: keep such data elsewhere, and say where")
     return encodable(data)
-
-
-def _has_set(value: Any) -> bool:
-    if isinstance(value, BaseModel):
-        return may_hold_set(type(value)) and any(map(_has_set, value.__dict__.values()))
-    if isinstance(value, dict):
-        return any(map(_has_set, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(_has_set, value))
-    if is_dataclass(value):
-        return any(_has_set(getattr(value, field.name, None)) for field in fields(value))
-    return isinstance(value, Set)
 
 
 def _checkable(kind: Any, slot: str) -> Schema | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
 from functools import cache, partial
 from math import inf, isfinite
 from operator import eq, is_
@@ -142,10 +144,10 @@ def encodable(value: T) -> T:
     """
     if _sound(value):
         return value
-    mended = _mended(value, _CUT)
-    if isinstance(mended, BaseModel):
-        return cast("T", type(mended).model_validate_json(mended.model_dump_json()))
-    return cast("T", from_json(to_json(mended, inf_nan_mode="strings")))
+    whole = mended(value)
+    if isinstance(whole, BaseModel):
+        return cast("T", type(whole).model_validate_json(whole.model_dump_json()))
+    return cast("T", from_json(to_json(whole, inf_nan_mode="strings")))
 
 
 def _sound(value: Any) -> bool:
@@ -184,7 +186,7 @@ def _no_reader(value: Any) -> bool:
         try:
             written = to_json(value)
         except ValueError:
-            written = to_json(_mended(value, _CUT))
+            written = to_json(mended(value))
         return _too_much(written)
     if kind is tuple:
         return any(map(_no_reader, value))
@@ -209,20 +211,41 @@ def _too_much(written: bytes) -> bool:
     return False
 
 
-def _mended(value: Any, levels: int) -> Any:
+def has_set(value: Any, passed_over: Callable[[type], bool] = lambda kind: False) -> bool:
+    """Whether a value holds a set, whose order is another one in each process.
+
+    Args:
+        value: Anything.
+        passed_over: Says of a pydantic model's class that its values are not looked into.
+    """
+    if isinstance(value, BaseModel):
+        parts: Iterable[Any] = () if passed_over(type(value)) else value.__dict__.values()
+    elif isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, list | tuple):
+        parts = value
+    elif is_dataclass(value):
+        parts = [getattr(value, field.name, None) for field in dataclass_fields(value)]
+    else:
+        return isinstance(value, Set)
+    return any(has_set(part, passed_over) for part in parts)
+
+
+def mended(value: Any, levels: int = _CUT) -> Any:
+    """A value with what UTF-8 cannot write replaced, and what nobody could read cut."""
     match value:
         case str():
             return text(value)
         case dict() | list() | tuple() if not levels:
             return "…"
         case dict():
-            return {_mended(key, 0): _mended(one, levels - 1) for key, one in value.items()}
+            return {mended(key, 0): mended(one, levels - 1) for key, one in value.items()}
         case list() | tuple():
-            return type(value)(_mended(one, levels - 1) for one in value)
+            return type(value)(mended(one, levels - 1) for one in value)
         case int() if _no_reader(value):
             return "…"
         case BaseModel():
-            return value.model_copy(update={name: _mended(one, levels - 1) for name, one in value.__dict__.items()})
+            return value.model_copy(update={name: mended(one, levels - 1) for name, one in value.__dict__.items()})
         case _:
             return value
 

@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from refold.core.errors import PayloadTooLarge, StorageError
 from refold.core.retry import Failure, FailureKind
+from refold.core.values import encodable
 from refold.effects.failures.classify import classify
 from refold.effects.heartbeat import Heartbeater
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
@@ -42,7 +43,7 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
     )
     began = time.monotonic()
     try:
-        result = await call()
+        result = encodable(await call())
     except asyncio.CancelledError as error:
         if _asked_to_stop():
             bound.info("effect_canceled", seconds=_since(began))

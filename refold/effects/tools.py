@@ -27,6 +27,7 @@ from refold.core.commands import CallTool, EffectPolicy
 from refold.core.errors import DefinitionError
 from refold.core.retry import Failure, FailureKind
 from refold.core.schema import first_line, problems
+from refold.core.values import encodable, unreadable
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Invocation, as_current
 from refold.effects.ledger.ledgered_call import LedgeredCall, StillRunning, ledger_failure
@@ -161,7 +162,11 @@ class Tool:
                 "correct its return type"
             )
             raise Verdict(_permanent("result", message)) from None
-        return written
+        if why := unreadable(written):
+            raise Verdict(
+                _permanent("result", f"what tool {self.spec.name!r} returned {why}, which a task cannot keep")
+            )
+        return encodable(written)
 
 
 async def call_with_receipt(

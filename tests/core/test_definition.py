@@ -614,3 +614,121 @@ def test_annotated_and_unhashable_types_are_fine() -> None:
     steps.say()
 
     assert (reducer.task.state, steps.said) == ([1, 2], ["[]a"])
+
+
+# --- what is handed on
+
+
+class Page:
+    """Something else that one goes to."""
+
+    def goto(self, address: str, **options: Any) -> None:
+        """Do nothing."""
+
+
+PAGE = Page()
+
+
+def test_only_the_contexts_gotos_are_read() -> None:
+    """
+    A browser's page has a `goto`, too.
+    """
+
+    async def begin(ctx: Ctx, page: Page | None = None) -> Transition:
+        PAGE.goto("https://example.org", wait=True)
+        Page().goto("https://example.org")
+        return ctx.goto("end")
+
+    def end(context: Ctx) -> Transition:
+        return context.goto("nowhere") if context.messages else Transition.goto("nor here")
+
+    del begin.__annotations__["page"]
+    begin.__annotations__["page"] = int | None
+
+    assert problems(lambda: table("pages", Step("begin", begin).start(), Step("end", end))) == (
+        "step 'end' goes to 'nowhere', which does not exist; the steps are: begin, end",
+        "step 'end' goes to 'nor here', which does not exist; the steps are: begin, end",
+    )
+
+
+def test_an_annotated_content_is_the_message() -> None:
+    """
+    `Annotated[Content, ...]` says the same as `Content`.
+    """
+
+    def begin(ctx: Ctx, content: Annotated[Content, "what is asked"]) -> Transition:
+        return ctx.complete(content.text)
+
+    task = ByHand(table("annotated", Step("begin", begin).start()))
+    task.say("hello")
+
+    assert task.said == ["hello"]
+
+
+def test_what_a_goto_hands_on_is_checked_where_it_is_literal() -> None:
+    """
+    Names that the step does not take, and parameters that nothing gives; however the values are made.
+    """
+    values: dict[str, Any] = {}
+
+    async def begin(ctx: Ctx, draft: int = 0) -> Transition:
+        match draft:
+            case 0:
+                return ctx.goto("end", name=str(len(f"{draft}, {max(1, draft)}")), nam=1)
+            case 1:
+                return ctx.goto("end", limit=3)
+            case 2:
+                return ctx.goto("end", **values)
+            case 3:
+                return ctx.goto("end", name="" if draft else "x")
+            case 4:
+                return ctx.goto("end", limit=1).cmd(Cmd.llm("name"))
+            case 5:
+                return ctx.goto("end", name=await ctx.llm("a"), limit=2)
+            case 6:
+                return ctx.goto("end", name="x").message("said")
+            case _:
+                return Transition.goto("end", surplus=sorted(values), name="x")
+
+    def end(ctx: Ctx, name: str, limit: int = 3) -> Transition:
+        return ctx.complete(name)
+
+    assert problems(lambda: table("hands", Step("begin", begin).start(), Step("end", end))) == (
+        "step 'begin' goes to 'end' with nam, which step 'end' does not take; it takes: name, limit",
+        "step 'begin' goes to 'end' without name: str, which step 'end' needs: pass it on by keyword",
+        "step 'begin' goes to 'end' with surplus, which step 'end' does not take; it takes: name, limit",
+    )
+
+
+def test_what_a_question_carries_is_checked_where_it_is_literal() -> None:
+    """
+    The step that gets the answer takes what is carried, and needs no more.
+    """
+
+    def begin(ctx: Ctx, draft: int = 0) -> Transition:
+        if draft:
+            return ctx.await_approval("ok", "?", show=1, policy=None, editable=(), draft=draft)
+        return ctx.await_input("size", "?", expect=None, timeout_s=5, drafts=draft)
+
+    def answered(ctx: Ctx, content: Content, draft: int, size: int) -> Transition:
+        return ctx.complete()
+
+    asks = Step("begin", begin).start()
+    assert problems(lambda: table("asks", asks, Step("answered", answered).resume_from("begin"))) == (
+        "step 'begin' asks 'size' with drafts, which step 'answered' does not take; it takes: content, draft, size",
+        "step 'begin' asks 'size' without draft: int, which step 'answered' needs: pass it on by keyword",
+        "step 'begin' asks 'ok' without size: int, which step 'answered' needs: pass it on by keyword",
+    )
+
+
+def test_a_misspelt_option_is_found() -> None:
+    """
+    With the options that there are.
+    """
+
+    def begin(ctx: Ctx) -> Transition:
+        return ctx.complete()
+
+    said = problem(lambda: table("misspelt", Step("begin", begin).start(), descripton="x"))  # type: ignore[call-arg]
+
+    assert said.startswith("it takes no option descripton; the options are: id, name, description, tags,")

@@ -7,8 +7,26 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from refold.core import Artifact, Cmd, Content, Ctx, Event, Message, Part, RetryPolicy, Transition, flow_skill
-from refold.core.commands import COMMAND, Command, fingerprint
+from refold.core import (
+    Artifact,
+    Cmd,
+    Content,
+    Ctx,
+    DefinitionError,
+    Event,
+    Failure,
+    FailureKind,
+    GatePolicy,
+    Message,
+    Part,
+    RetryPolicy,
+    Step,
+    Transition,
+    flow_skill,
+    table,
+    tool,
+)
+from refold.core.commands import COMMAND, AskUser, Command, fingerprint
 from refold.core.errors import SkillError
 from refold.core.events import EVENT, LlmResult, UserMessage
 from refold.core.fold.journal import Entry, receipts
@@ -399,3 +417,58 @@ def test_what_the_fold_makes_is_what_would_be_read() -> None:
     for entry in task.journal:
         assert Entry.model_validate_json(entry.model_dump_json()).model_dump_json() == entry.model_dump_json()
     assert Snapshot.model_validate_json(task.task.model_dump_json()).model_dump_json() == task.task.model_dump_json()
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e13, -1.0])
+@pytest.mark.parametrize("name", ["timeout_s", "reminder_s", "grace_s"])
+def test_the_times_of_a_gate_are_times(name: str, seconds: float) -> None:
+    """
+    Each can be added to a date. A gate that waits for ever says None.
+    """
+    for_ever = name == "timeout_s" and seconds == float("inf")
+    said = "write None to wait for ever" if for_ever else "from 0 to 3153600000"
+
+    with pytest.raises(ValidationError, match=said):
+        GatePolicy(**{name: seconds})
+    if name == "timeout_s":
+        with pytest.raises(ValidationError, match=said):
+            AskUser(id="q", message=Content.from_text("?"), timeout_s=seconds)
+
+
+@pytest.mark.parametrize("name", ["base", "cap", "probe_s", "factor"])
+def test_a_policy_waits_for_times(name: str) -> None:
+    """
+    Not for ever, and not for what is no number.
+    """
+    for wrong in (float("inf"), float("nan"), 1e300):
+        with pytest.raises(ValidationError):
+            RetryPolicy(**{name: wrong})
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), 1e13])
+def test_an_activity_is_given_some_time(seconds: float) -> None:
+    """
+    More than none, and not for ever.
+    """
+    with pytest.raises(SkillError, match="timeout_s"):
+        Cmd.activity("a", "Act", timeout_s=seconds)
+    with pytest.raises(DefinitionError, match="timeout_s"):
+        tool(effect="read_only", timeout_s=seconds)(len)
+
+
+@pytest.mark.parametrize("asked", [float("inf"), 1e13, LONGEST_WAIT_S + 1])
+def test_what_the_other_side_asks_to_wait_is_cut(asked: float) -> None:
+    """
+    Nobody's header wedges a task; a blocked command waits no longer than another one.
+    """
+    assert Failure(kind=FailureKind.TRANSIENT, type="x", message="x", retry_after=asked).retry_after == LONGEST_WAIT_S
+    assert Failure(kind=FailureKind.TRANSIENT, type="x", message="x", retry_after=float("nan")).retry_after == 0
+
+    async def begin(ctx: Ctx) -> Transition:
+        return ctx.complete(await ctx.llm("a", retry=RetryPolicy(max_retries=0, on_exhausted="block")))
+
+    task = ByHand(table("waits", Step("begin", begin).start()))
+    task.say()
+    task.fail("a", Failure(kind=FailureKind.TRANSIENT, type="x", message="x", retry_after=asked))
+
+    assert task.alarms == [LONGEST_WAIT_S + 2]

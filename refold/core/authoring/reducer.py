@@ -15,7 +15,7 @@ from refold.core.authoring.skill import Live, Options, snake
 from refold.core.authoring.tool import tool_spec
 from refold.core.authoring.transition import UNCHANGED, Transition, altered
 from refold.core.codec import Codec, NoData, codec, unsavable
-from refold.core.errors import DefinitionError, SkillError, describe
+from refold.core.errors import DefinitionError, SkillError, brief, describe
 from refold.core.events import Event
 from refold.core.schema import problems
 
@@ -103,7 +103,7 @@ class ReducerSkill:
 def _checked(transition: object, event: Event, ctx: Ctx) -> Transition:
     if not isinstance(transition, Transition):
         raise SkillError(
-            f"on_event returned {repr(transition)[:200]} for {event.kind}; it returns a transition, "
+            f"on_event returned {brief(transition)} for {event.kind}; it returns a transition, "
             "for example `Transition.to(...)` or `Transition.ignore(state)`"
         )
     if ctx._made:

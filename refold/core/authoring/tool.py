@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from refold.core.commands import EffectPolicy, Undo
 from refold.core.errors import DefinitionError, SkillError
+from refold.core.values import LONGEST_S
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -113,6 +114,10 @@ def tool(
         parameters = list(inspect.signature(author).parameters.values())
         found = [*_effect_problems(effect), *_undo_problems(effect, undo, parameters), *_probe_problems(effect, probe)]
         found += _parameter_problems(parameters)
+        if not 0 < timeout_s <= LONGEST_S:
+            found.append(
+                f"timeout_s={timeout_s!r} must be a number of seconds, more than 0 and at most {LONGEST_S:.0f}"
+            )
         if found or effect is None:
             raise DefinitionError(own, found, what="tool")
 

@@ -253,7 +253,7 @@ def several(what: str, given: Any) -> Iterable[Any]:
 
 def _reason(method: str, reason: object) -> str:
     if isinstance(reason, BaseException):
-        return describe(reason)
+        return describe(reason).removesuffix(": ")
     if isinstance(reason, str) and reason.strip():
         return text(reason)
     raise SkillError(

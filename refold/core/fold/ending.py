@@ -6,10 +6,8 @@ not come back, or while effects are being compensated: newest first, one at a ti
 
 from __future__ import annotations
 
-import re
-
 from refold.core.commands import CallTool
-from refold.core.errors import CommandError, DecodeError, describe
+from refold.core.errors import CommandError, DecodeError, describe, plain
 from refold.core.events import BackoffOver, CommandFailed, Event, GraceOver, ToolResult
 from refold.core.fold.draft import Draft
 from refold.core.fold.snapshot import UNDO, Pending, ReceiptStatus
@@ -24,10 +22,6 @@ _ENDED_BY = {
 }
 
 
-# `<object at 0x7f…>` is another one in each process; a journal is the same in all.
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-
-
 def end(draft: Draft, ending: Ending, reason: str, event: TaskEvent | None = None) -> None:
     """End the task.
 
@@ -37,7 +31,7 @@ def end(draft: Draft, ending: Ending, reason: str, event: TaskEvent | None = Non
         reason: Why it does not complete; not used where it does.
         event: The lifecycle's event, where it is another than `ending` stands for.
     """
-    reason = _ADDRESS.sub("", reason)
+    reason = plain(reason)
     if ending is Ending.CANCELED:
         # Outside the table, as termination is: from any open state. DESIGN section 6.
         draft.lifecycle = TaskState.FAILED

@@ -19,7 +19,7 @@ from refold.core.authoring.skill import Live
 from refold.core.authoring.transition import NOTHING, UNCHANGED, Transition, altered
 from refold.core.commands import AskUser, fingerprint
 from refold.core.content import Content
-from refold.core.errors import CommandError, ReplayMismatch, SkillError, first_of
+from refold.core.errors import CommandError, ReplayMismatch, SkillError, brief, first_of
 from refold.core.events import UserMessage
 from refold.core.fold.questions import reply_value
 from refold.core.fold.snapshot import Receipt, ReceiptStatus
@@ -259,7 +259,7 @@ class Drive:
         outcome = self.hooks.after(step, outcome, ctx._said)
         if not isinstance(outcome, Transition):
             raise SkillError(
-                f"step {step.name!r} returned {repr(outcome)[:200]}; a step returns a transition, for example "
+                f"step {step.name!r} returned {brief(outcome)}; a step returns a transition, for example "
                 "`return ctx.goto(...)` or `return ctx.complete(...)`"
             )
         self._left = True
@@ -349,13 +349,13 @@ def _next_ask(step: StepSpec, run: Any, results: Any) -> _Asked | _Returned:
     if isinstance(asked, tuple) and asked and all(isinstance(one, Call) for one in asked):
         return _Asked(asked)
     run.close()
-    raise SkillError(f"step {step.name!r} awaited {repr(asked)[:100]}; a step awaits calls of ctx only")
+    raise SkillError(f"step {step.name!r} awaited {brief(asked, 100)}; a step awaits calls of ctx only")
 
 
 def _check_way_out(step: StepSpec, outcome: Transition) -> None:
     if outcome.state is not UNCHANGED:
         raise SkillError(
-            f"step {step.name!r} returned a transition with a state, {repr(outcome.state)[:100]}; a step has no "
+            f"step {step.name!r} returned a transition with a state, {brief(outcome.state, 100)}; a step has no "
             "states: hand what is needed to the next step, `return ctx.goto(..., name=value)`"
         )
     if outcome.enters is None and outcome.ending is None and not outcome.waits:

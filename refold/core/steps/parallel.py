@@ -11,7 +11,7 @@ from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 from refold.core.commands import AskApproval, AskUser, Sleep
-from refold.core.errors import CommandError, SkillError, first_of
+from refold.core.errors import CommandError, SkillError, brief, first_of
 from refold.core.steps.calls import Asked, Call, FirstOf
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class _Job:
             self._first = True
             return asked.calls
         if not isinstance(asked, tuple) or not all(isinstance(call, Call) for call in asked):
-            raise SkillError(f"a coroutine in ctx.parallel awaited {repr(asked)[:100]}; it awaits calls of ctx only")
+            raise SkillError(f"a coroutine in ctx.parallel awaited {brief(asked, 100)}; it awaits calls of ctx only")
         self._first, self._asked = False, asked
         return asked
 

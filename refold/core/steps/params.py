@@ -17,7 +17,7 @@ from refold.core.authoring.context import Ctx
 from refold.core.codec import Codec, NoData, codec, unsavable
 from refold.core.content import Content
 from refold.core.contracts.audit import ErrorRecord
-from refold.core.errors import SkillError
+from refold.core.errors import SkillError, brief
 from refold.core.events import UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.schema import problems
@@ -102,7 +102,7 @@ class Param:
             found = problems(error) if isinstance(error, ValidationError) else str(error)
             came = value.data if isinstance(value, Json) else value
             raise SkillError(
-                f"step {step!r} takes {self.name}: {self.type_name}, but got {repr(came)[:200]}: {found}"
+                f"step {step!r} takes {self.name}: {self.type_name}, but got {brief(came)}: {found}"
             ) from None
 
 
