@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Set
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -106,7 +107,11 @@ class Codec:
                 return ""
         except Exception:  # noqa: BLE001 - the author's `__eq__`; what follows looks closer
             pass
-        return _lost(value, fresh, "")
+        found = _lost(value, fresh, "")
+        if found:
+            with suppress(ValidationError):  # a validator of the type's may have changed it, as it would without JSON
+                return _lost(self.adapter.validate_python(value), fresh, "")
+        return found
 
 
 def codec(kind: Any) -> Codec:

@@ -1045,3 +1045,33 @@ def test_a_handler_may_not_wait() -> None:
     assert (story.status, story.asked) == ("failed", ())
     assert "the task is over: it may not wait" in found(story, "handle").message
     assert skill_of(Waits).where(story.snapshot.state) == "plan"
+
+
+def test_what_a_step_writes_reads_back_as_it_was() -> None:
+    """
+    A subclass would lose its fields.
+    """
+
+    class Note(BaseModel):
+        model_config = ConfigDict(frozen=True)
+
+        text: str = ""
+
+    class Signed(Note):
+        by: str = ""
+
+    class Notes(BaseModel):
+        model_config = ConfigDict(frozen=True)
+
+        note: Note = Note()
+
+    def begin(state: Notes) -> StatePatch:
+        return StatePatch(note=Signed(by="Ann"))
+
+    begin.__annotations__["state"] = Notes
+    contract = Contract(state=Notes, begins=lambda content, ctx: Notes())
+    first = Step("begin", begin, reads=["note"], writes=["note"]).start()
+
+    story = play(table("signed", first, contract=contract), "go")
+
+    assert "it is a Signed, and reads back as a Note" in story.reason

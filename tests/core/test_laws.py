@@ -287,9 +287,6 @@ def _scribble(value: Any) -> None:
             _scribble(inner) if isinstance(inner, list | dict) else None
 
 
-_SURPLUS: dict[str, Any] = {"surplus": 1}
-
-
 @flow_skill(id="breaks", input=dict[str, int])
 class Breaks:
     """Breaks each rule of its style, by what a tool says."""
@@ -307,7 +304,7 @@ class Breaks:
             case 1:
                 return ctx.goto(str(way))
             case 2:
-                return ctx.goto("work", **_SURPLUS)
+                return ctx.goto("work", **dict.fromkeys(["surplus"], 1))
             case 3:
                 return ctx.goto("loop")
             case 4:

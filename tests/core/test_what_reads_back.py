@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -134,6 +135,7 @@ SAME: list[tuple[Any, Any]] = [
     (dict[int, date], {1: date(2026, 1, 1)}),
     (tuple[Level, ...], (Level.HIGH,)),
     (Annotated[frozenset[str], PlainSerializer(sorted)], frozenset({"b", "a"})),
+    (Annotated[str, BeforeValidator(str.strip)], " x "),
     (JsonValue, {"a": [{"b": 1.0}]}),
 ]
 

@@ -284,7 +284,7 @@ def questions() -> Recorded:
     asks.say("blue").say("green").ring("sleep").say("grey").say("black").ring("sleep")
     yield "questions", asks.tape()
     weighs = Hand("WEIGHS").say({"n": 1}).give("weight", 3, second=1).give("item", {"name": "a", "price": 1}, second=1)
-    weighs.say("on").give("side", 1).feed({"kind": "user_message", "content": {"parts": [{"text": "x"}]}}, second=0)
+    weighs.say("on").feed({"kind": "user_message", "content": {"parts": [{"text": "x"}]}}, second=0)
     yield "table", weighs.give("item", {"name": "b", "price": 1}).give("weight", 4).tape()
     juggles = Hand("Juggles").say().give("a", {"x": [1, {"y": None}]}).ring("nap").give("b", "text").say("1", slot="x")
     juggles.fail("late").say("2", slot="y").ring("rest")

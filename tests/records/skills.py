@@ -135,8 +135,8 @@ def _weighed(ctx: Ctx, work: Work, weight: int, item: Item) -> Transition:
     work.notes.append({"weight": weight, "item": item.name, "now": ctx.now.isoformat()})
     if work.rounds == 3:
         return ctx.complete(artifacts=[Artifact.from_data("notes", {"notes": work.notes})])
-    # A question with a command in flight: its result comes while the task is paused, or after.
-    return ctx.await_input("next", "And now?", work=work).cmd(Cmd.tool("side", "side"))
+    # The answer begins the next round.
+    return ctx.await_input("next", "And now?", work=work)
 
 
 def _answered(ctx: Ctx, content: Content, work: Work) -> Transition:
@@ -312,7 +312,7 @@ class Breaks:
             case 1:
                 return ctx.goto(str(way))
             case 2:
-                return ctx.goto("work", surplus=1)
+                return ctx.goto("work", **dict.fromkeys(["surplus"], 1))
             case 3:
                 return ctx.goto("loop")
             case 4:

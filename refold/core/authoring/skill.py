@@ -176,7 +176,7 @@ def options_for(
     author: Any,
     id: str | None = None,
     *,
-    around: tuple[Any, ...] = (),
+    middleware: tuple[Any, ...] = (),
     converses: bool = False,
     **said: Unpack[SkillOptions],
 ) -> Options:
@@ -185,7 +185,7 @@ def options_for(
     Args:
         author: The class; None for a table.
         id: The skill's id.
-        around: See `Options`.
+        middleware: See `Options`.
         converses: See `Options`.
         said: What the author says of it.
     """
@@ -207,7 +207,7 @@ def options_for(
     given: dict[str, Any] = {key: value for key, value in said.items() if value is not None and key not in unknown}
     on_card = {key: tuple(given.pop(key)) for key in _LISTED if key in given}
     card = Card(id=id, name=given.pop("name", own), description=given.pop("description", first), **on_card)
-    return Options(card=card, around=around, converses=converses, problems=tuple(found), **given)
+    return Options(card=card, middleware=middleware, converses=converses, problems=tuple(found), **given)
 
 
 def snake(name: str) -> str:
