@@ -259,16 +259,16 @@ WRONG = {
     "a misspelt parameter": Wrong(
         old=GOTO,
         new=GOTO.replace("asked", "askd"),
-        rule="goto",
-        at="askd=0",
-        says=("hands 'askd' on, and step 'judge' has no such parameter", "did you mean 'asked'?"),
+        rule="definition",
+        at="class Buy:",
+        says=("goes to 'judge' with askd, which step 'judge' does not take; it takes: order, asked",),
     ),
     "a missing parameter": Wrong(
         old=GOTO,
         new=GOTO.replace(", asked=0", ""),
-        rule="goto",
-        at='ctx.goto("judge", order=order)',
-        says=("does not give step 'judge' its asked: int", "`ctx.goto(..., asked=...)`"),
+        rule="definition",
+        at="class Buy:",
+        says=("goes to 'judge' without asked: int, which step 'judge' needs",),
     ),
     "a literal of another type": Wrong(
         old=GOTO,
@@ -280,9 +280,9 @@ WRONG = {
     "an answer's step that misses what was carried": Wrong(
         old=DOUBT,
         new=DOUBT.replace(", asked=asked", ""),
-        rule="goto",
-        at="ctx.await_input(",
-        says=("does not give step 'told' its asked: int", "`ctx.await_input(..., asked=...)`"),
+        rule="definition",
+        at="class Buy:",
+        says=("without asked: int, which step 'told' needs",),
     ),
     "a decision's step that wants a message": Wrong(
         old=PAY,

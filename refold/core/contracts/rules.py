@@ -253,12 +253,17 @@ class StateValidator:
                 raise PatchError(step, lifecycle, name, fits, actual=str(error)) from None
         after = {**data, **patch}
         try:
-            return Standing(after, self._saved, self._state.fresh(after)), patch
+            state = self._state.fresh(after)
         except Exception as error:  # noqa: BLE001 - see `_misfit`
             found = error.errors() if isinstance(error, ValidationError) else []
             at = next((str(one["loc"][0]) for one in found if one["loc"]), "")
             name = at if at in fields else next(iter(fields), "")
             raise PatchError(step, lifecycle, name, fits, actual=_misfit(error)) from None
+        for name, value in fields.items():
+            own = name == self.contract.lifecycle and self.lifecycle.moves
+            if not own and (lost := self._codecs[name].lost(value, getattr(state, name))):
+                raise PatchError(step, lifecycle, name, fits, actual=lost)
+        return Standing(after, self._saved, state), patch
 
     def moved_on(self, step: str, source: str, move: Move, standing: Standing) -> tuple[Standing, dict[str, JsonValue]]:
         """The state with what a move's `then` changes, and those values as data.

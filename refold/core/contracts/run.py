@@ -288,7 +288,7 @@ class _Orchestrator(Hooks):
         if not isinstance(outcome, StatePatch):
             raise SkillError(f"step {step.name!r} returned {brief(outcome)}; it returns a StatePatch")
         self._merge(outcome, self.validator.lifecycle.failed if self.validator.lifecycle.moves else "failed")
-        return Transition.fail("")
+        return altered(NOTHING, ending=Ending.FAILED)
 
     def _fallback(self, failed: StepSpec) -> StepSpec | None:
         """The step that takes over from an adapted stage, where the task may fall back."""

@@ -211,14 +211,14 @@ def _misfits(specs: Mapping[str, StepSpec]) -> list[str]:
         for one in leads(spec.run, "goto"):
             target = specs.get(one.to)
             if target is not None and one.names is not None:
-                needed = target.needs(heard=False) if one.alone else []
+                needed = target.needs(message=False) if one.alone else []
                 found += _unfit(f"step {name!r} goes to {one.to!r}", target, one.names, needed)
         for method, own in _ASKS.items():
             for one in leads(spec.run, method):
                 target = resumes.get(name)
                 if target is not None and one.names is not None:
                     carried = [given for given in one.names if given not in own]
-                    needed = [given for given in target.needs(heard=True) if given != one.to]
+                    needed = [given for given in target.needs(message=True) if given != one.to]
                     found += _unfit(f"step {name!r} asks {one.to!r}", target, carried, needed)
     return found
 
@@ -226,7 +226,7 @@ def _misfits(specs: Mapping[str, StepSpec]) -> list[str]:
 def _unfit(what: str, target: StepSpec, given: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
     if unknown := [name for name in given if name not in target.params]:
         yield f"{what} with {', '.join(unknown)}, which step {target.name!r} does not take; it takes: {target.takes}"
-    if missing := [f"{name}: {target.params[name].type_name}" for name in needed if name not in given]:
+    elif missing := [f"{name}: {target.params[name].type_name}" for name in needed if name not in given]:
         yield f"{what} without {', '.join(missing)}, which step {target.name!r} needs: pass it on by keyword"
 
 
