@@ -1,4 +1,4 @@
-"""The smallest useful skill: greet whoever writes, with a model's words."""
+"""The smallest useful skill: a model greets the user."""
 
 from refold import Content, Ctx, Transition, flow_skill, step
 from refold.temporal import workflow_for
@@ -6,7 +6,7 @@ from refold.temporal import workflow_for
 
 @flow_skill(id="hello")
 class Hello:
-    """Greets the person who writes."""
+    """Greets the user."""
 
     @step(start=True)
     async def greet(self, ctx: Ctx, content: Content) -> Transition:
