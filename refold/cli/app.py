@@ -17,13 +17,13 @@ from refold.cli.verbs import code, decisions, dev, history, look, serve, tasks, 
 
 EPILOG = (
     "Results go to stdout, talk and errors to stderr. Exit codes: 0 done; 1 the task failed, was rejected or canceled, "
-    "or `check` has findings; 2 the call was wrong. The server is found as Temporal's own tools find it: "
-    "TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, or a profile. REFOLD_DEBUG=1 shows tracebacks."
+    "or `check` has findings; 2 the command could not be carried out. The Temporal server is set as for Temporal's own "
+    "tools: by TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, or a profile. REFOLD_DEBUG=1 shows tracebacks."
 )
 
 
 class _Verbs(TyperGroup):
-    """The group of all verbs: says wrong calls in one line, or as JSON."""
+    """The group of all verbs: reports wrong calls in one line, or as JSON."""
 
     def main(
         self,
@@ -51,7 +51,7 @@ class _Verbs(TyperGroup):
 app = typer.Typer(
     name="refold",
     cls=_Verbs,
-    help="Agents that cannot lose their work: start tasks, answer them, watch them, look back.",
+    help="Agents that cannot lose their work: start tasks, answer, watch and inspect them.",
     epilog=EPILOG,
     add_completion=True,
     rich_markup_mode=None,
@@ -94,7 +94,7 @@ def main() -> None:
         app()
     except SystemExit as end:
         code = end.code
-    with contextlib.suppress(BrokenPipeError):  # whoever read our output has enough of it
+    with contextlib.suppress(BrokenPipeError):  # the reader of our output has closed it, as `head` does
         sys.stdout.flush()
     sys.stderr.flush()
     # Not sys.exit: threads of the Temporal SDK may still be on their way out of Python, which then aborts (exit 134).

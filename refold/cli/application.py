@@ -15,15 +15,15 @@ from refold.core.errors import RefoldError
 from refold.static import Parts, Source, find_sources, parts_of
 
 USUAL = ("workflows", "activities")
-"""The modules that are looked at where none are named."""
+"""The modules that a verb loads when the call names none."""
 
 
 def sources_of(names: Sequence[str]) -> list[Source]:
-    """The files of modules, files and folders by name; of the usual ones where none are named.
+    """The files of the named modules, files and folders; of the `USUAL` ones if none are named.
 
     Raises:
-        NotFound: There is no such thing.
-        CallError: None are named, and none of the usual ones is here.
+        NotFound: There is no such module, file or folder.
+        CallError: None are named, and this folder has none of the usual ones.
     """
     here = Path.cwd()
     if not names:
@@ -46,11 +46,11 @@ def application(names: Sequence[str]) -> Parts:
     """Import modules and collect their skills and tools.
 
     Args:
-        names: As `sources_of` takes them.
+        names: As for `sources_of`.
 
     Raises:
-        NotFound, CallError: As `sources_of`; or a module cannot be imported, or two skills share an id.
-        DefinitionError: A skill or tool is written wrongly.
+        NotFound, CallError: As for `sources_of`; or a module cannot be imported, or two skills share an id.
+        DefinitionError: A skill or tool is defined wrongly.
     """
     found = parts_of(_imported(source) for source in sources_of(names))
     for skill, module in found.twice:
@@ -60,7 +60,7 @@ def application(names: Sequence[str]) -> Parts:
 
 @contextlib.contextmanager
 def quiet_stdout() -> Iterator[None]:
-    """What imported modules print is talk, not a result."""
+    """Send what imported modules print to stderr: it is not a result of the verb."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 

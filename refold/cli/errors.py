@@ -27,10 +27,10 @@ class CallError(Exception):
 
 
 def explain(error: Exception, hint: str = "") -> tuple[str, str]:
-    """An error's name, and its text with a way out.
+    """The name of an error, and its text with a hint what to do.
 
     Args:
-        hint: What to do where the task refused what was sent.
+        hint: What to do if the task refused the message or decision.
     """
     name = type(error).__name__
     if isinstance(error, InputRejected) and hint:
@@ -42,16 +42,16 @@ def explain(error: Exception, hint: str = "") -> tuple[str, str]:
 
 
 def report(name: str, message: str, *, as_json: bool) -> None:
-    """Say an error on stderr."""
+    """Print an error on stderr."""
     line = json.dumps({"error": name, "message": message}, ensure_ascii=False) if as_json else f"error: {message}"
     sys.stderr.write(line + "\n")
 
 
 def debugging() -> bool:
-    """Whether tracebacks are wanted."""
+    """Whether REFOLD_DEBUG asks for tracebacks."""
     return os.environ.get(DEBUG, "") not in ("", "0")
 
 
 def show_traceback(error: Exception) -> None:
-    """All that Python knows of an error, on stderr."""
+    """Print an error's traceback on stderr."""
     traceback.print_exception(error, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A worker, or a gateway, in a process of its own, started again when it crashes."""
+"""Runs `refold worker` or `refold serve` in a process of its own, and starts it again when it crashes."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from refold.cli.errors import WRONG_CALL
 
 FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 10.0
-STEADY_S = 30.0  # a worker that lived as long did not crash because of how it was started
+STEADY_S = 30.0  # a process that lived this long did not crash because of its arguments
 STOP_TIMEOUT_S = 15.0
 
 
 class Supervised:
-    """Keeps a process of `refold worker` or `refold serve` running for the length of a block.
+    """Keeps a process of `refold worker` or `refold serve` running while the `async with` block runs.
 
-    One that was never ready, and says that its call is wrong, is not started again: nothing would change.
+    A process that never became ready and exits with 2 (a wrong call) is not started again: it would fail the same way.
 
     Attributes:
-        ready: Set once the first one is.
-        gave_up: Set when none will be started again.
-        pid: The one that is ready now; None between two.
-        told: What it said when it was ready.
+        ready: Set once the first process is ready.
+        gave_up: Set when no further process will be started.
+        pid: Of the process that is ready now; None between two processes.
+        told: The line that the process printed when it was ready.
     """
 
     def __init__(self, verb: str, options: Sequence[str], say: Callable[[str], None]) -> None:
-        """One that is not started yet.
+        """A process that is not started yet.
 
         Args:
             verb: `worker` or `serve`.
             options: For the verb.
-            say: Is told, in a line, when a process crashes and when another is there.
+            say: Called with a line of text when a process crashes and when its successor is ready.
         """
         self._command = [sys.executable, "-m", "refold.cli", verb, *options, "--json", "--with-parent"]
         self._named = "gateway" if verb == "serve" else verb
@@ -83,7 +83,8 @@ class Supervised:
             wait = min(wait * 2, LONGEST_WAIT_S)
 
     async def _run_once(self) -> int:
-        # A session of its own: Ctrl-C in the terminal is ours to pass on. Its stdin closes when we die.
+        # A session of its own: Ctrl-C in the terminal reaches `refold dev` alone, which passes it on. The child's stdin
+        # closes when `refold dev` dies.
         self._process = await asyncio.create_subprocess_exec(
             *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True
         )

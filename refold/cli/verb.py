@@ -1,4 +1,5 @@
-"""How a function becomes a verb: its options, its output, its connection, and what its errors turn into."""
+"""Makes a function a verb of the command line: its options, its output, its connection, and the exit codes of its
+errors."""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ from refold.cli.errors import DONE, WRONG_CALL, debugging, explain, report, show
 from refold.cli.text.output import Output
 from refold.engine import Engine
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one value a line; errors too, on stderr.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one value a line; errors on stderr, too.")]
 Address = Annotated[
     str | None,
     typer.Option("--address", help="The Temporal server, host:port. Else TEMPORAL_ADDRESS, else localhost:7233."),
 ]
 Namespace = Annotated[
-    str | None, typer.Option("--namespace", help="Its namespace. Else TEMPORAL_NAMESPACE, else `default`.")
+    str | None, typer.Option("--namespace", help="The Temporal namespace. Else TEMPORAL_NAMESPACE, else `default`.")
 ]
 TaskQueue = Annotated[
-    str, typer.Option("--task-queue", envvar="REFOLD_TASK_QUEUE", help="The queue that the workers poll.")
+    str, typer.Option("--task-queue", envvar="REFOLD_TASK_QUEUE", help="The Temporal task queue that the workers poll.")
 ]
 Profile = Annotated[
     str | None, typer.Option("--profile", help="A profile of Temporal's configuration file (TEMPORAL_CONFIG_FILE).")
@@ -36,7 +37,7 @@ QUEUE = "refold"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Which server is meant; None leaves it to Temporal's own settings."""
+    """Which Temporal server to use; None leaves a field to Temporal's own settings."""
 
     address: str | None = None
     namespace: str | None = None
@@ -63,10 +64,10 @@ class Call:
     """One call of a verb.
 
     Attributes:
-        out: Where its results go.
-        connection: Which server it is about.
-        connect: How an engine is had; tests give another.
-        hint: What to do where a task refuses what it was sent.
+        out: Prints its results.
+        connection: The server to connect to.
+        connect: Makes the engine; tests pass another.
+        hint: Added to the error if the task refuses the message or decision.
     """
 
     out: Output
@@ -75,7 +76,7 @@ class Call:
     hint: str = ""
 
     async def engine(self) -> Engine:
-        """The engine of the server that is meant."""
+        """Connect to the server."""
         return await self.connect(self.connection)
 
 
@@ -86,9 +87,9 @@ def add(app: typer.Typer, run: Verb, *, connects: bool = True) -> None:
     """Make a function a verb of its own name. Its docstring is the help text; its first parameter is the `Call`.
 
     Args:
-        app: What it is added to.
+        app: Gets the verb.
         run: Returns the exit code; None is 0.
-        connects: It takes the options that say which server is meant.
+        connects: Whether the verb takes the options that name a server.
     """
     taken = list(inspect.signature(run, eval_str=True).parameters.values())[1:]
     shared = [_option("as_json", Json, False)]

@@ -1,1 +1,1 @@
-"""What a command line reads from words and prints as text: contents, journal entries, tasks, tables."""
+"""Turns words of a command line into content, and contents, journal entries and tasks into text."""

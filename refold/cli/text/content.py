@@ -19,13 +19,13 @@ def content_of(words: Sequence[str], data: str | None) -> Content:
     """A text, `key=value` pairs and JSON as one content: the text first, then the data.
 
     Args:
-        words: At most one text (`-` reads stdin) and any number of pairs, whose values are JSON where they read as
-            JSON, else text.
-        data: JSON; pairs are added to it where it is an object.
+        words: At most one text (`-` reads stdin) and any number of pairs. A pair's value is parsed as JSON; a value
+            that is not JSON is a string.
+        data: JSON; pairs are added to it if it is an object.
 
     Raises:
-        CallError: There is nothing to send, more than one text, JSON that is none, or pairs beside JSON that is no
-            object.
+        CallError: There is nothing to send, more than one text, text that is not JSON as `data`, or pairs beside JSON
+            that is not an object.
     """
     pairs: dict[str, JsonValue] = {}
     texts: list[str] = []

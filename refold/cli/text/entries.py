@@ -52,7 +52,7 @@ class Story:
         self._shown: dict[tuple[str, int, int | None], int] = {}
 
     def tell(self, news: Entry | Tokens) -> None:
-        """Print one thing that happened."""
+        """Print one entry, or one piece of model text."""
         if self.out.json:
             self.out.value(news)
         elif isinstance(news, Tokens):
@@ -72,7 +72,7 @@ class Story:
             doing = f"asks for {clean(tokens.tool)}" if tokens.tool else "writes"
             self.out.stream(f"{INDENT}{tokens.invocation_id} {doing}: ")
             self._writing = key
-        # A reader that came late misses the beginning; one that reconnects gets some of it twice.
+        # A watcher that came late misses the beginning of the text; one that reconnects gets parts of it twice.
         seen = self._shown.get(key, 0)
         gap = "…" if tokens.offset > seen else ""
         self.out.stream(gap + clean(tokens.text[max(0, seen - tokens.offset) :]))
@@ -80,7 +80,7 @@ class Story:
 
 
 def entry_lines(entry: Entry) -> Iterator[str | Text]:
-    """`#5 12:00:03  critique answered: …`, and what it caused, a line each."""
+    """`#5 12:00:03  critique answered: …`, followed by the entry's effects, a line each."""
     head = f"#{entry.seq} {entry.at.astimezone():%H:%M:%S}  {event_text(entry.event)}"
     if entry.refused:
         yield Text(head, "dim")
@@ -105,7 +105,7 @@ def entry_lines(entry: Entry) -> Iterator[str | Text]:
 
 
 def event_text(event: Event) -> str:
-    """What happened, in a line."""
+    """An event, in a line."""
     match event:
         case UserMessage(content=content, sender=sender):
             return f"{clean(sender) if sender else 'user'}: {snippet(_text(content))}"
@@ -153,7 +153,7 @@ def _replied(reply: Reply) -> str:
 
 
 def _step(event: StateTransitionEvent) -> str:
-    """`think: thinking → acting, writes thought`; why it failed, where it did."""
+    """`think: thinking → acting, writes thought`; for a failed step, why it failed."""
     if event.err is not None:
         return clean(f"{event.stage} failed in {event.from_state}: {event.err.type}")
     moved = " → ".join(dict.fromkeys(filter(None, [event.from_state, event.to_state])))

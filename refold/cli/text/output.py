@@ -16,10 +16,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Output:
-    """Where a command's results go.
+    """Writes a command's results to stdout, and its talk to stderr.
 
     Attributes:
-        json: Results are JSON, one value a line, instead of text for people.
+        json: Print results as JSON, one value a line, instead of as text.
     """
 
     def __init__(self, *, json: bool, talk: bool = False) -> None:
@@ -27,7 +27,7 @@ class Output:
 
         Args:
             json: See the class.
-            talk: All of it is talk, and goes to stderr.
+            talk: Everything is talk, and goes to stderr.
         """
         self.json = json
         self._talk = talk
@@ -35,19 +35,19 @@ class Output:
         self._open_line = False
 
     def value(self, value: BaseModel | dict[str, Any]) -> None:
-        """One result for programs."""
+        """Print one result as JSON."""
         text = value.model_dump_json() if isinstance(value, BaseModel) else json.dumps(value, ensure_ascii=False)
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
     def say(self, *lines: str | Text) -> None:
-        """Results for people, whole lines; colours only on a terminal, and no line is wrapped."""
+        """Print lines of a result for people; coloured only on a terminal, never wrapped."""
         self.end_line()
         for line in lines:
             self._people.print(line if isinstance(line, Text) else Text(line), soft_wrap=True)
 
     def stream(self, text: str) -> None:
-        """Text that is still being written; the line stays open."""
+        """Print text that the model is still writing; the line stays open."""
         file = sys.stderr if self._talk else sys.stdout
         file.write(text)
         file.flush()
@@ -60,12 +60,12 @@ class Output:
             (sys.stderr if self._talk else sys.stdout).write("\n")
 
     def note(self, text: str) -> None:
-        """Talk, for people alone."""
+        """Print talk, unless results are JSON."""
         if not self.json:
             self.alert(text)
 
     def alert(self, text: str) -> None:
-        """Talk that must be seen, whatever the results look like."""
+        """Print talk, also if results are JSON."""
         self.end_line()
         sys.stdout.flush()
         sys.stderr.write(clean(text) + "\n")
@@ -78,11 +78,11 @@ def clean(text: str) -> str:
 
 
 def snippet(text: str, limit: int = 160) -> str:
-    """Text in one line, cut where it is long."""
+    """Text in one line, shortened if it is long."""
     line = " ".join(clean(text).split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def indented(text: str, by: str = "  ") -> list[str]:
-    """Text as lines that stand in."""
+    """Text as indented lines."""
     return [f"{by}{line}".rstrip() for line in clean(text).splitlines()]

@@ -13,7 +13,7 @@ from refold.core.lifecycle import Status, TaskState
 from refold.engine import ArtifactView, PendingView, TaskView, WaitView
 
 FAILED = frozenset({Status.FAILED, Status.REJECTED, Status.CANCELED})
-"""Statuses that `start`, `answer` and `watch` exit 1 for."""
+"""Statuses for which `start`, `answer` and `watch` exit with 1."""
 
 COLORS = {
     Status.SUBMITTED: "dim",
@@ -29,7 +29,7 @@ LABEL = 12  # columns of a card's labels
 
 
 def brief(view: TaskView) -> Iterator[str | Text]:
-    """What came of a call: the task, how it stands, and what is asked or said."""
+    """The task after a call: its id, its status, and its question or last message."""
     if view.waiting_for:
         slots = ", ".join(wait.slot for wait in view.waiting_for)
         yield Text(clean(view.task_id)).append("  ").append(clean(f"waiting for: {slots}"), COLORS[view.status])
@@ -51,11 +51,11 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
     """Everything about a task, on one screen.
 
     Args:
-        past: It is not so any more; nothing can be done about it.
+        past: The view is of an earlier entry, so no command to answer it is shown.
     """
     yield Text(f"{clean(view.task_id)}  {clean(view.skill)}")
     status = Text("status".ljust(LABEL)).append(view.status, COLORS[view.status])
-    # "completed (done)" says nothing twice as well.
+    # "completed (done)" would say the same twice.
     yield status if view.lifecycle in (TaskState.DONE, TaskState.FAILED) else status.append(f" ({view.lifecycle})")
     if view.updated_at is not None:
         yield _row("updated", f"{moment(view.updated_at)}  entry {view.seq}")
@@ -87,7 +87,7 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
 
 
 def asked(wait: WaitView) -> list[str]:
-    """What a person is asked, and what they decide on."""
+    """The question to a person, and the data of a gate."""
     shown = [] if wait.show is None else indented(json.dumps(wait.show, ensure_ascii=False))
     return [*indented(wait.message), *shown]
 
@@ -105,7 +105,7 @@ def way_out(view: TaskView, wait: WaitView) -> str:
 
 
 def _family(view: TaskView) -> Iterator[str]:
-    """The tasks that it goes on from, and those that go on from it."""
+    """The task from which this one was recovered or forked, and those recovered or forked from it."""
     if view.recovered_from is not None:
         yield _row("recovers", view.recovered_from)
     if (fork := view.forked_from) is not None:
@@ -128,7 +128,7 @@ def rows(views: Sequence[TaskView]) -> Iterator[str]:
 
 
 def moment(at: datetime) -> str:
-    """A time, as the clock on the wall shows it."""
+    """A time, in the local time zone."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 

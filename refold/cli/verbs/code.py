@@ -1,4 +1,4 @@
-"""`refold graph` and `refold check`: what can be known about skills without running them."""
+"""`refold graph` and `refold check`: analyse skills without running them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Modules = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="MODULE",
-        help="Modules, files or folders; `workflows` and `activities` of this folder where none are named.",
+        help="Modules, files or folders; else `workflows` and `activities` of this folder.",
         show_default=False,
     ),
 ]
@@ -46,14 +46,14 @@ def graph(
     ],
     modules: Annotated[
         list[str] | None,
-        typer.Option("--module", help="Where to look for the id; `workflows` of this folder otherwise. Repeatable."),
+        typer.Option("--module", help="The module to search for the id; else `workflows` of this folder. Repeatable."),
     ] = None,
 ) -> None:
     """Print a skill as a Mermaid state diagram.
 
-    Where it may go and what leads there (a goto, an answer, a gate that is approved, denied or not decided in time, a
-    failure that is caught), what it asks for, and how it ends; read from the code, so it shows what is written
-    literally. With --json, `{"skill": …, "mermaid": …}`.
+    The diagram shows the steps or states, what leads to each (a goto, an answer, a gate that is approved, denied or
+    timed out, a failure that is caught), the commands they issue, and how the task can end. It is read from the code,
+    so it shows only what the code names literally. With --json, `{"skill": …, "mermaid": …}`.
     """
     found = _by_path(skill) if ":" in skill else _by_id(skill, modules or [])
     mermaid = graph_of(found)
@@ -71,16 +71,16 @@ def check(
         typer.Option("--mcp", metavar="FILE", help="The MCP servers that skills use. Else the file in REFOLD_MCP."),
     ] = None,
 ) -> int:
-    """Look for mistakes in skills, tools and how they fit together.
+    """Find mistakes in skills and tools.
 
-    Found is what a worker refuses when it starts (a skill without a workflow, two skills or tools of one name, a tool
-    that nobody registers, a module that the sandbox cannot load), what would fail a task (a step or a child skill that
-    does not exist, arguments that a step or tool does not take, `expect=` that names no type, a gate that nobody can
-    pass, a call of ctx that is not awaited, a step that returns no transition), and what would differ on replay: the
-    clock, random numbers, input and output, threads, tools called directly. A line that ends in `# refold:
-    ignore[rule]` is left out. The modules are imported.
+    Reports what a worker refuses when it starts (a skill without a workflow, two skills or tools of one name, a tool
+    that is not registered, a module that the sandbox cannot load), what would fail a task (a step or a child skill
+    that does not exist, arguments that a step or tool does not accept, `expect=` that names no type, a gate at which
+    no one may decide, a call of ctx that is not awaited, a step that returns no transition), and what would differ on
+    replay: uses of the clock, random numbers, input and output, threads, tools called directly. A line that ends in
+    `# refold: ignore[rule]` is skipped. The modules are imported.
 
-    Exits 1 where there are findings.
+    Exits 1 if there are findings.
     """
     sources, beside = sources_of(modules or []), usual_sources()
     with quiet_stdout():

@@ -1,4 +1,4 @@
-"""`refold inbox`, `approve`, `deny`, `resolve`, `recover`, `fork`: what only a person decides."""
+"""`refold inbox`, `approve`, `deny`, `resolve`, `recover`, `fork`: decisions that only a person makes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,30 @@ from refold.cli.text.views import asked, brief
 from refold.cli.verb import Call, TaskId, add
 from refold.engine import TaskView, WaitView
 
-Gate = Annotated[
-    str | None, typer.Argument(metavar="GATE", help="The gate's name or id; needed where several are open.")
-]
+Gate = Annotated[str | None, typer.Argument(metavar="GATE", help="The gate's name or id; needed if several are open.")]
 As = Annotated[
-    str | None, typer.Option("--as", metavar="NAME", help="Who decides. Else REFOLD_APPROVER, else your user name.",
+    str | None, typer.Option("--as", metavar="NAME", help="Your name. Else REFOLD_APPROVER, else your user name.",
                              envvar="REFOLD_APPROVER")
 ]  # fmt: skip
 Digest = Annotated[
     str | None,
-    typer.Option("--digest", help="What you were shown, as `refold inbox` prints it: refused if it changed."),
+    typer.Option(
+        "--digest",
+        help="The digest that `refold inbox` printed; the decision is refused if the gate's data has changed since.",
+    ),
 ]
-Comment = Annotated[str, typer.Option("--comment", "-m", help="Why; kept in the journal.")]
+Comment = Annotated[str, typer.Option("--comment", "-m", help="The reason, for the journal.")]
 Set = Annotated[
     list[str],
-    typer.Option("--set", metavar="KEY=JSON", help="Change what is shown, where the gate lets it be edited."),
+    typer.Option("--set", metavar="KEY=JSON", help="Change data that the gate declares editable; repeatable."),
 ]
 VouchedBy = Annotated[
     str | None,
-    typer.Option("--vouched-by", metavar="NAME", help="Who vouches for it; signed with REFOLD_APPROVAL_KEY."),
+    typer.Option(
+        "--vouched-by",
+        metavar="NAME",
+        help="The service that vouches for the approver; signs with REFOLD_APPROVAL_KEY.",
+    ),
 ]
 
 
@@ -48,9 +53,9 @@ def add_to(app: typer.Typer) -> None:
 async def inbox(
     call: Call,
     approver: Annotated[
-        str | None, typer.Option("--for", metavar="NAME", help="Only what this person may decide.")
+        str | None, typer.Option("--for", metavar="NAME", help="Only gates at which this person may decide.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many tasks are looked at, newest first.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many tasks to search, newest first.")] = 100,
 ) -> None:
     """List the gates that wait for a decision, newest task first."""
     engine = await call.engine()
@@ -72,9 +77,9 @@ async def approve(
     call: Call, task_id: TaskId, gate: Gate = None, approver: As = None, digest: Digest = None,
     comment: Comment = "", vouched_by: VouchedBy = None, changed: Set = [],  # noqa: B006 - typer's way to say none
 ) -> int:  # fmt: skip
-    """Grant what a task asks for at a gate. A grant that comes too late is recorded, and leads to `refold recover`.
+    """Grant the request of a gate. A grant after the gate's timeout is recorded for `refold recover`.
 
-    With --set it is granted as changed: `--set 'arguments={"amount_cents": 500}'`. Earlier grants are void then.
+    With --set the changed data is granted: `--set 'arguments={"amount_cents": 500}'`. Earlier grants become void.
     """
     return await _decide(call, task_id, gate, True, approver, digest, comment, vouched_by, _changes(changed))
 
@@ -83,7 +88,7 @@ async def deny(
     call: Call, task_id: TaskId, gate: Gate = None, approver: As = None, digest: Digest = None,
     comment: Comment = "", vouched_by: VouchedBy = None,
 ) -> int:  # fmt: skip
-    """Refuse what a task asks for at a gate."""
+    """Deny the request of a gate."""
     return await _decide(call, task_id, gate, False, approver, digest, comment, vouched_by)
 
 
@@ -119,17 +124,23 @@ async def _decide(
 async def resolve(
     call: Call,
     task_id: TaskId,
-    retry: Annotated[bool, typer.Option("--retry", help="Perform the command again.")] = False,
+    retry: Annotated[
+        bool,
+        typer.Option(
+            "--retry",
+            help="Perform the command again, because its effect did not take place or its dependency is up again.",
+        ),
+    ] = False,
     outcome: Annotated[
-        str | None, typer.Option("--outcome", metavar="JSON", help="The command's result: its effect took place.")
+        str | None, typer.Option("--outcome", metavar="JSON", help="The effect took place: the command's result.")
     ] = None,
     command: Annotated[
-        str | None, typer.Option("--command", metavar="ID", help="The command's id; needed where several are blocked.")
+        str | None, typer.Option("--command", metavar="ID", help="The command's id; needed if several are blocked.")
     ] = None,
     comment: Comment = "",
     by: As = None,
 ) -> None:
-    """Say how it goes on with a blocked command."""
+    """Retry the blocked command of a task, or supply its result."""
     if retry == (outcome is not None):
         raise CallError("give one of --retry and --outcome JSON")
     call.hint = f"`refold show {task_id}` tells what is blocked"
@@ -148,10 +159,12 @@ async def resolve(
 async def recover(
     call: Call,
     task_id: TaskId,
-    new_id: Annotated[str | None, typer.Option("--id", help="The new task's id; else a number is added.")] = None,
+    new_id: Annotated[
+        str | None, typer.Option("--id", help="The new task's id; else the old id with a number.")
+    ] = None,
     by: As = None,
 ) -> None:
-    """Start a task that goes on from where this one failed. What is finished is not done again."""
+    """Start a task that continues from where this one failed. Finished effects are not repeated."""
     call.hint = f"`refold show {task_id}` tells how it ended"
     _show(call, await (await call.engine()).recover(task_id, new_id=new_id, by=by or getpass.getuser()))
 
@@ -160,18 +173,19 @@ async def fork(
     call: Call,
     task_id: TaskId,
     at: Annotated[
-        int, typer.Option("--at", metavar="SEQ", help="The entry to branch off from, as `refold journal` numbers it.")
+        int,
+        typer.Option("--at", metavar="SEQ", help="The entry to branch off from, by its number in `refold journal`."),
     ],
-    live: Annotated[
-        bool, typer.Option("--live", help="Let effects take place, under ids and keys of their own.")
-    ] = False,
-    new_id: Annotated[str | None, typer.Option("--id", help="The new task's id; else a number is added.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Perform effects, under ids and keys of their own.")] = False,
+    new_id: Annotated[
+        str | None, typer.Option("--id", help="The new task's id; else the old id with a number.")
+    ] = None,
     by: As = None,
 ) -> None:
     """Start a task that branches off from an entry of this one.
 
-    This one, open or ended, stays as it is. Without --live nothing takes place: each model call, tool and so on fails
-    at once as `DryRun`, and the journal says what would have been asked for.
+    This task, open or ended, does not change. Without --live no effect is performed: each model call, tool and so on
+    fails at once as `DryRun`, and the journal lists the commands that the skill issued.
     """
     call.hint = f"`refold journal {task_id}` lists its entries"
     engine = await call.engine()

@@ -35,10 +35,10 @@ async def dev(
         list[str] | None, typer.Option("--modules", help="As MODULE; repeatable.", show_default=False)
     ] = None,
     db: Annotated[
-        Path | None, typer.Option("--db", metavar="FILE", help="Keep the server's state in this file; else in memory.")
+        Path | None, typer.Option("--db", metavar="FILE", help="Store the server's state in this file; else in memory.")
     ] = None,
-    port: Annotated[int | None, typer.Option("--port", help="The server's port; a free one is taken.")] = None,
-    ui_port: Annotated[int | None, typer.Option("--ui-port", help="The web UI's port; a free one is taken.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="The server's port; else a free one.")] = None,
+    ui_port: Annotated[int | None, typer.Option("--ui-port", help="The web UI's port; else a free one.")] = None,
     log: Annotated[Path | None, typer.Option("--log", metavar="FILE", help="Append the server's output to it.")] = None,
     namespace: Namespace = None,
     task_queue: TaskQueue = QUEUE,
@@ -47,14 +47,16 @@ async def dev(
     no_sandbox: NoSandbox = False,
     mcp: Mcp = None,
     log_json: LogJson = False,
-    a2a_port: Annotated[int, typer.Option("--a2a-port", help="The A2A gateway's port; else a free one is taken.")] = 0,
-    a2a: Annotated[bool, typer.Option("--a2a/--no-a2a", help="Start the A2A gateway, where it is installed.")] = True,
+    a2a_port: Annotated[int, typer.Option("--a2a-port", help="The A2A gateway's port; 0 takes a free one.")] = 0,
+    a2a: Annotated[
+        bool, typer.Option("--a2a/--no-a2a", help="Start the A2A gateway, if the extra `a2a` is installed.")
+    ] = True,
 ) -> int:
     """Start a Temporal server, a worker and an A2A gateway.
 
-    The server comes with its web UI, the worker serves the skills and tools of this folder, the gateway lets other
-    agents call them. Prints where they are once all is up; with --json, one object on one line. A worker or gateway
-    that crashes is reported and started again. Ctrl-C or SIGTERM stops everything.
+    The server comes with its web UI, the worker serves the skills and tools of this folder, the gateway offers the
+    skills to other agents. Prints the addresses once all are ready; with --json, one object on one line. A worker or
+    gateway that crashes is reported and started again. Ctrl-C or SIGTERM stops everything.
     """
     stop = stopped_by_signal()
     space = namespace or "default"
@@ -118,7 +120,7 @@ def _say(call: Call, server: DevServer, worker: Supervised, gateway: Supervised 
 
 
 def _first_start(told: dict[str, Any]) -> str:
-    """A command that starts a task: of a skill that takes a text, if there is one."""
+    """A command that starts a task, preferably of a skill that takes a text."""
     skills, inputs = told["skills"], told["inputs"]
     for skill in skills:
         if skill not in inputs:
@@ -133,7 +135,7 @@ def _what_is_left(db: Path | None) -> str:
 
 
 async def _first(*awaited: Awaitable[Any]) -> None:
-    """Wait for the first of several."""
+    """Wait for the first of several coroutines."""
     waits = [asyncio.ensure_future(one) for one in awaited]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

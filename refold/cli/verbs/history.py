@@ -1,4 +1,5 @@
-"""`refold journal`, `watch`, `at` and `explain`: what happened to a task, what happens now, how it was, and why."""
+"""`refold journal`, `watch`, `at` and `explain`: a task's past, its present, an earlier state, and where a value came
+from."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 async def journal(call: Call, task_id: TaskId, after: After = 0) -> None:
-    """Print what happened to a task, oldest first."""
+    """Print a task's journal, oldest entry first."""
     engine = await call.engine()
     story = Story(call.out)
     async for entry in engine.journal(task_id, after=after):
@@ -36,13 +37,13 @@ async def watch(
     call: Call,
     task_id: TaskId,
     after: After = 0,
-    follow: Annotated[bool, typer.Option("--follow", help="Stay over pauses, until the task ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue at pauses, until the task ends.")] = False,
 ) -> int:
-    """Print what happens to a task, as it happens.
+    """Print a task's journal as it is written.
 
-    Journal entries, and the model's text where the task was started with --stream. Begins with what happened so
-    far, ends at a pause or at the end of the task. Exits 1 where the task failed, was rejected or canceled. With
-    --json, model text comes as `{"kind": "tokens", …}` between the entries.
+    Prints journal entries, and the model's text if the task was started with --stream. Begins with the first entry,
+    ends when the task pauses or ends. Exits 1 if the task failed, was rejected or canceled. With --json, model text
+    comes as `{"kind": "tokens", …}` between the entries.
     """
     engine = await call.engine()
     story = Story(call.out)
@@ -76,14 +77,16 @@ async def explain(
     call: Call,
     task_id: TaskId,
     field: Annotated[
-        str, typer.Argument(metavar="FIELD", help="Of the state that the steps share.", show_default=False)
+        str, typer.Argument(metavar="FIELD", help="A field of the state that the steps share.", show_default=False)
     ],
-    upto: Annotated[int | None, typer.Option("--upto", min=1, help="As it was after this entry.")] = None,
+    upto: Annotated[
+        int | None, typer.Option("--upto", min=1, help="Explain the field as it was after this entry.")
+    ] = None,
 ) -> None:
-    """Say who wrote a field, when, and from what.
+    """Say which step wrote a field, when, and from which fields.
 
-    For skills whose steps keep a contract. Each source has the number of the entry that wrote it; `--upto` leads on
-    from there.
+    For skills whose steps have a contract. Each source has the number of the entry that wrote it; pass that number to
+    `--upto` to explain the source.
     """
     found = await (await call.engine()).explain(task_id, field, upto=upto)
     if call.out.json:

@@ -1,4 +1,4 @@
-"""`refold show` and `refold list`: how tasks stand."""
+"""`refold show` and `refold list`: the present state of tasks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def add_to(app: typer.Typer) -> None:
 
 
 async def show(call: Call, task_id: TaskId) -> None:
-    """Show how a task stands.
+    """Show the present state of a task.
 
-    Its status, what it waits for, what was said and handed over, what is going on, and which tasks it goes on from or
-    go on from it. Exits 0 for a failed task
-    too: the look succeeded.
+    Prints its status, what it waits for, its messages and artifacts, its open commands, and related tasks: the one
+    from which it was recovered or forked, and those recovered or forked from it. Exits
+    0 for a failed task too.
     """
     engine = await call.engine()
     view = await engine.look(task_id)
@@ -37,12 +37,12 @@ async def list_(
     call: Call,
     skill: Annotated[str | None, typer.Option("--skill", help="Tasks of this skill only.")] = None,
     lifecycle: Annotated[
-        TaskState | None, typer.Option("--lifecycle", help="Tasks in this state of their life only.")
+        TaskState | None, typer.Option("--lifecycle", help="Tasks in this lifecycle state only.")
     ] = None,
     owner: Annotated[
-        str | None, typer.Option("--owner", help="Tasks of this owner only; an empty one: of nobody.")
+        str | None, typer.Option("--owner", help="Tasks of this owner only; `''` for tasks without an owner.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many tasks at most.")] = 100,
 ) -> None:
     """List tasks, newest first."""
     engine = await call.engine()

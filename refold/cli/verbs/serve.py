@@ -31,26 +31,30 @@ PORT = 9000
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", envvar="REFOLD_A2A_URL", help="Where clients reach it, if not where it listens."),
+    typer.Option(
+        "--url",
+        envvar="REFOLD_A2A_URL",
+        help="The address at which clients reach the gateway, if it differs from where it listens.",
+    ),
 ]
 SettingsFile = Annotated[
     Path | None,
-    typer.Option("--settings", metavar="FILE", help="More of what the card says, as JSON; docs/a2a.md lists it."),
+    typer.Option(
+        "--settings", metavar="FILE", help="Settings of the gateway and its card, as JSON; docs/a2a.md lists them."
+    ),
 ]
 PostWebhooks = Annotated[
-    bool, typer.Option("--webhooks/--no-webhooks", help="Post the updates of tasks to who asks for it.")
+    bool, typer.Option("--webhooks/--no-webhooks", help="Post updates of tasks to registered webhooks.")
 ]
 AllowLoopback = Annotated[
-    bool, typer.Option("--allow-loopback", help="Let webhooks go to this machine, too: for development.")
+    bool, typer.Option("--allow-loopback", help="Allow webhooks to this machine, for development.")
 ]
 Anonymous = Annotated[
-    bool, typer.Option("--anonymous", help="Let everybody who reaches it call it, beyond this machine, too.")
+    bool, typer.Option("--anonymous", help="Let everyone who can reach the gateway call it, from other machines too.")
 ]
 Router = Annotated[
     str | None,
-    typer.Option(
-        "--router", metavar="SKILL", help="The skill that chooses one where a message does not say which is meant."
-    ),
+    typer.Option("--router", metavar="SKILL", help="The skill that chooses a skill for messages that name none."),
 ]
 
 
@@ -62,7 +66,7 @@ def add_to(app: typer.Typer) -> None:
 async def serve(
     call: Call,
     modules: Modules = None,
-    host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.")] = PORT,
     url: Url = None,
     name: Annotated[str | None, typer.Option("--name", help="The agent's name on its card.")] = None,
@@ -75,13 +79,13 @@ async def serve(
     log_json: LogJson = False,
     with_parent: WithParent = False,
 ) -> None:
-    """Serve the skills of this folder to other agents, over A2A.
+    """Offer the skills of this folder to other agents, over A2A.
 
-    JSON-RPC and REST, A2A 1.0 and 0.3. It keeps nothing: any number of them serve the same tasks, and a worker runs
-    them. It also delivers webhooks. Prints where it is once it answers; with --json, one object. Ctrl-C or SIGTERM
-    stops it.
+    JSON-RPC and REST, A2A 1.0 and 0.3. A gateway stores nothing: any number of gateways serve the same tasks, and
+    workers run the tasks. A gateway also delivers webhooks. Prints its address once it accepts calls; with --json, one
+    object. Ctrl-C or SIGTERM stops it.
     """
-    # Its libraries are an extra, and take long to load.
+    # Imported here: these libraries are an extra, and slow to load.
     try:
         from refold import a2a
         from refold.a2a import serve as serving
@@ -93,7 +97,7 @@ async def serve(
         security = replace(security, anonymous="everywhere")
     security.check_bind(host)
     log_to_stderr(as_json=log_json)
-    # The SDK writes a traceback for each request that does not fit; what matters to us is logged by us.
+    # The SDK logs a traceback for each request that does not fit; refold logs such requests itself.
     logging.getLogger("a2a").setLevel(logging.CRITICAL)
     skills = _skills(modules or [], router)
     told = _settings(settings, url=url, name=name)
@@ -134,7 +138,7 @@ def _skills(modules: list[str], router: str | None) -> Mapping[str, Skill]:
 
 
 def _settings(file: Path | None, **said: str | None) -> Settings:
-    """The settings: what the command line says goes before the file."""
+    """The settings: options of the command line override the file."""
     from refold.a2a.settings import Settings
 
     try:

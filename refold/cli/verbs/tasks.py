@@ -1,4 +1,4 @@
-"""`refold start`, `refold answer`, `refold cancel`: what changes a task."""
+"""`refold start`, `refold answer`, `refold cancel`: verbs that change a task."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from refold.core.fold.journal import Entry
 from refold.engine import Engine, TaskView
 
 ASK_AGAIN_S = 1.0
-"""How often a wait looks for a worker where there is none."""
+"""Seconds between two looks for a worker, while none is running."""
 
 Wait = Annotated[
     bool, typer.Option("--wait", help="Wait until the task pauses or ends; its journal goes to stderr meanwhile.")
 ]
-Data = Annotated[str | None, typer.Option("--data", metavar="JSON", help="Data to send; `-` reads it from stdin.")]
+Data = Annotated[
+    str | None, typer.Option("--data", metavar="JSON", help="The data of the message; `-` reads it from stdin.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,39 +42,41 @@ async def start(
         list[str] | None,
         typer.Argument(
             metavar="TEXT|KEY=VALUE",
-            help="The first message: a text (`-` reads stdin), data as key=value, or both. A value that reads as JSON "
-            "is JSON.",
+            help="The first message: a text (`-` reads stdin), data as key=value, or both. A value that is valid JSON "
+            "is sent as JSON.",
             show_default=False,
         ),
     ] = None,
     data: Data = None,
-    id: Annotated[str | None, typer.Option("--id", help="The task's id, never used before; one is made up.")] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="The new task's id, never used before; else one is generated.")
+    ] = None,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Let watchers see the model's text while it is written.")
+        bool, typer.Option("--stream", help="Stream the model's text to watchers while the model writes it.")
     ] = False,
     owner: Annotated[
-        str | None, typer.Option("--owner", help="Whose task it is; a gate may ask for a second person.")
+        str | None, typer.Option("--owner", help="The task's owner; a gate may exclude the owner from deciding.")
     ] = None,
     previous: Annotated[
         str | None,
-        typer.Option("--previous", metavar="TASK_ID", help="The task whose conversation this one goes on with."),
+        typer.Option("--previous", metavar="TASK_ID", help="The task whose conversation the new task continues."),
     ] = None,
     started_by: Annotated[
         str | None,
         typer.Option(
             "--as",
             metavar="NAME",
-            help="Who starts it. Else REFOLD_APPROVER, else your user name.",
+            help="The person who starts the task. Else REFOLD_APPROVER, else your user name.",
             envvar="REFOLD_APPROVER",
         ),
     ] = None,
     wait: Wait = False,
 ) -> int:
-    """Start a task of a skill, and say how it stands.
+    """Start a task of a skill, and print its status.
 
     Examples: `refold start hello "I am Ada"`, `refold start refund order_id=A1 amount_cents=90000`.
 
-    Exits 1 where the task failed, was rejected or canceled by then.
+    Exits 1 if the task has already failed, or was rejected or canceled.
     """
     engine = await call.engine()
     content = content_of(words or [], data)
@@ -98,19 +102,20 @@ async def answer(
         typer.Argument(metavar="TEXT|KEY=VALUE", help="The reply, as for `refold start`.", show_default=False),
     ] = None,
     slot: Annotated[
-        str | None, typer.Option("--slot", help="Which question this answers; needed where several are open.")
+        str | None, typer.Option("--slot", help="The name of the question; needed if several are open.")
     ] = None,
     data: Data = None,
     delivery_id: Annotated[
-        str | None, typer.Option("--delivery-id", help="Sent twice with the same id, it is taken once.")
+        str | None,
+        typer.Option("--delivery-id", help="Makes a repeated send safe: the task accepts one message with this id."),
     ] = None,
     wait: Wait = False,
 ) -> int:
-    """Answer a task that waits, and say how it stands.
+    """Answer a question of a task, and print the task's status.
 
     Example: `refold answer hello-7f3a "yes"`.
 
-    A reply that does not fit is refused, and the task waits on. Exits 1 where the task failed by then.
+    A reply that does not fit is refused, and the task keeps waiting. Exits 1 if the task has failed by then.
     """
     call.hint = f"`refold show {task_id}` tells how it stands"
     engine = await call.engine()
@@ -125,17 +130,17 @@ async def answer(
 async def cancel(
     call: Call,
     task_id: TaskId,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the journal.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason, for the journal.")] = "",
 ) -> int:
-    """Stop a task, and say how it stands."""
+    """Cancel a task, and print its status."""
     call.hint = f"`refold show {task_id}` tells how it ended"
     view = await (await call.engine()).cancel(task_id, reason=reason)
     _answer(call, view)
-    return DONE  # a canceled task is what was asked for
+    return DONE  # to cancel the task was what the caller wanted
 
 
 async def _settled(call: Call, engine: Engine, task_id: str, *, after: int) -> TaskView:
-    """The task once it pauses or ends."""
+    """Wait until the task pauses or ends, and return it."""
     story = None if call.out.json else Story(Output(json=False, talk=True))
     told = False
     while True:
@@ -147,7 +152,7 @@ async def _settled(call: Call, engine: Engine, task_id: str, *, after: int) -> T
                     after = news.seq
             return await engine.look(task_id)
         except NoWorker as error:
-            # Whoever waits has time: a worker may be starting just now.
+            # A caller with --wait has time: a worker may be starting just now.
             if not told:
                 call.out.note(f"waiting: {error}")
             told = True

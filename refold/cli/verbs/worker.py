@@ -23,14 +23,16 @@ from refold.temporal.worker.profile import DEFAULT, PROFILES, Profile
 
 Model = Annotated[
     str | None,
-    typer.Option("--model", help="provider:name for calls that name none. Else REFOLD_MODEL, else scripted:demo."),
+    typer.Option(
+        "--model", help="provider:name for model calls that name no model. Else REFOLD_MODEL, else scripted:demo."
+    ),
 ]
 Recovery = Annotated[
     str,
     typer.Option(
         "--recovery",
         metavar="|".join(PROFILES),
-        help="How soon a lost worker is noticed: `fast-recovery` takes about a second, and more heartbeats.",
+        help="How soon a lost worker is noticed: `fast-recovery` after 1 s instead of 10, with more heartbeats.",
     ),
 ]
 Mcp = Annotated[
@@ -39,7 +41,7 @@ Mcp = Annotated[
         "--mcp", metavar="FILE", help="MCP servers whose tools skills may call, as JSON. Else the file in REFOLD_MCP."
     ),
 ]
-LogJson = Annotated[bool, typer.Option("--log-json", help="Write log lines as JSON; on stderr, as always.")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Write log lines as JSON, on stderr.")]
 NoSandbox = Annotated[
     bool,
     typer.Option(
@@ -70,11 +72,10 @@ async def worker(
     log_json: LogJson = False,
     with_parent: WithParent = False,
 ) -> None:
-    """Serve the skills and tools of this folder.
+    """Run the skills and tools of this folder.
 
-    Runs until Ctrl-C or SIGTERM; what is going on then has a few seconds to finish. Prints one line once it polls;
-    with --json, an object with its pid, task queue, skills and tools, and the
-    fields that skills start from where that is data.
+    Runs until Ctrl-C or SIGTERM; then running effects have a few seconds to finish. Prints one line once it polls; with
+    --json, an object with its pid, task queue, skills and tools, and the input fields of skills that start from data.
     """
     profile = profile_named(recovery)
     found = application(modules or [])
@@ -105,7 +106,7 @@ async def worker(
 
 
 def profile_named(recovery: str) -> Profile:
-    """The profile that is chosen by `--recovery`."""
+    """The profile that `--recovery` names."""
     profile = PROFILES.get(recovery)
     if profile is None:
         raise CallError(f"--recovery takes {' or '.join(PROFILES)}, not {recovery!r}")
@@ -136,7 +137,7 @@ def stopped_by_signal() -> asyncio.Event:
 
 
 def end_with_parent() -> None:
-    """Stop, as SIGTERM does, when the process that started this one is gone."""
+    """Stop, as on SIGTERM, when the parent process has ended."""
 
     def closed() -> None:
         if not os.read(sys.stdin.fileno(), 1024):
