@@ -41,18 +41,19 @@ def a2a_app(
     router: str | Router | None = None,
     security: Security | None = None,
 ) -> Starlette:
-    """The gateway, to be served or mounted: JSON-RPC at `/`, REST beside it, the card under `/.well-known`.
+    """The gateway as an ASGI application: JSON-RPC at `/`, REST beside it, the card under `/.well-known`.
 
-    Its event streams are in `app.state.open_streams`: `end()` ends them, so that those who read them come again to
-    another gateway. uvicorn's own SIGTERM does so by itself.
+    `app.state.open_streams` has its event streams: `end()` ends them, so that their clients reconnect to another
+    gateway. uvicorn does so on SIGTERM.
 
     Args:
-        engine: Where the tasks are.
-        skills: What is offered: skill classes, tables, compiled skills; one or more.
+        engine: Runs the tasks.
+        skills: The offered skills: skill classes, tables, compiled skills; one or more.
         settings: None takes the defaults.
-        push: How webhooks are delivered; None offers none.
-        router: Chooses a skill where nothing else says which one is meant: a skill's id, or something else that does.
-        security: Who may call; None takes those on this machine. `security_from_env()` reads it from the environment.
+        push: Delivers webhooks; None offers none.
+        router: Chooses the skill for a message that names none: a skill's id, or a `Router`.
+        security: Who may call; None allows callers on this machine. `security_from_env()` reads it from the
+            environment.
 
     Raises:
         ValueError: No skill is given, or a setting does not fit the skills.
@@ -76,7 +77,7 @@ def a2a_app(
             *approval_app(
                 engine, known_caller, may_vouch=security.may_vouch, may_see=partial(_may_see, parts.reader, security)
             ).routes,
-            # REST last: it ends with a mount that takes every first segment for a tenant.
+            # REST last: it ends with a mount that matches every first path segment as a tenant.
             *with_heartbeats(
                 [
                     *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=True),
@@ -86,7 +87,7 @@ def a2a_app(
             ),
         ],
     )
-    app.router.redirect_slashes = False  # every first segment might be a tenant
+    app.router.redirect_slashes = False  # every first path segment might be a tenant
     app.state.open_streams = open_streams
     return app
 
@@ -126,7 +127,7 @@ def _parts(
 
 
 async def _may_see(reader: Reader, security: Security, caller: str, task_id: str) -> bool:
-    """Whether a caller may know of a task: its own, one it is asked about, or any where it speaks for others."""
+    """Whether a caller may see a task: its own, one that waits for its decision, or any if it may vouch for others."""
     if caller in security.may_vouch:
         return True
     try:

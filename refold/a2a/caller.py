@@ -1,4 +1,4 @@
-"""Who calls, and what that lets them see."""
+"""The caller of a method, and the tasks that it may see."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from refold.core.fold.record import TaskRecord
 
 
 def caller_of(context: ServerCallContext) -> str | None:
-    """The authenticated principal; None where nobody is known."""
+    """The authenticated principal; None for an anonymous caller."""
     return context.user.user_name if context.user.is_authenticated else None
 
 
 def owns(caller: str | None, record: TaskRecord) -> bool:
-    """Whether a task is the caller's. Callers that nobody knows share the tasks that are nobody's."""
+    """Whether a task belongs to the caller. Anonymous callers share the tasks without an owner."""
     return record.owner == caller
 
 
 def may_read(caller: str | None, record: TaskRecord) -> bool:
-    """Whether the caller may see a task: its owner may, and who is asked to decide at one of its open gates."""
+    """Whether the caller may see a task: as its owner, or as an approver of one of its open gates."""
     if owns(caller, record):
         return True
     asks = (wait.ask for wait in record.waits)

@@ -1,4 +1,4 @@
-"""What a call is known by while it is served: who made it, what its headers say, and whether somebody still waits."""
+"""The context of a call while it is served: its caller, its headers, and whether the caller is still connected."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _REQUEST = "refold.request"
 
 
 class Calls(DefaultServerCallContextBuilder):
-    """Makes the contexts of calls; the request itself stays in them."""
+    """Makes the contexts of calls, which hold the request."""
 
     def build(self, request: Request) -> ServerCallContext:
         """See `ServerCallContextBuilder.build`."""
         context = super().build(request)
         context.state[_REQUEST] = request
-        if version := request.query_params.get(VERSION_HEADER):  # which A2A allows where no header can be set
+        if version := request.query_params.get(VERSION_HEADER):  # for clients that cannot set a header
             context.state["headers"].setdefault(VERSION_HEADER.lower(), version)
         return context
 
 
 async def status_asked_for(context: ServerCallContext) -> object:
-    """The status by which a list is to be filtered, as the caller wrote it: reading a request leaves out unknown ones.
+    """The `status` of a list request as the caller wrote it: the SDK's parser drops unknown ones.
 
-    None where it wrote none, or did not call over HTTP.
+    None if the request has none, or did not come over HTTP.
     """
     request = context.state.get(_REQUEST)
     if not isinstance(request, Request):
@@ -43,9 +43,9 @@ async def status_asked_for(context: ServerCallContext) -> object:
 
 
 async def while_connected(work: Coroutine[Any, Any, T], context: ServerCallContext) -> T | None:
-    """What comes of waiting for something, or None once the caller has gone away: nobody waits any more.
+    """The result of `work`; None if the caller disconnects before.
 
-    What was waited for goes on; only the waiting ends.
+    A disconnect stops the waiting only; the task continues.
     """
     request = context.state.get(_REQUEST)
     if not isinstance(request, Request):
@@ -60,7 +60,7 @@ async def while_connected(work: Coroutine[Any, Any, T], context: ServerCallConte
 
 
 async def _gone(request: Request) -> None:
-    # Its body has been read, so that the next thing to come is that the caller goes.
+    # The body has been read, so the next message can only be the disconnect.
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -1,6 +1,6 @@
-"""Between refold's values and A2A's: contents and parts, messages, artifacts, status, tasks.
+"""Converts between refold's values and A2A's: contents and parts, messages, artifacts, status, tasks.
 
-The one place that knows both vocabularies.
+No other module knows both vocabularies.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ STATE: Mapping[Status, A2AState] = MappingProxyType(
 )
 
 METADATA = "refold"
-"""The key of what refold says in an object's metadata."""
+"""The key under which an object's metadata has refold's own data."""
 
 
-# --- what comes in
+# --- from A2A
 
 
 def content_of(message: A2AMessage) -> Content:
-    """What a message holds.
+    """The content of a message.
 
     Raises:
-        InvalidParamsError: It has no parts, or one of them is empty.
+        InvalidParamsError: The message has no parts, or an empty one.
     """
     if not message.parts:
         raise InvalidParamsError("a message holds one or more parts; got none")
@@ -76,10 +76,10 @@ def _part_in(part: A2APart, number: int) -> Part:
 
 
 def data_of(value: Value | Struct, where: str = "data") -> JsonValue:
-    """A value as JSON: whole numbers are ints again.
+    """A protobuf value as JSON, with whole numbers as ints again.
 
     Raises:
-        InvalidParamsError: It is no JSON: a number is infinite, or none.
+        InvalidParamsError: It cannot be JSON: a number is infinite or NaN.
     """
     try:
         data: JsonValue = MessageToDict(value)
@@ -88,11 +88,11 @@ def data_of(value: Value | Struct, where: str = "data") -> JsonValue:
     return data
 
 
-# --- what goes out
+# --- to A2A
 
 
 def task_of(record: TaskRecord) -> Task:
-    """A task as A2A shows it."""
+    """A task in A2A's format."""
     context = context_of(record)
     return Task(
         id=record.task_id,
@@ -105,12 +105,12 @@ def task_of(record: TaskRecord) -> Task:
 
 
 def context_of(record: TaskRecord) -> str:
-    """A task that was started elsewhere belongs to no conversation but its own."""
+    """A task that was not started over A2A is a conversation of its own."""
     return record.context or record.task_id
 
 
 def metadata_of(record: TaskRecord) -> Struct:
-    """What refold adds: the skill, the newest journal entry, and why something is missing, if it is."""
+    """refold's metadata of a task: the skill, the newest journal entry, and why something is missing, if it is."""
     said: dict[str, JsonValue] = {"skill": record.skill, "seq": record.seq}
     if record.note:
         said["note"] = "the task's worker cannot be asked just now; this is what is known without it"
@@ -118,7 +118,7 @@ def metadata_of(record: TaskRecord) -> Struct:
 
 
 def status_of(record: TaskRecord) -> TaskStatus:
-    """The status, with a message that says what is asked, or why it ended so."""
+    """The status, with a message that holds the question, or why the task ended so."""
     status = TaskStatus(state=STATE[record.status], message=_status_message(record))
     status.timestamp.FromDatetime(_naive(record.status_at))
     return status
@@ -140,7 +140,7 @@ def _status_message(record: TaskRecord) -> A2AMessage | None:
 
 
 def question_of(task_id: str, context: str, waits: Sequence[Wait], seq: int) -> A2AMessage:
-    """What a paused task asks: each question's content; behind a gate's, as data, what a decision must name."""
+    """The questions of a paused task; for a gate, followed by the data that a decision must send back."""
     parts = [part for wait in waits for part in _asked(wait)]
     message = agent_message(task_id, context, f"{seq}.ask", parts)
     open_now: list[JsonValue] = [{"slot": wait.slot, "gate": wait.gate} for wait in waits]
@@ -160,7 +160,7 @@ def _asked(wait: Wait) -> list[A2APart]:
 
 
 def history_of(task_id: str, context: str, messages: Iterable[Message]) -> list[A2AMessage]:
-    """Messages with ids that stay: the sender's own, else the journal entry's and the place in it."""
+    """Messages with permanent ids: the sender's own, else made from the journal entry and the place in it."""
     found: list[A2AMessage] = []
     entry, place = 0, 0
     for message in messages:
@@ -178,19 +178,19 @@ def history_of(task_id: str, context: str, messages: Iterable[Message]) -> list[
 
 
 def agent_message(task_id: str, context: str, place: str, parts: Iterable[A2APart]) -> A2AMessage:
-    """A message of the task's agent, with an id that stays."""
+    """A message of the task's agent, with a permanent id."""
     return A2AMessage(
         message_id=message_id(task_id, place), task_id=task_id, context_id=context, role=Role.ROLE_AGENT, parts=parts
     )
 
 
 def message_id(task_id: str, place: str) -> str:
-    """The id of what a task says at a place in its journal: the same whoever asks, and whenever."""
+    """The id of an agent message at a place in the journal: the same for every caller and at every time."""
     return f"{task_id}:{place}"
 
 
 def artifact_of(artifact: Artifact) -> A2AArtifact:
-    """An artifact; its name is its id, for a second one of the same name replaces the first."""
+    """An artifact; its id is its name, since a second artifact of the same name replaces the first."""
     return A2AArtifact(
         artifact_id=artifact.name,
         name=artifact.name,
@@ -200,7 +200,7 @@ def artifact_of(artifact: Artifact) -> A2AArtifact:
 
 
 def parts_of(parts: Iterable[Part]) -> list[A2APart]:
-    """Parts as A2A writes them."""
+    """Parts in A2A's format."""
     return [_part_out(part) for part in parts]
 
 
@@ -218,12 +218,12 @@ def _part_out(part: Part) -> A2APart:
 
 
 def value_of(data: JsonValue) -> Value:
-    """JSON as protobuf has it."""
-    return ParseDict(cast("dict[str, Any]", data), Value())  # its type says objects only, and it takes any value
+    """JSON as a protobuf value."""
+    return ParseDict(cast("dict[str, Any]", data), Value())  # typed for objects only, but it accepts any value
 
 
 def struct_of(data: Mapping[str, JsonValue]) -> Struct:
-    """A JSON object as protobuf has it."""
+    """A JSON object as a protobuf struct."""
     return ParseDict(dict(data), Struct())
 
 

@@ -1,4 +1,4 @@
-"""What refold's errors are in A2A's words; and that nobody outside ever reads of our insides."""
+"""Maps refold's errors to A2A's; internal errors are logged, and callers get a reference number only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BUSY = "The agent cannot take this now; try again."
 
 
 def as_a2a(error: Exception) -> A2AError:
-    """The error that a caller is told of. What it does not need to know goes to the log, under a number it is given."""
+    """The A2A error for the caller. Details of an internal error go to the log, under a number that the caller gets."""
     match error:
         case A2AError():
             return error
@@ -64,7 +64,7 @@ def as_a2a(error: Exception) -> A2AError:
 def method(
     serve: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """A method of the handler: its request has all required fields, and its errors are A2A's."""
+    """Decorates a method of the handler: checks the request's required fields, and raises A2A's errors."""
 
     @functools.wraps(serve)
     async def served(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -80,7 +80,7 @@ def method(
 def method_that_yields(
     serve: Callable[Concatenate[S, P], AsyncGenerator[R, None]],
 ) -> Callable[Concatenate[S, P], AsyncGenerator[R, None]]:
-    """The same for a method that yields events."""
+    """As `answered`, for a method that yields events."""
 
     @functools.wraps(serve)
     async def served(self: S, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[R, None]:

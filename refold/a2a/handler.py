@@ -1,4 +1,4 @@
-"""A2A's methods, in terms of what does each of them."""
+"""A2A's methods, each handed to the part that implements it."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from refold.engine import Engine
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What the handler is made of; each can be another one in a test.
+    """The parts that implement the handler's methods; a test can replace each.
 
     Attributes:
         reader: Reads tasks for callers.
-        sender: Gives messages to tasks.
-        streams: Follows tasks.
-        push: Keeps webhook configs.
+        sender: Delivers messages to tasks.
+        streams: Streams the events of tasks.
+        push: Stores webhook configs.
         listing: Lists tasks.
-        cards: Say what is offered.
+        cards: The agent's cards.
     """
 
     reader: Reader
@@ -66,7 +66,7 @@ class Parts:
 
 
 class Gateway(RequestHandler):
-    """Serves A2A's methods on an engine. Keeps nothing: any gateway serves any task."""
+    """Implements A2A's methods on an engine. Stores nothing: any gateway serves any task."""
 
     def __init__(self, engine: Engine, parts: Parts) -> None:
         self.engine = engine
@@ -78,7 +78,7 @@ class Gateway(RequestHandler):
 
     @method
     async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
-        """Give a message to a task; answers when the task has ended or waits, unless that is not to be awaited."""
+        """Send a message to a task; returns when the task has ended or waits, or at once if the caller asked so."""
         sent = await self.parts.sender.send(params, context, stream=False)
         if isinstance(sent, Message):
             return sent
@@ -91,7 +91,7 @@ class Gateway(RequestHandler):
     async def on_message_send_stream(
         self, params: SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event, None]:
-        """The same, and its updates as they come."""
+        """Send a message to a task, and stream the task's events."""
         sent = await self.parts.sender.send(params, context, stream=True)
         if isinstance(sent, Message):
             yield sent
@@ -105,14 +105,14 @@ class Gateway(RequestHandler):
 
     @method
     async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
-        """One task."""
+        """Get one task."""
         validate_history_length(params)
         record = await self.parts.reader.record(params.id, caller_of(context))
         return apply_history_length(task_of(record), params)
 
     @method
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        """The caller's tasks, by page."""
+        """List the caller's tasks, by page."""
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
@@ -121,13 +121,13 @@ class Gateway(RequestHandler):
 
     @method
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task | None:
-        """Stop a task."""
+        """Cancel a task."""
         record = await self.parts.reader.own(params.id, caller_of(context))
         if record.ended:
             raise TaskNotCancelableError(f"task {record.task_id!r} has ended ({record.status})")
         try:
             await self.engine.cancel(record.task_id, reason="canceled over A2A")
-        except InputRejected as error:  # it ended meanwhile
+        except InputRejected as error:  # the task has ended meanwhile
             raise TaskNotCancelableError(error.reason) from None
         return task_of(await self.parts.reader.own(params.id, caller_of(context)))
 
@@ -135,12 +135,12 @@ class Gateway(RequestHandler):
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event, None]:
-        """A task, and all that follows until it ends; from the event on that the caller has seen, where it says so."""
+        """Stream a task and its further events until it ends; after the caller's last event, if it names one."""
         record = await self.parts.reader.own(params.id, caller_of(context))
         seen = seen_by(context)
         if record.ended and seen in (None, EventId(record.seq)):
             raise UnsupportedOperationError(f"task {record.task_id!r} has ended ({record.status}); get it instead")
-        # Callers of 0.3 rely on a stream's end to know that they are asked something.
+        # A 0.3 client learns from the stream's end that the task asks a question.
         over_pauses = context.state.get("method") != "tasks/resubscribe"
         if seen is None:
             events = self.parts.streams.follow(record, after=record.seq, over_pauses=over_pauses)
@@ -156,14 +156,14 @@ class Gateway(RequestHandler):
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """Have a task's updates sent to an address."""
+        """Register a webhook for a task."""
         await self._own_with_webhooks(params.task_id, context)
         return await self.parts.push.keep(params, context)
 
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
-        """One of a task's webhook configs. 0.3 may ask without an id: for the config that was kept without one."""
+        """Get one of a task's webhook configs. A 0.3 client may omit the id, if it registered without one."""
         if shape_of(context) == "0.3":
             params.id = params.id or params.task_id
         return await self._get_push_config(params, context)
@@ -179,7 +179,7 @@ class Gateway(RequestHandler):
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        """All of a task's webhook configs."""
+        """List a task's webhook configs."""
         await self._own_with_webhooks(params.task_id, context)
         return await self.parts.push.list(params, context)
 
@@ -187,7 +187,7 @@ class Gateway(RequestHandler):
     async def on_delete_task_push_notification_config(
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
-        """Forget one of a task's webhook configs."""
+        """Delete one of a task's webhook configs."""
         await self._own_with_webhooks(params.task_id, context)
         await self.parts.push.delete(params, context)
 
@@ -202,7 +202,7 @@ class Gateway(RequestHandler):
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> AgentCard:
-        """The card for callers that are known."""
+        """Get the card for authenticated callers."""
         extended = self.parts.cards.extended
         if extended is None:
             raise UnsupportedOperationError("there is no other card than the one that everybody reads")

@@ -1,4 +1,4 @@
-"""Bodies are JSON, both ways: what says that it is something else is not read, and every error is an object."""
+"""Request and response bodies are JSON: other types are refused, and every error is a JSON object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class JsonOnly:
-    """Middleware that answers 415 where a request's body is of another type than JSON."""
+    """Middleware that answers 415 if a request's body is not JSON."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -28,7 +28,7 @@ class JsonOnly:
 
 
 async def told_as_json(request: Request, error: Exception) -> JSONResponse:
-    """What a caller is told of an address, or a verb, that there is not."""
+    """The error for an unknown path or a wrong HTTP method."""
     status = error.status_code if isinstance(error, HTTPException) else 404
     return _told(MethodNotFoundError(f"there is no {request.method} {request.url.path}"), status)
 

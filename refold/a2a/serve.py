@@ -1,4 +1,4 @@
-"""The gateway on a port, until it is told to stop."""
+"""Serves the gateway on a port, until it is stopped."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import uvicorn
 from starlette.applications import Starlette
 
 DRAIN_S = 10
-"""How long calls that are being answered have to end, once the gateway is told to stop."""
+"""Seconds that open calls have to finish after the gateway is stopped."""
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens; 0 takes a free port.
+    """A listening socket; port 0 takes a free port.
 
     Raises:
-        OSError: The address is taken, or is none of this machine's.
+        OSError: The port is in use, or the address is not this machine's.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -33,7 +33,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def url_of(sock: socket.socket, host: str) -> str:
-    """Where a socket is reached from this machine."""
+    """The URL of a socket, from this machine."""
     named = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     return f"http://{f'[{named}]' if ':' in named else named}:{sock.getsockname()[1]}"
 
@@ -41,13 +41,13 @@ def url_of(sock: socket.socket, host: str) -> str:
 async def serve(
     app: Starlette, sock: socket.socket, stop: asyncio.Event, *, ready: Callable[[], None] = lambda: None
 ) -> None:
-    """Serve until `stop` is set; then end the open streams, answer what is being answered, and return.
+    """Serve until `stop` is set; then end the open streams, finish open calls, and return.
 
     Args:
-        app: As `a2a_app` makes it.
+        app: From `a2a_app`.
         sock: From `bound`.
-        stop: Whoever sets it decides when to stop: signals are not caught here.
-        ready: Called once calls are answered.
+        stop: Set by the caller, who handles signals.
+        ready: Called once the gateway answers calls.
     """
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=DRAIN_S
@@ -75,4 +75,4 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # the command line catches them, and `stop` tells of them
+        yield  # the command line handles signals, and sets `stop`

@@ -1,4 +1,4 @@
-"""What a gateway is told about itself: who it is, where it is reached, and how it behaves."""
+"""Settings of a gateway: its name, its address, and its behaviour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOOPBACK_URL = "http://127.0.0.1:9000"
 
 
 class Provider(BaseModel):
-    """Who offers the agent."""
+    """The organization that provides the agent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,11 +23,11 @@ class Provider(BaseModel):
 
 
 class Extension(BaseModel):
-    """An extension of the protocol that the agent speaks.
+    """An extension of the protocol that the agent supports.
 
     Attributes:
         uri: Its name.
-        description: What it is for.
+        description: Its purpose.
         required: Callers that do not name it in `A2A-Extensions` are refused.
     """
 
@@ -39,21 +39,21 @@ class Extension(BaseModel):
 
 
 class Settings(BaseModel):
-    """A gateway's settings; every one has a default that works on one machine.
+    """A gateway's settings; the defaults work on one machine.
 
     Attributes:
-        url: Where clients reach the gateway: scheme, host and, behind a proxy, the path. Its last slash is left out.
+        url: The address for clients: scheme, host and, behind a proxy, the path. A trailing slash is dropped.
         name: The agent's name; None takes the only skill's, else `refold`.
-        description: What the agent does; None takes the only skill's, else lists the skills.
+        description: The agent's description; None takes the only skill's, else lists the skills.
         version: The agent's own version.
-        provider: Who offers it.
+        provider: The organization that provides it.
         icon_url: Its picture.
-        documentation_url: Where it is explained.
-        extensions: The extensions that it speaks.
-        private: Skills, by id, that only callers who are known may see and use.
-        on_busy: What becomes of a message to a task at work: it is refused, or kept for the task's next question.
-        signing_key: What the card is signed with; None leaves it unsigned.
-        heartbeat_s: How often a comment shows that a stream is alive, in seconds; 0 sends none.
+        documentation_url: Its documentation.
+        extensions: The extensions that it supports.
+        private: Ids of skills that only authenticated callers may see and use.
+        on_busy: Whether a message to a running task is refused, or held for the task's next question.
+        signing_key: Signs the card; None leaves it unsigned.
+        heartbeat_s: Seconds between comments that keep a stream alive; 0 sends none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

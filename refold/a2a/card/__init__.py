@@ -1,1 +1,1 @@
-"""The agent card: what is in it, its route, its signature, and the media types it names."""
+"""The agent card: its content, its route, its signature, and the media types that it names."""

@@ -18,8 +18,8 @@ class Cards:
     """The two cards of an agent.
 
     Attributes:
-        public: Everybody may read it.
-        extended: For callers that are known; None where there is nothing more to tell them.
+        public: Anyone may read it.
+        extended: For authenticated callers; None if it would not differ from the public card.
     """
 
     public: AgentCard
@@ -32,10 +32,10 @@ def cards_for(
     """The cards of the agent that offers these skills.
 
     Args:
-        skills: What is told of each skill, in the order it is listed; one or more.
-        settings: Who offers them, and where.
-        webhooks: Updates can be sent to an address.
-        declare: Says on a card what callers have to show.
+        skills: The options of each skill, in the order of the card; one or more.
+        settings: Name, provider, address and so on.
+        webhooks: Whether the gateway delivers webhooks.
+        declare: Adds the authentication methods to a card.
 
     Raises:
         ValueError: A private skill is not served, or all are private; or the signing key cannot be used.
@@ -88,10 +88,10 @@ def _card(skills: Sequence[Card], settings: Settings) -> AgentCard:
 
 
 def _interfaces(url: str) -> list[AgentInterface]:
-    """JSON-RPC first, and 1.0 first: clients of 0.3 read from the others where they find what they speak.
+    """The card's interfaces: JSON-RPC first, and 1.0 first; clients of 0.3 find theirs among the others.
 
-    None is for one skill: clients keep to one interface of a card, some to the first, some to the last, and its tenant
-    would narrow all that they do.
+    No interface is for one skill: a client uses one interface of a card, some the first, some the last, and the tenant
+    of such an interface would restrict all its calls to that skill.
     """
     bindings = (TransportProtocol.JSONRPC.value, f"{url}/"), (TransportProtocol.HTTP_JSON.value, url)
     return [
@@ -106,7 +106,7 @@ def _skill(card: Card) -> AgentSkill:
         id=card.id,
         name=card.name,
         description=card.description or card.name,
-        tags=card.tags or (card.id,),  # the specification asks for at least one
+        tags=card.tags or (card.id,),  # the specification requires at least one
         examples=card.examples,
         input_modes=card.input_modes,
         output_modes=card.output_modes,

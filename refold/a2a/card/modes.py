@@ -1,4 +1,4 @@
-"""Media types: what a skill takes and gives, and whether that is what came, or is wanted."""
+"""Media types: whether a skill accepts a message's parts, and whether a caller accepts the skill's output."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TEXT, DATA, BYTES = "text/plain", "application/json", "application/octet-stream"
 
 
 def check_input(card: Card, content: Content) -> None:
-    """Whether a skill takes each part of a content.
+    """Check that a skill accepts each part of a content.
 
     Raises:
-        ContentTypeNotSupportedError: It does not; nothing was done.
+        ContentTypeNotSupportedError: The skill does not accept one; nothing was done.
     """
     for number, part in enumerate(content.parts):
         mode = mode_of(part)
@@ -29,10 +29,10 @@ def check_input(card: Card, content: Content) -> None:
 
 
 def check_output(card: Card, accepted: Sequence[str]) -> None:
-    """Whether a skill gives anything that the caller can read; a caller that says nothing reads all.
+    """Check that the caller accepts one of the skill's output types; a caller that names none accepts all.
 
     Raises:
-        ContentTypeNotSupportedError: It does not; nothing was done.
+        ContentTypeNotSupportedError: The caller accepts none of them; nothing was done.
     """
     if accepted and not _any_fits(card.output_modes, accepted):
         raise ContentTypeNotSupportedError(
@@ -41,7 +41,7 @@ def check_output(card: Card, accepted: Sequence[str]) -> None:
 
 
 def mode_of(part: Part) -> str:
-    """A part's media type: the one it states, else the one of its kind, or of its file's name."""
+    """A part's media type: the one it states, else that of its kind, or of its file's name."""
     if part.media_type:
         return part.media_type.partition(";")[0].strip().lower()
     if part.text is not None:
@@ -53,6 +53,6 @@ def mode_of(part: Part) -> str:
 
 
 def _any_fits(modes: Iterable[str], patterns: Iterable[str]) -> bool:
-    """Whether one of the types meets one of the patterns; `image/*` and `*/*` are patterns."""
+    """Whether one of the types matches one of the patterns, such as `image/*` or `*/*`."""
     lowered = [pattern.partition(";")[0].strip().lower() for pattern in patterns]
     return any(fnmatchcase(mode, pattern) or fnmatchcase(pattern, mode) for mode in modes for pattern in lowered)

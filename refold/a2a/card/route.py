@@ -1,4 +1,4 @@
-"""The route of the agent card: the SDK's, and since when the card is as it is."""
+"""The route of the agent card: the SDK's, with `ETag` and `Last-Modified`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 MAX_AGE_S = 300
-"""How long a client may use a card without asking again; then its ETag tells whether it has changed."""
+"""Seconds for which a client may use a card without asking again; after that the ETag says whether it has changed."""
 
 
 def card_route(card: AgentCard) -> Route:

@@ -1,4 +1,4 @@
-"""The agent card's signature: a JWS over the canonical card, so that a changed card is known as one."""
+"""The agent card's signature: a JWS over the canonical card, so that clients detect a changed card."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 class SigningKey(BaseModel):
-    """The key that the card is signed with.
+    """The key that signs the card.
 
     Attributes:
         file: A private key in PEM: EC, RSA or Ed25519.
-        id: What the key is known by, as `kid`.
-        url: Where its public half is found, as `jku`.
+        id: The key's id, as `kid`.
+        url: The address of the public key, as `jku`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,10 +30,10 @@ class SigningKey(BaseModel):
 
 
 def sign(card: AgentCard, key: SigningKey) -> None:
-    """Add a signature to a card; whatever is changed on it afterwards makes it wrong.
+    """Add a signature to a card; any later change to the card invalidates it.
 
     Raises:
-        ValueError: The key cannot be read, or is of no kind that signs.
+        ValueError: The key cannot be read, or cannot sign.
     """
     try:
         pem = key.file.read_bytes()

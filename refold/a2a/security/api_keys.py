@@ -1,4 +1,4 @@
-"""Callers by API key: each key is one caller's, and only its hash is kept."""
+"""Authentication by API key: each key belongs to one caller, and only its hash is stored."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from refold.a2a.security.principal import problem_with
 
 HEADER = "x-api-key"
 SHORTEST = 16
-"""A key that can be guessed is none."""
+"""A shorter key could be guessed."""
 
 _HASHED = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKeys:
-    """The keys that count.
+    """The valid API keys.
 
     Attributes:
         callers: Name of the caller, by the SHA-256 of its key.
@@ -28,7 +28,7 @@ class ApiKeys:
     callers: Mapping[bytes, str]
 
     def caller(self, key: str) -> str | None:
-        """Whose key it is; None where it is nobody's. Takes as long for the one as for the other."""
+        """The caller of a key; None for an unknown key. Takes the same time for both."""
         given = hashlib.sha256(key.encode(errors="surrogateescape")).digest()
         found = None
         for known, caller in self.callers.items():
@@ -38,13 +38,13 @@ class ApiKeys:
 
 
 def api_keys(lines: str) -> ApiKeys:
-    """Keys as they are written down: `NAME=KEY` or `NAME=sha256:HASH`, one a line or between commas.
+    """Parse keys: `NAME=KEY` or `NAME=sha256:HASH`, one a line or separated by commas.
 
-    Empty lines and those that begin with `#` say nothing. A caller may have several keys, to change them one by one.
+    Skips empty lines and those that begin with `#`. A caller may have several keys, so that it can replace one.
 
     Raises:
-        ValueError: A line is something else, a name cannot be one, a key is too short, or two callers share one. The
-            message never has the key.
+        ValueError: A line is not a key, a name is not allowed, a key is too short, or two callers share one. The
+            message never contains the key.
     """
     callers: dict[bytes, str] = {}
     for number, line in enumerate(re.split(r"[\n,]", lines), 1):

@@ -1,4 +1,4 @@
-"""Who calls: an API key, a bearer token, or nobody by name."""
+"""Authenticates a caller: by an API key, by a bearer token, or as anonymous."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ REALM = "refold"
 
 
 async def caller_of(scope: Scope, headers: Headers, security: Security) -> Principal:
-    """Who calls. Whoever shows something wrong is refused, even where nobody has to show anything.
+    """The caller of a request. Wrong credentials are refused, even where none are required.
 
-    An API key is taken as a bearer token, too, for clients that know nothing else.
+    An API key is also accepted as a bearer token, for clients that support no other header.
 
     Raises:
-        Refused: Nobody knows the caller (401), the token is not for this (403), or nobody can say (503).
+        Refused: The caller is unknown (401), the token lacks the scope (403), or the token cannot be checked now (503).
     """
     key = headers.get(HEADER)
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
@@ -62,7 +62,7 @@ async def _by_authorization(scheme: str, credentials: str, security: Security) -
 
 
 def unknown(message: str, security: Security, error: str = "") -> Refused:
-    """What somebody hears whom nobody knows: why, and by what a caller is known."""
+    """The 401 for an unknown caller: why, and how to authenticate."""
     ways, challenges = [], []
     if security.tokens is not None:
         ways.append("Authorization: Bearer TOKEN")
@@ -70,6 +70,6 @@ def unknown(message: str, security: Security, error: str = "") -> Refused:
     if security.keys is not None:
         ways.append("X-API-Key: KEY")
         challenges.append(f'ApiKey realm="{REALM}", in="header", name="X-API-Key"')
-    if not ways:  # nobody is known by anything, and something was shown all the same
+    if not ways:  # no method is configured, but the caller sent credentials
         return Refused(401, f"{message}; send none", {"WWW-Authenticate": f'Bearer realm="{REALM}"'})
     return Refused(401, f"{message}; send `{'` or `'.join(ways)}`", {"WWW-Authenticate": ", ".join(challenges)})

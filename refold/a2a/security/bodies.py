@@ -1,4 +1,4 @@
-"""A request's body, read whole before anything is made of it: not too large, not too deep, and text."""
+"""Reads a request's body whole before it is parsed, and checks that it is text, not too large and not too deep."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from refold.a2a.security.http_errors import Refused
 
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
-# What matters for depth: strings as a whole, and brackets. Possessive, so that no text makes it look twice.
+# The tokens that matter for depth: whole strings, and brackets. Possessive quantifiers, so that no text causes
+# backtracking.
 _BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|([\[{])|([\]}])', re.DOTALL)
-_LONG_NUMBER = re.compile(rb"\d{4301}")  # more digits than Python reads as a number
+_LONG_NUMBER = re.compile(rb"\d{4301}")  # more digits than Python parses as a number
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 async def read(scope: Scope, receive: Receive, *, most: int, seconds: float) -> bytes:
-    """The whole body.
+    """Read the whole body.
 
     Raises:
-        Refused: It is larger than `most` bytes (413), takes longer than `seconds` (408), or the caller is gone (400).
+        Refused: It is larger than `most` bytes (413), takes longer than `seconds` (408), or the caller disconnected
+            (400).
     """
     too_large = Refused(413, f"a request holds at most {most} bytes; send large files by URL")
     for name, value in scope["headers"]:
@@ -45,7 +47,7 @@ async def read(scope: Scope, receive: Receive, *, most: int, seconds: float) -> 
 
 
 def again(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body again, then what else comes."""
+    """A `receive` that returns the body again, then whatever else the server sends."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_again() -> Message:
@@ -55,7 +57,7 @@ def again(body: bytes, receive: Receive) -> Receive:
 
 
 def check(body: bytes, *, depth: int) -> None:
-    """Whether the body is text that can be read without harm; what it says is for others to judge.
+    """Check that the body is text that can be parsed safely; its content is checked later.
 
     Raises:
         Refused: It is not.
@@ -87,5 +89,5 @@ def _all_characters_whole(body: bytes) -> bool:
     except UnicodeEncodeError:
         return False
     except ValueError:
-        pass  # no JSON; whoever reads it says so
+        pass  # not JSON; its parser will report it
     return True

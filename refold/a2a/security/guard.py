@@ -1,6 +1,6 @@
-"""What every request passes before the gateway sees it.
+"""The checks that every request passes before it reaches the gateway.
 
-The order of things: is it meant for here; may its web page call; who calls; how often; what does it bring.
+In this order: host, origin, caller, rate, body.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from refold.a2a.security.settings import Security
 from refold.engine import Engine
 
 PUBLIC = frozenset({"/.well-known/agent-card.json", "/.well-known/agent.json"})
-"""What everybody may read: how else would they know by what a caller is known?"""
+"""Paths that need no authentication: a client reads from the card how to authenticate."""
 
 CLIENT_HEADERS = (
     *("Authorization", HEADER, "Content-Type", "A2A-Version", "A2A-Extensions", "Idempotency-Key", "Last-Event-ID"),
 )
-"""What the web pages of others may send along."""
+"""Headers that web pages of other origins may send."""
 
 log = structlog.get_logger("refold.a2a")
 
 
 def guards(security: Security, engine: Engine, *, url: str = "") -> list[Middleware]:
-    """The middleware that stands before a gateway, outermost first.
+    """The middleware in front of a gateway, outermost first.
 
-    The caller is `request.user`, a `Principal`. Where an application that the gateway is mounted in has found out who
-    calls, and says so in the same way, it stays with that.
+    The caller is `request.user`, a `Principal`. If the application in which the gateway is mounted has already set an
+    authenticated `request.user`, the gateway uses that caller.
 
     Args:
         security: Who may call.
-        engine: Where the tasks are; asked whether they can be reached.
-        url: Where callers reach the gateway: its host is one of the names it is called by.
+        engine: Asked by the health check whether tasks can be reached.
+        url: The gateway's address: its host is one of the accepted host names.
     """
     guard = Middleware(Guard, security=security, health=Health(engine), hosts=_hosts(security, url))
     if not security.origins:
@@ -71,13 +71,13 @@ def _hosts(security: Security, url: str) -> tuple[str, ...]:
 
 
 class Guard:
-    """Lets requests through that may pass, and answers the others.
+    """Passes allowed requests on, and answers all others.
 
     Args:
-        app: What is behind it.
+        app: The application behind it.
         security: Who may call.
-        health: Answers for the process.
-        hosts: The names that it is called by; empty takes any.
+        health: Answers health checks.
+        hosts: Accepted host names; empty accepts any.
     """
 
     def __init__(self, app: ASGIApp, security: Security, health: Health, hosts: tuple[str, ...] = ()) -> None:
@@ -151,13 +151,13 @@ class Guard:
         except Exception:
             number = secrets.token_hex(6)
             log.exception("request_failed", reference=number, path=scope["path"])
-            if begun:  # nothing can be said any more; the connection is cut
+            if begun:  # the response has begun, so the connection can only be cut
                 raise
             refused = Refused(500, f"internal error; whoever runs the agent finds it in the log as {number}")
             await refused.response()(scope, receive, send)
 
 
 def known_caller(request: Request) -> str | None:
-    """Who calls, by name; None where nobody has shown one."""
+    """The name of the caller; None for an anonymous one."""
     user = request.scope.get("user")
     return user.name if isinstance(user, Principal) and user.known else None

@@ -1,4 +1,4 @@
-"""`/livez`: the process answers. `/readyz`: the tasks can be reached. For whatever watches over the process."""
+"""`/livez`: the process answers. `/readyz`: the Temporal server does, too. For load balancers and supervisors."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from refold.engine import Engine
 LIVE, READY = "/livez", "/readyz"
 
 KEPT_S = 1.0
-"""How long an answer of the server is kept: whoever asks more often makes it no work."""
+"""Seconds for which an answer of the server is cached, so that frequent checks cost it nothing."""
 
 
 class Health:
-    """Answers for the gateway.
+    """Answers health checks.
 
     Args:
-        engine: Where the tasks are.
-        clock: What says how late it is, in seconds; for tests.
+        engine: Asked whether tasks can be reached.
+        clock: Seconds, monotonic; for tests.
     """
 
     def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class Health:
         self._ready = False
 
     async def answer(self, path: str) -> Response:
-        """The answer to `/livez` or `/readyz`: 200, or 503 where the tasks cannot be reached."""
+        """The answer to `/livez` or `/readyz`: 200, or 503 if the tasks cannot be reached."""
         if path == LIVE or await self._is_ready():
             return PlainTextResponse("ok\n")
         return PlainTextResponse("the Temporal server does not answer\n", 503, {"Retry-After": "1"})

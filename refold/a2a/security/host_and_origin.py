@@ -1,7 +1,8 @@
 """Checks of a request's `Host` and `Origin`, and whether it comes from this machine.
 
-A web page of anywhere can make a browser call a service on the same machine: by its address, which the browser tells in
-`Origin`; or by a name of its own that it lets point there (DNS rebinding), which shows in `Host`.
+Any web page can make a browser call a service on the browser's machine: by the service's address, in which case
+`Origin` names the page; or by a host name of the page's own that resolves to this machine (DNS rebinding), which shows
+in `Host`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
 def check_host(headers: Headers, allowed: Sequence[str]) -> None:
-    """Whether the request is meant for this gateway.
+    """Check that the request addresses this gateway.
 
     Raises:
         Refused: It names another host, or none.
@@ -34,10 +35,10 @@ def check_host(headers: Headers, allowed: Sequence[str]) -> None:
 
 
 def host_of(given: str) -> str | None:
-    """The name or address in a `Host` header, without the port; None where it is none."""
+    """The name or address in a `Host` header, without the port; None if it is malformed."""
     try:
         parts = urlsplit(f"//{given}")
-        _ = parts.port  # asking is what raises
+        _ = parts.port  # reading the port raises
     except ValueError:
         return None
     if parts.username is not None or parts.path or parts.query or parts.fragment:
@@ -46,10 +47,10 @@ def host_of(given: str) -> str | None:
 
 
 def check_origin(scope: Scope, headers: Headers, allowed: Sequence[str]) -> None:
-    """Whether the request comes from no web page, or from one that may call.
+    """Check that the request comes from no web page, or from one of an allowed origin.
 
     Raises:
-        Refused: It comes from another one.
+        Refused: It comes from another origin.
     """
     origin = headers.get("origin")
     if origin is None or origin in allowed:
@@ -63,20 +64,20 @@ def check_origin(scope: Scope, headers: Headers, allowed: Sequence[str]) -> None
 
 
 def address_of(scope: Scope) -> str:
-    """The address that the request comes from; empty where it is not known."""
+    """The address that the request comes from; empty if unknown."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 def on_loopback(scope: Scope, headers: Headers) -> bool:
-    """Whether the caller is on this machine itself, and speaks for nobody else."""
+    """Whether the caller is on this machine, and does not forward a request of another."""
     if any(name in headers for name in _FORWARDED):
         return False
     return is_loopback(address_of(scope))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own, to itself."""
+    """Whether a name or an address is a loopback one."""
     if host == "localhost":
         return True
     try:

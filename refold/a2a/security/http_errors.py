@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from starlette.responses import JSONResponse
 
-# Source: google.rpc.Code, which A2A's errors over REST use, too.
+# Source: google.rpc.Code, which A2A's errors over REST use too.
 _WORDS = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -21,12 +21,12 @@ _WORDS = {
 
 
 class Refused(Exception):
-    """The request goes no further.
+    """The request is refused.
 
     Attributes:
-        status: HTTP's.
-        message: What to do about it, for the caller.
-        headers: To go with it.
+        status: The HTTP status.
+        message: For the caller: what to do about it.
+        headers: Of the response.
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -36,6 +36,6 @@ class Refused(Exception):
         super().__init__(message)
 
     def response(self) -> JSONResponse:
-        """The answer, in the form of A2A's errors over REST."""
+        """The response, in the form of A2A's errors over REST."""
         error = {"code": self.status, "status": _WORDS[self.status], "message": self.message}
         return JSONResponse({"error": error}, self.status, self.headers)

@@ -1,4 +1,4 @@
-"""The keys of an issuer, from its address (JWKS): kept for a while, and fetched anew for a key that is not known."""
+"""An issuer's keys, fetched from its address (JWKS): cached, and fetched again for an unknown key id."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from refold.a2a.security.host_and_origin import is_loopback
 from refold.a2a.security.tokens import KeysUnavailable
 
 FRESH_S = 600.0
-"""How long keys are kept; a key that the issuer takes back is good for so long."""
+"""Seconds for which keys are cached; a key that the issuer revokes stays valid for so long."""
 
 PAUSE_S = 30.0
-"""How often the address is asked at most, whatever key ids callers make up."""
+"""Minimum seconds between two fetches, whatever key ids callers send."""
 
 TIMEOUT_S = 5.0
-LARGEST = 1024 * 1024  # bytes of a key set
+LARGEST = 1024 * 1024  # maximum bytes of a key set
 
 log = structlog.get_logger("refold.a2a")
 
@@ -32,12 +32,12 @@ log = structlog.get_logger("refold.a2a")
 class KeySet:
     """The keys at an address.
 
-    Where they cannot be had, those that were fetched last go on to count.
+    If they cannot be fetched, the last fetched ones remain valid.
 
     Args:
-        url: Where they are.
-        fetch: What gets the document behind an address; for tests.
-        clock: What says how late it is, in seconds; for tests.
+        url: The address.
+        fetch: Gets the document at an address; for tests.
+        clock: Seconds, monotonic; for tests.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class KeySet:
         self._lock = asyncio.Lock()
 
     async def find(self, kid: str | None) -> Sequence[Key]:
-        """The keys with this id; all where a token names none."""
+        """The keys with this id; all keys if the token names none."""
         if self._lacks(kid):
             async with self._lock:
-                if self._lacks(kid):  # somebody else may have fetched it meanwhile
+                if self._lacks(kid):  # another call may have fetched them meanwhile
                     await self._renew()
-        elif self._stale() and not self._lock.locked():  # one asks, and the others need not wait for it
+        elif self._stale() and not self._lock.locked():  # one call fetches; the others use the cached keys
             async with self._lock:
                 await self._renew()
         if self._kept_at is None:
@@ -89,11 +89,11 @@ class KeySet:
 
 
 async def fetched(url: str) -> Any:
-    """The JSON document at an address.
+    """Get the JSON document at an address.
 
     Raises:
-        httpx.HTTPError: It cannot be had.
-        ValueError: It is too large, or no JSON.
+        httpx.HTTPError: The request failed.
+        ValueError: The document is too large, or not JSON.
     """
     async with httpx.AsyncClient(timeout=TIMEOUT_S) as http, http.stream("GET", url) as response:
         response.raise_for_status()
@@ -114,8 +114,8 @@ def _read(document: Any) -> tuple[Key, ...]:
         try:
             key = JWKRegistry.import_key(one)
         except (JoseError, ValueError, TypeError, KeyError):
-            continue  # of a kind that is not known here; the others count
-        if not isinstance(key, OctKey):  # everybody can read the set, so a secret in it is none
+            continue  # a key of an unknown kind is skipped
+        if not isinstance(key, OctKey):  # anyone can read the set, so a secret in it is worthless
             keys.append(key)
     return tuple(keys)
 

@@ -1,4 +1,4 @@
-"""Who calls: the name that tasks belong to."""
+"""A caller's identity: the name that owns its tasks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class Principal(BaseUser):
-    """A caller with a name, or without.
+    """A caller, authenticated or anonymous.
 
     Attributes:
-        name: Whose the caller's tasks are; empty where nobody is known to call.
+        name: The owner of the caller's tasks; empty for an anonymous caller.
     """
 
     def __init__(self, name: str, *, known: bool = True) -> None:
@@ -23,7 +23,7 @@ class Principal(BaseUser):
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether the caller has shown who it is."""
+        """Whether the caller is authenticated."""
         return self.known
 
     @property
@@ -38,7 +38,7 @@ class Principal(BaseUser):
 
 
 NOBODY = Principal("", known=False)
-"""Callers without a name; they share the tasks that nobody owns."""
+"""Anonymous callers; they share the tasks without an owner."""
 
 
 def problem_with(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""How often one caller may call."""
+"""Limits how often one caller may call."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Rate:
     """Counts calls.
 
     Args:
-        rate: As `600/minute`, or several with `;` between.
-        storage: Where they are counted.
+        rate: Such as `600/minute`, or several separated by `;`.
+        storage: Where calls are counted.
 
     Raises:
-        ValueError: The rate or the storage is none.
+        ValueError: The rate or the storage is not valid.
     """
 
     def __init__(self, rate: str, storage: str) -> None:
@@ -36,7 +36,8 @@ class Rate:
         """Count one call.
 
         Raises:
-            Refused: It is one too many (429), `Retry-After` says when there will be room; or nobody can count it (503).
+            Refused: It exceeds the rate (429; `Retry-After` says when to try again), or the storage does not answer
+                (503).
         """
         try:
             for limit in self.limits:
@@ -50,10 +51,10 @@ class Rate:
 
 
 def counting(uri: str) -> Storage:
-    """Where calls are counted, by its name.
+    """The storage of that name.
 
     Raises:
-        ValueError: There is no such storage, or what it takes is not installed.
+        ValueError: There is no such storage, or its package is not installed.
     """
     try:
         storage = storage_from_string(uri, wrap_exceptions=True)

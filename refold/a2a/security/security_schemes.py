@@ -15,7 +15,7 @@ from refold.a2a.security.settings import Security
 
 
 def declare(card: AgentCard, security: Security) -> None:
-    """Say on the card what callers have to show: any one of what is listed."""
+    """Add the authentication methods to the card; a caller needs any one of them."""
     if security.keys is not None:
         scheme = APIKeySecurityScheme(location="header", name="X-API-Key", description="A key of your own.")
         _add(card, "apiKey", SecurityScheme(api_key_security_scheme=scheme), [])
@@ -26,7 +26,7 @@ def declare(card: AgentCard, security: Security) -> None:
         scopes = [security.tokens.scope] if security.tokens.scope else []
         _add(card, "bearer", SecurityScheme(http_auth_security_scheme=bearer), scopes)
     if security.open_to_all and card.security_requirements:
-        card.security_requirements.append(SecurityRequirement())  # nothing will do, too
+        card.security_requirements.append(SecurityRequirement())  # no credentials are accepted, too
 
 
 def _add(card: AgentCard, name: str, scheme: SecurityScheme, scopes: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The settings of who may call, and how much: from the environment, or given by hand."""
+"""The settings of who may call, and how much: read from the environment, or passed as values."""
 
 from __future__ import annotations
 
@@ -28,30 +28,31 @@ T = TypeVar("T")
 
 
 class SettingsError(EngineError):
-    """A setting of the gateway is wrong, or leaves it open to everybody; the message names it, and the way out."""
+    """A setting of the gateway is wrong, or opens it to everyone; the message names the setting, and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
     """Who may call the gateway, from where, how much, and how often.
 
-    With neither keys nor tokens, callers need no name on loopback, and nobody else may call.
+    With neither keys nor tokens, callers on loopback need no credentials, and no other callers are allowed.
 
     Attributes:
         keys: Callers by API key.
         tokens: Callers by bearer token.
-        anonymous: Where callers without a name may call from; None asks everybody for one.
-        hosts: The names that the gateway is called by; empty takes loopback's where callers need no name, else any.
-        origins: Whose web pages may call it from a browser, as `https://app.example.org`; their CORS is answered.
-        may_vouch: Callers that may say who decided at a gate.
-        body_bytes: The most that a request's body holds.
-        body_seconds: How long it may take to come.
-        parts: The most parts of one message.
-        depth: How deep its JSON may go.
-        rate: How often one caller may call, as `600/minute` or `20/second;5000/day`; None counts nothing. Callers
-            without a name count by their address.
-        rate_storage: Where calls are counted, as `limits` names it: `async+memory://` counts for one process,
-            `async+redis://host:6379` for all that share it.
+        anonymous: From where anonymous callers are allowed; None requires credentials of every caller.
+        hosts: Accepted host names; empty accepts loopback's if anonymous callers are allowed from there, else any.
+        origins: Origins whose web pages may call, such as `https://app.example.org`; the gateway answers their CORS
+            requests.
+        may_vouch: Callers that may name the approver of a decision.
+        body_bytes: Maximum size of a request's body.
+        body_seconds: Maximum time to receive a body.
+        parts: Maximum number of parts of a message.
+        depth: Maximum depth of a body's JSON.
+        rate: How often one caller may call, such as `600/minute` or `20/second;5000/day`; None sets no limit. Anonymous
+            callers are counted by address.
+        rate_storage: Where calls are counted, as `limits` names it: `async+memory://` for one process,
+            `async+redis://host:6379` for all processes that share it.
     """
 
     keys: ApiKeys | None = None
@@ -69,14 +70,14 @@ class Security:
 
     @property
     def open_to_all(self) -> bool:
-        """Whether anybody who reaches the gateway may call it."""
+        """Whether everyone who can reach the gateway may call it."""
         return self.anonymous == "everywhere"
 
     def check_bind(self, host: str) -> None:
-        """Whether the gateway may listen on this address.
+        """Check that the gateway may listen on this address.
 
         Raises:
-            SettingsError: Others could reach it there, and nobody could call it, or everybody.
+            SettingsError: Callers on other machines could reach it there, and none or all of them could call it.
         """
         if self.keys or self.tokens or self.open_to_all or is_loopback(host):
             return
@@ -87,7 +88,7 @@ class Security:
 
 
 def security_from_env(environ: Mapping[str, str] = os.environ) -> Security:
-    """The settings that the environment holds; `REFOLD_A2A_…`, as the reference lists them.
+    """The settings in the environment: `REFOLD_A2A_…`, as the reference lists them.
 
     Raises:
         SettingsError: One is wrong, or they contradict each other.
@@ -200,10 +201,10 @@ def _tokens(env: _Env) -> Tokens | None:
 
 
 def static_key(given: str) -> StaticKeys:
-    """One key by hand: a public key in PEM, else a secret for HS256 and its kin.
+    """A fixed key: a public key in PEM, else a secret for HS256, HS384 and HS512.
 
     Raises:
-        ValueError: It is a key of a kind that is not known, or a secret that is too short.
+        ValueError: The key is of an unknown kind, or a secret that is too short.
     """
     text = given.strip()
     if not text.startswith("-----BEGIN"):

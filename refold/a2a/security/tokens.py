@@ -1,7 +1,7 @@
-"""Callers by bearer token: a JWT that somebody signed whom the gateway was told to trust.
+"""Authentication by bearer token: a JWT signed by a trusted issuer.
 
-Rule 1: which algorithms count is settled by the keys, never by the token.
-Rule 2: issuer, audience and end must be there and right; a token without an end is none.
+Rule 1: the keys determine the accepted algorithms, never the token.
+Rule 2: a token must have the right issuer and audience, and an expiry.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ ALGORITHMS: dict[type[Any], tuple[str, ...]] = {
     OKPKey: ("EdDSA", "Ed25519"),
     OctKey: ("HS256", "HS384", "HS512"),
 }
-"""What a key of each kind can sign with. A secret is no public key, so one never stands in for the other."""
+"""The algorithms of each kind of key. A public key is never accepted as a secret."""
 
-LONGEST = 16 * 1024  # bytes of a token
+LONGEST = 16 * 1024  # maximum bytes of a token
 
 
 class BadToken(Exception):
-    """The token shows nothing; the message says why, and may be told to whoever sent it."""
+    """The token is not valid; the message says why, and may be shown to its sender."""
 
 
 class Lacks(Exception):
-    """The token is good, but not for this."""
+    """The token is valid, but lacks the scope."""
 
 
 class Keys(Protocol):
-    """Where the keys are that tokens are checked with."""
+    """The keys that may have signed a token."""
 
     async def find(self, kid: str | None) -> Sequence[Key]:
-        """Those that may have signed a token that names this key id; all where it names none.
+        """The keys with this id; all keys if the token names none.
 
         Raises:
-            KeysUnavailable: They cannot be had now.
+            KeysUnavailable: They cannot be fetched now.
         """
         ...
 
 
 class KeysUnavailable(Exception):
-    """Nobody can say whether a token is good."""
+    """The keys are missing, so no token can be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticKeys:
-    """Keys that the gateway was started with."""
+    """Fixed keys, from the settings."""
 
     keys: tuple[Key, ...]
 
     async def find(self, kid: str | None) -> Sequence[Key]:
-        """All: a key that was given by hand often has no id."""
+        """All keys: a fixed key often has no id."""
         return self.keys
 
 
@@ -68,15 +68,15 @@ class _Registry(jws.JWSRegistry):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """Which tokens count.
+    """Which tokens are valid.
 
     Attributes:
-        keys: What they are signed with.
-        issuer: Who must have made them.
-        audience: For whom they must be; one of these.
-        algorithms: A narrower choice among what the keys can do; empty takes what they can.
+        keys: The keys that may have signed a token.
+        issuer: The required issuer.
+        audience: The accepted audiences; a token must name one.
+        algorithms: Restricts the algorithms of the keys; empty accepts all of them.
         claim: The claim that names the caller.
-        scope: A word that `scope` (or the list `scp`) must have; None asks for none.
+        scope: A word that `scope` (or the list `scp`) must have; None requires none.
         leeway_s: How much clocks may differ.
     """
 
@@ -89,12 +89,12 @@ class Tokens:
     leeway_s: int = 30
 
     async def caller(self, token: str) -> str:
-        """Who the token says that its bearer is.
+        """The caller that the token names.
 
         Raises:
-            BadToken: It is none, is not signed by who should have, or is not for here and now.
-            Lacks: It has not the scope.
-            KeysUnavailable: Nobody can say.
+            BadToken: It is not a token, has a wrong signature, issuer or audience, or is expired.
+            Lacks: It lacks the scope.
+            KeysUnavailable: It cannot be checked now.
         """
         claims = await self._claims(token)
         self._check(claims)
@@ -130,7 +130,7 @@ class Tokens:
         raise BadToken("its signature is wrong")
 
     def _usable(self, key: Key) -> Collection[str]:
-        """What this key may have signed with."""
+        """The algorithms that this key may have signed with."""
         said = key.get("alg")
         names = ALGORITHMS[type(key)]
         if key.get("use") == "enc" or (said is not None and said not in names):

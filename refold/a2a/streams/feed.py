@@ -1,7 +1,7 @@
-"""What a webhook's receiver is told: the events of the task's stream, the same ones, each as a document of its own.
+"""The events that a webhook's receiver gets: those of the task's stream, each as a document of its own.
 
-A receiver of 1.0 gets each event as a StreamResponse. One of 0.3 gets the whole task, whenever its status may have
-changed: it may be newer than the change, and what it has told is not told again.
+A 1.0 receiver gets each event as a StreamResponse. A 0.3 receiver gets the whole task each time its status may have
+changed; the task may be newer than the change, and a task that was sent already is not sent again.
 
 Source: A2A specification 1.0, section 4.3.3; 0.3, section 9.5.
 """
@@ -28,11 +28,11 @@ from refold.webhooks import START, Shape, Update
 Told: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 _END = "end"
-"""The place of the one update that no journal entry tells: the task was ended from outside."""
+"""The place of the only update without a journal entry: the task was ended from outside."""
 
 
 class WebhookFeed:
-    """See `refold.webhooks.Feed`. A cursor is the number of a stream's event."""
+    """See `refold.webhooks.Feed`. A cursor is an event's number in the stream."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -66,20 +66,20 @@ class WebhookFeed:
                 yield Update(id=f"{cursor}-{_END}" if number is None else cursor, cursor=cursor, body=to_json(task))
 
     async def _numbered(self, task_id: str, after: str | None) -> AsyncGenerator[tuple[EventId | None, Told], None]:
-        """The events of the task's stream after a cursor, but for those that only say what is still being written."""
+        """The events of the task's stream after a cursor, without the model text that is still being written."""
         record = await self._engine.record(task_id)
         if record.note and not record.ended and after != START:
-            raise NoWorker(record.note)  # what is known without one is less than what was told
+            raise NoWorker(record.note)  # a record without a worker may lack events that were sent already
         seen = None if after is None else EventId.read(after)
         if seen is not None and seen.seq > record.seq:
-            seen = None  # the task was reset, and has come less far than was told
+            seen = None  # the task was reset, and has fewer entries than were sent
         if seen is None:
             events = self._streams.follow(record, after=record.seq, over_pauses=True)
         else:
             events = self._streams.resume(record, seen, over_pauses=True)
         async with aclosing(events):
             if seen is not None and after != START:
-                await anext(events)  # the task as of the cursor, which was told
+                await anext(events)  # the task as of the cursor, which was sent already
             async for event in events:
                 assert not isinstance(event, Message), "a stream of a task is of its updates"
                 said = MessageToDict(event.metadata).get(METADATA, {})

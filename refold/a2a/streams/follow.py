@@ -1,9 +1,9 @@
-"""Following a task: its journal's entries as A2A's events, from any point on, for any number of callers.
+"""Streams a task: the entries of its journal as A2A's events, from any event on, for any number of callers.
 
-Rule 1: the task comes at once, as a whole; then what follows it, without a gap and without a repetition.
-Rule 2: the journal numbers the events, so whoever comes again with the last number gets exactly what is missing, from
-        any gateway.
-Rule 3: a stream outlives workers, and the server's restarts; it ends with the task, or with its turn.
+Rule 1: the whole task comes first, at once; then the events after it, each exactly once.
+Rule 2: the journal numbers the events, so a caller that reconnects with its last number gets exactly the missing ones,
+from any gateway.
+Rule 3: a stream survives the loss of workers and restarts of the server; it ends with the task, or with its turn.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from refold.engine import Engine, Tokens
 HEADER = "last-event-id"
 
 AGAIN_S = 0.5
-"""The pause before a task is followed again whose worker or server went away."""
+"""Seconds before a stream reads a task again whose worker or server did not answer."""
 
 WORKER_S = 10.0
-"""So long a caller that comes again waits for a task's worker; then it is told to try again."""
+"""Seconds for which a reconnecting caller waits for a task's worker; after that it gets an error, and may try again."""
 
 OUTAGE_S = 60.0
-"""So long a stream stays open although the server does not answer; then it ends with an error, and may be resumed."""
+"""Seconds for which a stream stays open while the server does not answer; then it ends with an error."""
 
 logger = logging.getLogger("refold.a2a")
 
 
 class Streams:
-    """Follows tasks for callers."""
+    """Streams tasks to callers."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     async def follow(self, record: TaskRecord, *, after: int, over_pauses: bool) -> AsyncGenerator[Event, None]:
-        """The task, and what follows.
+        """The task, and its further events.
 
         Args:
-            record: The task as it was just read; the first event shows it.
-            after: What came up to this entry is known to the caller.
-            over_pauses: Go on until the task ends; otherwise until it waits for somebody, too.
+            record: The task as just read; the first event shows it.
+            after: The caller knows the events up to this entry.
+            over_pauses: Continue until the task ends; otherwise end also when the task waits for a person.
         """
         yield whole(record)
         if not _rests(record, after, over_pauses):
@@ -68,19 +68,19 @@ class Streams:
                     yield event
 
     async def resume(self, record: TaskRecord, seen: EventId, *, over_pauses: bool) -> AsyncGenerator[Event, None]:
-        """The task as of an event that the caller has seen, and what follows that.
+        """The task as of an event that the caller has seen, and the events after that.
 
         Args:
-            record: The task as it was just read.
+            record: The task as just read.
             seen: The last event that the caller has seen.
             over_pauses: See `follow`.
 
         Raises:
             InvalidParamsError: The task's stream has no such event.
-            NoWorker: None came in time to say what the task's journal holds.
+            NoWorker: No worker answered in time to read the task's journal.
         """
         record = await self._answered(record)
-        if record.note:  # ended by Temporal: of its journal nothing can be said
+        if record.note:  # ended by Temporal: its journal cannot be read
             yield whole(record)
             return
         then, left = await self._as_of(record, seen)
@@ -109,7 +109,7 @@ class Streams:
                 if _rests(record, after, over_pauses):
                     return
         ended = await self.engine.record(record.task_id)
-        if ended.ended:  # by Temporal: no entry tells it
+        if ended.ended:  # ended by Temporal, so without an entry
             yield last_update_of(ended)
 
     async def _entries(self, task_id: str, after: int) -> AsyncGenerator[Entry | Tokens, None]:
@@ -125,7 +125,7 @@ class Streams:
                         yield item
                 return
             except NoWorker as error:
-                # The task waits for one, and so does whoever follows it.
+                # The task waits for a worker, so the stream waits too.
                 logger.info("task %s: %s", task_id, error)
             except NotConnected as error:
                 logger.warning("task %s: %s", task_id, error)
@@ -135,7 +135,7 @@ class Streams:
             await asyncio.sleep(AGAIN_S)
 
     async def _answered(self, record: TaskRecord) -> TaskRecord:
-        """The task as its worker knows it: what is known without one may be less than what was seen already."""
+        """The task as its worker knows it: a record without a worker may lack events that the caller has seen."""
         clock = asyncio.get_running_loop().time
         until = clock() + WORKER_S
         while record.note and not record.ended:
@@ -148,7 +148,7 @@ class Streams:
     async def _as_of(
         self, record: TaskRecord, seen: EventId
     ) -> tuple[TaskRecord, tuple[TaskRecord, Entry, list[Update]] | None]:
-        """The task after an entry; and, where not all of that entry was seen, the entry."""
+        """The task after an entry; and the entry, if the caller has not seen all its events."""
         if seen.seq > record.seq:
             raise _unknown(record, seen)
         if seen == EventId(record.seq):
@@ -172,10 +172,10 @@ class Streams:
 
 
 def seen_by(context: ServerCallContext) -> EventId | None:
-    """The last event that a caller has seen who comes again.
+    """The last event that a reconnecting caller has seen.
 
     Raises:
-        InvalidParamsError: The header holds something else.
+        InvalidParamsError: The header is not an event's id.
     """
     text = context.state.get("headers", {}).get(HEADER)
     if not text:
@@ -198,7 +198,7 @@ def _unknown(record: TaskRecord, seen: EventId) -> InvalidParamsError:
 
 
 def _planned(record: TaskRecord, first: Entry) -> TaskRecord:
-    """A task before its first entry; one that goes on for another begins with what that one said and handed over."""
+    """A task before its first entry; a recovered or forked task begins with its origin's messages and artifacts."""
     return record.model_copy(
         update={
             "seq": first.seq - 1,

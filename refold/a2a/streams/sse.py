@@ -1,8 +1,7 @@
-"""Event streams on their way out: each event gets its number as its id, quiet streams a heartbeat, all a clean end,
-and those that do not begin an error.
+"""Adds to event streams: an id for each event, heartbeats, a clean end, and a plain error if a stream cannot begin.
 
-The SDK builds the frames of a stream inside of it. So this wraps the application, and reads in each frame's metadata
-what `updates` put there.
+The SDK builds a stream's frames internally. So this module wraps the application, and reads from each frame's metadata
+what `updates` has put there.
 """
 
 from __future__ import annotations
@@ -36,29 +35,29 @@ class OpenStreams:
         self._streams: set[_Stream] = set()
 
     def __len__(self) -> int:
-        """How many there are."""
+        """How many streams are open."""
         return len(self._streams)
 
     def end(self) -> None:
-        """End them all, cleanly, so that those who read them come again, to another process. For SIGTERM."""
+        """End them all cleanly, so that their clients reconnect to another process. Called on SIGTERM."""
         for stream in list(self._streams):
             stream.end()
 
     def add(self, stream: _Stream) -> None:
-        """One was opened."""
+        """Register a stream."""
         self._streams.add(stream)
 
     def discard(self, stream: _Stream) -> None:
-        """One has ended."""
+        """Remove an ended stream."""
         self._streams.discard(stream)
 
 
 def with_heartbeats(routes: Iterable[BaseRoute], every_s: float) -> list[BaseRoute]:
-    """The same routes, whose event streams show that they are alive.
+    """The same routes, with heartbeats in their event streams.
 
     Args:
         routes: The SDK's.
-        every_s: How often, in seconds; 0 never.
+        every_s: Seconds between heartbeats; 0 for none.
     """
     paced: list[BaseRoute] = []
     for route in routes:
@@ -90,14 +89,14 @@ def _alive() -> ServerSentEvent:
 
 
 class EventStreams:
-    """Middleware that numbers event streams, and ends each of them cleanly."""
+    """Middleware that numbers the events of streams, and ends each stream cleanly."""
 
     def __init__(self, app: ASGIApp, *, open_streams: OpenStreams) -> None:
         """Wrap an application.
 
         Args:
             app: The application.
-            open_streams: Where its streams are kept while they are open.
+            open_streams: Registers its streams while they are open.
         """
         self.app = app
         self.open = open_streams
@@ -125,7 +124,7 @@ class EventStreams:
 
 
 class _Stream:
-    """One response; what is not an event stream passes as it is."""
+    """One response; any other than an event stream passes unchanged."""
 
     def __init__(self, send: Send, open_streams: OpenStreams) -> None:
         self.until: asyncio.Timeout
@@ -137,7 +136,7 @@ class _Stream:
 
     @property
     def waits(self) -> bool:
-        """It is a stream, and none of it has left."""
+        """Whether this is an event stream of which nothing has been sent yet."""
         return self._start is not None
 
     async def send(self, message: Message) -> None:
@@ -148,7 +147,7 @@ class _Stream:
             )
             if self._streams:
                 self._open.add(self)
-                self._start = message  # leaves with the first event: until then the answer may still be an error
+                self._start = message  # sent with the first event: until then the response may still become an error
                 return
         elif message["type"] == "http.response.body":
             self._complete = not message.get("more_body", False)
@@ -164,11 +163,11 @@ class _Stream:
         await self._send(message)
 
     def end(self) -> None:
-        """Stop the application; `complete` then ends the response as one that is whole."""
+        """Stop the application; `complete` then ends the response properly."""
         self.until.reschedule(asyncio.get_running_loop().time())
 
     def close(self) -> None:
-        """The application has nothing more to say."""
+        """Called when the application has returned."""
         self._open.discard(self)
 
     async def complete(self) -> None:
@@ -178,14 +177,14 @@ class _Stream:
 
 
 def _refused(error: Exception) -> Response:
-    """What a caller is told where a stream does not begin."""
-    known = isinstance(error, ParseError)  # which the SDK knows to be the caller's mistake
+    """The error response for a stream that cannot begin."""
+    known = isinstance(error, ParseError)  # an error that the SDK attributes to the caller
     told = build_rest_error_payload(error if known else as_a2a(error))
     return JSONResponse(told, status_code=told["error"]["code"])
 
 
 def _id_in(frame: bytes) -> str | None:
-    """The number in a frame's metadata: in that of the event itself, for a message in it is not ours to trust."""
+    """The number in a frame's metadata: only the event's own, since a message in the event may come from a client."""
     try:
         told = from_json(frame[len(_DATA) :])
     except ValueError:

@@ -1,4 +1,4 @@
-"""A journal entry as A2A's events, each with a number that it keeps: whoever follows a task sees the same ones."""
+"""A journal entry as A2A's events, each with a permanent number, so that all streams of a task have the same events."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ID = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 
 
 class EventId(NamedTuple):
-    """Where an event stands: in which journal entry, and which of its events it is.
+    """The number of an event: its journal entry, and its place among the entry's events.
 
     Attributes:
         seq: The entry's number.
@@ -43,12 +43,12 @@ class EventId(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """What an id says; None where it is none of ours."""
+        """Parse an event's id; None if it is malformed."""
         found = _ID.fullmatch(text.strip())
         return None if found is None else cls(int(found[1]), int(found[2]))
 
     def __str__(self) -> str:
-        """As streams carry it."""
+        """The id in a stream."""
         return f"{self.seq}.{self.place}"
 
 
@@ -58,24 +58,24 @@ def whole(record: TaskRecord) -> Task:
 
 
 def numbered(task: Task, id: EventId) -> Task:
-    """The task, as of an event, with that event's number."""
+    """The task as of an event, with that event's number."""
     task.metadata.get_or_create_struct(METADATA)["id"] = str(id)
     return task
 
 
 def updates_of(before: TaskRecord, entry: Entry) -> list[Update]:
-    """What an entry tells: what was said, what was handed over, then the status. One update at the least.
+    """The events of an entry: messages, artifacts, then the status; at least one.
 
     Args:
         before: The task before the entry.
-        entry: The next one.
+        entry: The next entry.
     """
     after = told(before, entry)
     status = status_of(after)
     updates: list[Update] = [
         _update(before, _saying(before, message, entry.at))
         for message in _said(before, entry)
-        if message.message_id != status.message.message_id  # a task's last words come with its last status
+        if message.message_id != status.message.message_id  # a task's last messages are part of its last status
     ]
     updates += [
         TaskArtifactUpdateEvent(
@@ -92,12 +92,12 @@ def updates_of(before: TaskRecord, entry: Entry) -> list[Update]:
 
 
 def last_update_of(record: TaskRecord) -> TaskStatusUpdateEvent:
-    """The status of a task that was ended from outside: no entry tells it, so it has no number."""
+    """The status of a task that was ended from outside: it has no entry, so no number."""
     return _update(record, status_of(record))
 
 
 def transient_of(record: TaskRecord, tokens: Tokens) -> TaskStatusUpdateEvent:
-    """Model text that is still being written; the journaled message takes its place, so it has no number."""
+    """Model text that is still being written; the journaled message replaces it, so it has no number."""
     place = f"{tokens.invocation_id.rpartition('/')[2]}~{tokens.attempt}@{tokens.offset}"
     message = agent_message(record.task_id, context_of(record), place, [A2APart(text=tokens.text)])
     update = _update(record, TaskStatus(state=STATE[record.status], message=message))
@@ -107,7 +107,7 @@ def transient_of(record: TaskRecord, tokens: Tokens) -> TaskStatusUpdateEvent:
         "attempt": tokens.attempt,
         "offset": tokens.offset,
     }
-    if tokens.call is not None:  # what is written is no answer, but the arguments of a tool call
+    if tokens.call is not None:  # these tokens are arguments of a tool call, not text
         told_of |= {"tool": tokens.tool, "tool_call": tokens.call}
     for metadata in (update.metadata, update.status.message.metadata):
         metadata.get_or_create_struct(METADATA).update(told_of)
@@ -119,7 +119,7 @@ def partly_told(before: TaskRecord, updates: Iterable[Update]) -> Task:
 
     Args:
         before: The task before the entry.
-        updates: Those that were told, in order.
+        updates: The updates that were sent, in order.
     """
     task = task_of(before)
     for update in updates:

@@ -1,1 +1,1 @@
-"""What A2A's methods do with tasks: send, decide, read, list, route, and keep webhook configs."""
+"""What A2A's methods do with tasks: send, decide, read, list, route, and store webhook configs."""

@@ -1,4 +1,4 @@
-"""Decisions at gates, as messages: a data part that names the gate, and what it showed."""
+"""Decisions at gates, as messages: a data part with the gate's id and digest."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from refold.core.waits import Wait
 from refold.engine import Engine
 
 ANONYMOUS = "anonymous"
-"""Who decides, where nobody is known and nobody is named."""
+"""The approver, if the caller is anonymous and names none."""
 
 
 class Decision(BaseModel):
-    """What a data part says that decides. What was shown may be sent back with it.
+    """A data part that is a decision. It may also contain the data that the gate showed.
 
     Attributes:
         gate: The gate's id.
-        digest: What the caller was shown.
-        decision: The only two there are.
+        digest: The digest of what the caller was shown.
+        decision: Approved or denied.
         comment: Why.
         approver: Who decided; None is the caller. Another name than the caller's is refused.
-        changes: What is granted differently from what is shown, where the gate lets that be edited.
-        kind: As it was shown; not read.
-        arguments: As they were shown; not read: the digest stands for them.
+        changes: Edits of fields that the gate declares editable.
+        kind: As shown; ignored.
+        arguments: As shown; ignored, since the digest stands for them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,10 +47,10 @@ class Decision(BaseModel):
 
 
 def decision_in(content: Content) -> Decision | None:
-    """The decision that a message is; None where it is something else.
+    """The decision in a message; None if the message is no decision.
 
     Raises:
-        InvalidParamsError: It is one, and is written wrongly.
+        InvalidParamsError: The decision is malformed.
     """
     found = [
         part.data
@@ -73,18 +73,18 @@ def gates_of(record: TaskRecord) -> tuple[Wait, ...]:
 
 
 async def decide(engine: Engine, record: TaskRecord, decision: Decision, caller: str | None, *, vouches: bool) -> None:
-    """Have a decision taken, in the caller's own name.
+    """Send a decision to the task, in the caller's own name.
 
     Args:
-        engine: Where the task is.
+        engine: Runs the task.
         record: The task; the caller may read it.
-        decision: What is decided.
-        caller: Who calls; None where nobody is known.
-        vouches: The caller may say who decided.
+        decision: The decision.
+        caller: None for an anonymous caller.
+        vouches: Whether the caller may name the approver.
 
     Raises:
-        UnsupportedOperationError: The caller claims to be somebody else; or is not the one to decide.
-        InputRejected: The gate does not take it.
+        UnsupportedOperationError: The caller names another approver without being allowed to, or may not decide.
+        InputRejected: The gate refuses the decision.
     """
     approver = decision.approver or caller or ANONYMOUS
     if caller is not None and approver != caller and not vouches:
@@ -100,7 +100,7 @@ async def decide(engine: Engine, record: TaskRecord, decision: Decision, caller:
         approver=approver,
         digest=decision.digest,
         comment=decision.comment,
-        # It takes a key, which only gates with rules about who decides ask for.
+        # Signing needs a key, and only gates that restrict who decides require a signature.
         vouched_by=caller if guarded else None,
         changes=decision.changes,
     )

@@ -17,10 +17,10 @@ _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 def key_of(context: ServerCallContext) -> str | None:
-    """The key that a caller gave; None where it gave none.
+    """The key of a call; None if it has none.
 
     Raises:
-        InvalidParamsError: It is none.
+        InvalidParamsError: The key is malformed.
     """
     headers = context.state.get("headers", {})
     key = headers.get(HEADER) if isinstance(headers, dict) else None
@@ -32,10 +32,10 @@ def key_of(context: ServerCallContext) -> str | None:
 
 
 def delivery_of(owner: str | None, where: str, key: str) -> str:
-    """What a delivery is known by: the same for the same caller, place and key, and for no others.
+    """The delivery id of a send: unique to the caller, the place and the key.
 
     Args:
-        owner: Who calls.
+        owner: The caller.
         where: The skill of a new task, or the task that is answered.
         key: The caller's key.
     """
@@ -43,15 +43,15 @@ def delivery_of(owner: str | None, where: str, key: str) -> str:
 
 
 def taken(record: TaskRecord, delivery: str) -> Message | None:
-    """The message that a delivery brought; None where it brought none yet."""
+    """The message of a delivery; None if there was no such delivery yet."""
     return next((message for message in record.messages if message.delivery_id == delivery), None)
 
 
 def check_same(message: Message, content: Content, message_id: str | None) -> None:
-    """Whether a repeated send says the same again.
+    """Check that a repeated send has the same message.
 
     Raises:
-        InvalidParamsError: It does not.
+        InvalidParamsError: It has another one.
     """
     if message.content != content or message.id != message_id:
         raise InvalidParamsError(

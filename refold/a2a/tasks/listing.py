@@ -1,4 +1,4 @@
-"""Listing a caller's tasks, by page: the latest change of status first."""
+"""Lists a caller's tasks by page, the latest change of status first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from refold.core.fold.record import TaskRecord
 from refold.engine import Engine, Listed, Place, TaskFilter
 
 AT_ONCE = 50
-"""How many tasks of a page are read at the same time."""
+"""How many tasks of a page are read concurrently."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST_NS = 2**63
@@ -44,17 +44,16 @@ class Listing:
     async def page(self, request: ListTasksRequest, caller: str | None, *, tenant: str = "") -> ListTasksResponse:
         """One page of the caller's tasks. The request's history length and page size are checked already.
 
-        The interface of one skill, which is what a tenant names, lists that skill's tasks.
-
-        Which tasks are on it is what the server's index knows, which may be behind by moments; how they stand is read
-        from each of them, and one that has meanwhile become another than was asked for is left out.
+        Under a tenant, which names a skill, the list contains that skill's tasks only. The server's index, which may
+        lag by moments, selects the tasks of a page; each task's status is read from the task itself, and a task that no
+        longer fits the filter is left out.
 
         Raises:
-            InvalidParamsError: No such status, time or page token can be.
+            InvalidParamsError: The status, time or page token is malformed.
         """
         wanted = _filter(request, caller, request.tenant or tenant)
         size = request.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
-        # One more than is shown tells whether there is another page.
+        # One more than the page size, to learn whether there is another page.
         found, total = await asyncio.gather(
             self.engine.find(wanted, after=_place(request.page_token), limit=size + 1), self.engine.count(wanted)
         )
@@ -87,14 +86,14 @@ class Listing:
 
 
 def check_status(request: ListTasksRequest, written: object) -> None:
-    """Whether the status that a caller wrote is one: an unknown one would list everything.
+    """Check the status that a caller wrote: the SDK would ignore an unknown one and list everything.
 
     Args:
-        request: What was read.
-        written: What the caller wrote; None is nothing.
+        request: As the SDK parsed it.
+        written: The status as the caller wrote it; None if it wrote none.
 
     Raises:
-        InvalidParamsError: It is none.
+        InvalidParamsError: There is no such status.
     """
     none = ("", 0, A2AState.Name(A2AState.TASK_STATE_UNSPECIFIED))
     if written is not None and request.status == A2AState.TASK_STATE_UNSPECIFIED and written not in none:
@@ -121,7 +120,7 @@ def _since(request: ListTasksRequest) -> datetime:
         at = after.ToDatetime(UTC)
     except ValueError:
         raise InvalidParamsError("statusTimestampAfter is no time between the years 1 and 9999") from None
-    # Times are kept to the microsecond: one that is a little later than a kept one comes after it.
+    # Times are stored to the microsecond, so the next microsecond comes after a stored time.
     return at + timedelta(microseconds=1) if after.nanos % 1000 and at < LATEST else at
 
 
@@ -140,7 +139,7 @@ def _token(place: Place) -> str:
 
 
 def _still(record: TaskRecord, wanted: TaskFilter, caller: str | None) -> bool:
-    """Whether a task is what was asked for, by what it says itself. Its owner is checked here once more."""
+    """Whether a task fits the filter, by its own record. This checks the owner once more."""
     return (
         owns(caller, record)
         and wanted.status in (None, record.status)

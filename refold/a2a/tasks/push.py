@@ -1,4 +1,4 @@
-"""Webhooks: the configs that say where a task's updates are to be sent."""
+"""Webhook configs: the addresses to which a task's updates are posted."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from refold.webhooks import START, Shape, Webhook, Webhooks
 
 
 class Push(Protocol):
-    """Keeps webhook configs, and sees to it that updates are delivered.
+    """Stores webhook configs, and has updates delivered.
 
-    Called for tasks that exist and are the caller's own, but for `keep`: it is called before a new task starts.
+    Called for tasks that exist and belong to the caller, except `keep`: it is also called before a new task starts.
 
     Attributes:
-        supported: Whether the card says that there are webhooks.
+        supported: Whether the card declares webhooks.
     """
 
     supported: bool
@@ -34,10 +34,10 @@ class Push(Protocol):
     async def keep(
         self, config: TaskPushNotificationConfig, context: ServerCallContext, *, new_task: bool = False
     ) -> TaskPushNotificationConfig:
-        """Keep a config: a new one, or another one under the same id.
+        """Store a config: a new one, or a changed one under the same id.
 
         Args:
-            new_task: The task is about to start, and all of it is to be told.
+            new_task: The task is about to start, and all its updates are to be delivered.
         """
         ...
 
@@ -54,7 +54,7 @@ class Push(Protocol):
         ...
 
     async def delete(self, request: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext) -> None:
-        """Forget a config; one that does not exist is forgotten already."""
+        """Delete a config; it is no error if there is none."""
         ...
 
 
@@ -87,7 +87,7 @@ class NoPush:
 
 
 class WebhookPush:
-    """Webhooks that are kept and delivered to, behind the configs."""
+    """Stores configs as webhooks, which deliver updates."""
 
     supported = True
 
@@ -117,7 +117,7 @@ class WebhookPush:
     async def list(
         self, request: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
-        """See `Push.list`. A page begins after the id that its token is."""
+        """See `Push.list`. A page token is the id after which the page begins."""
         if request.page_size < 0:
             raise InvalidParamsError(f"a page holds one config or more, not {request.page_size}")
         found = [hook for hook in await self._webhooks.of_task(request.task_id) if hook.id > request.page_token]
@@ -153,7 +153,7 @@ def _config_of(task_id: str, webhook: Webhook, tenant: str) -> TaskPushNotificat
 
 
 def shape_of(context: ServerCallContext) -> Shape:
-    """The version that a caller speaks, and its receivers read: JSON-RPC's methods tell, and over REST the header.
+    """The protocol version of a caller and its receivers: given by JSON-RPC's methods, and over REST by the header.
 
     Source: A2A specification 1.0, section 3.6.2: no header means 0.3.
     """

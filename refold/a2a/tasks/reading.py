@@ -1,4 +1,4 @@
-"""Reading a task for somebody: whoever may not see it is told that it does not exist."""
+"""Reads a task for a caller: to a caller that may not see it, a task does not exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refold.core.fold.record import TaskRecord
 from refold.engine import Engine
 
 AGAIN_S = 1.0
-"""The pause before a worker is looked for again where there was none."""
+"""Seconds before looking for a worker again."""
 
 
 class Reader:
@@ -26,7 +26,7 @@ class Reader:
         """A task that the caller may see.
 
         Raises:
-            TaskNotFoundError: There is none, or it is somebody else's.
+            TaskNotFoundError: There is no such task, or it is another owner's.
         """
         record = await self._found(task_id)
         if not may_read(caller, record):
@@ -34,10 +34,10 @@ class Reader:
         return record
 
     async def own(self, task_id: str, caller: str | None) -> TaskRecord:
-        """A task that is the caller's own.
+        """A task that the caller owns.
 
         Raises:
-            TaskNotFoundError: There is none, or it is somebody else's.
+            TaskNotFoundError: There is no such task, or it is another owner's.
         """
         record = await self._found(task_id)
         if not owns(caller, record):
@@ -51,10 +51,10 @@ class Reader:
             raise not_found(task_id) from None
 
     async def settled(self, record: TaskRecord) -> TaskRecord:
-        """The task once it has ended, or waits for somebody: at once where it does so already.
+        """The task once it has ended or waits for a person; at once if it does so already.
 
         Args:
-            record: As it was last seen.
+            record: The task as last read.
         """
         if record.ended or record.paused:
             return record
@@ -65,10 +65,10 @@ class Reader:
                         pass
                 return await self._found(record.task_id)
             except NoWorker:
-                # The task waits for one, and so does whoever called.
+                # The task waits for a worker, so the caller waits too.
                 await asyncio.sleep(AGAIN_S)
 
 
 def not_found(task_id: str) -> TaskNotFoundError:
-    """The same words for what does not exist and what is not the caller's."""
+    """The same error for a task that does not exist and for one of another owner."""
     return TaskNotFoundError(f"no task {task_id!r}")

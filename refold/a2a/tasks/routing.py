@@ -1,4 +1,4 @@
-"""Which skill takes a first message."""
+"""Chooses the skill for a first message."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from refold.engine import Engine
 log = structlog.get_logger("refold.a2a")
 
 SKILL = "skill"
-"""The key of a request's or message's metadata that names the skill."""
+"""The key in a request's or message's metadata that names the skill."""
 
 
 ROUTER = "(router)"
-"""Whose the router's tasks are: no caller has a name like this."""
+"""The owner of the router's tasks: no caller can have this name."""
 
 
 class Router(Protocol):
-    """Chooses a skill where neither the caller nor the interface names one."""
+    """Chooses a skill if neither the caller nor the interface names one."""
 
     async def choose(self, content: Content, context: str) -> str | A2AMessage:
-        """The id of a skill; or a message that asks back, or declines.
+        """The id of a skill; or a message for the caller, which asks back or declines.
 
         Args:
-            content: What the caller says.
-            context: The conversation that it says it in.
+            content: The caller's message.
+            context: The conversation.
         """
         ...
 
 
 class SkillRouter:
-    """A skill that chooses: it completes with data `{"skill": ID}`, or says what the caller is to hear instead.
+    """A skill as router: it completes with the data `{"skill": ID}`, or with a message for the caller.
 
-    So a model is asked by a worker, under the worker's settings and with its retries, as for any other skill.
+    So a worker makes the model call, with the worker's settings and retries, as for any other skill.
     """
 
     def __init__(self, engine: Engine, reader: Reader, skill: str) -> None:
@@ -56,7 +56,7 @@ class SkillRouter:
         """See `Router.choose`.
 
         Raises:
-            InvalidParamsError: The router cannot tell, and has nothing to say.
+            InvalidParamsError: The router completed with neither.
         """
         task_id = f"{self.skill}-{uuid4().hex}"
         await self.engine.start(self.skill, content, task_id=task_id, owner=ROUTER, context=context)
@@ -85,17 +85,17 @@ class Routing:
     async def choose(
         self, request: SendMessageRequest, content: Content, caller: str | None, *, tenant: str, context: str
     ) -> Skill | A2AMessage:
-        """The skill; or what the router says instead, which makes no task.
+        """The skill; or the router's message, in which case no task is started.
 
         Args:
-            request: The message and what is said beside it.
-            content: What the message holds.
-            caller: Who calls; None where nobody is known.
-            tenant: The interface's; empty where it has none.
+            request: The message and its metadata.
+            content: The content of the message.
+            caller: None for an anonymous caller.
+            tenant: The interface's; empty if it has none.
             context: The conversation.
 
         Raises:
-            InvalidParamsError: No such skill is served, or several are and nothing says which one is meant.
+            InvalidParamsError: No such skill is served, or several are and none is named.
         """
         named = _named(request) or request.tenant or tenant
         served = {id: skill for id, skill in self.skills.items() if caller is not None or id not in self.private}

@@ -1,4 +1,4 @@
-"""What becomes of a message: a new task, an answer to one that waits, or a reply without a task."""
+"""What a message does: it starts a task, answers a waiting one, or gets a reply without a task."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from refold.core.lifecycle import TERMINAL
 from refold.engine import Engine, TaskFilter
 
 LOOKED_BACK = 20
-"""How many tasks of a conversation are looked through for one that has ended, newest first."""
+"""How many tasks of a conversation are searched for an ended one, newest first."""
 
 MOST_PARTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A message that a task took.
+    """A message that a task accepted.
 
     Attributes:
-        record: The task since.
-        after: The newest entry's number before the message was taken.
+        record: The task after it.
+        after: The newest entry's number before the message.
     """
 
     record: TaskRecord
@@ -47,7 +47,7 @@ class Sent:
 
 
 class Sender:
-    """Gives messages to tasks."""
+    """Delivers messages to tasks."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class Sender:
         self.queues = queues
 
     async def send(self, request: SendMessageRequest, context: ServerCallContext, *, stream: bool) -> Sent | A2AMessage:
-        """Give a message to its task, which may be a new one; or a reply, where no task is made.
+        """Deliver a message to its task, which may be a new one; or return the router's reply, without a task.
 
         Args:
             request: The message, and how it is to be answered.
-            context: Who calls, and what the call says beside the message.
-            stream: Whoever sends it wants to see the answer while it is written.
+            context: The caller and the call's headers.
+            stream: Whether to stream the model's text while it is written.
 
         Raises:
             A2AError: The message is refused, and nothing was done.
@@ -131,7 +131,7 @@ class Sender:
         return Sent(record=record, after=0)
 
     async def _before(self, skill: Skill, caller: str | None, context: str) -> str | None:
-        """The newest ended task of the same conversation, for a skill whose tasks go on with it."""
+        """The newest ended task of the same conversation, for a skill that continues conversations."""
         if not context or not skill.options.converses:
             return None
         wanted = TaskFilter(skill=skill_id(skill), owner=caller or "", context=context)
@@ -166,7 +166,7 @@ class Sender:
         return Sent(record=after, after=record.seq)
 
     def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool) -> None:
-        """Whether the task takes this of this caller now."""
+        """Check that the task accepts this message of this caller now."""
         if record.ended:
             raise UnsupportedOperationError(
                 f"task {record.task_id!r} has ended ({record.status}); send the message without a task id"
@@ -207,10 +207,10 @@ class Sender:
 
 
 def slot_in(message: A2AMessage) -> str | None:
-    """Which question a message answers, where it says so in its metadata.
+    """The question that a message answers, if its metadata names one.
 
     Raises:
-        InvalidParamsError: It says so, and not by a name.
+        InvalidParamsError: The metadata's `slot` is not a name.
     """
     said = data_of(message.metadata, "message.metadata")
     slot = said.get("slot") if isinstance(said, dict) else None
