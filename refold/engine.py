@@ -1,4 +1,4 @@
-"""What runs tasks, as everything outside sees it: the `Engine` protocol, and the values it answers with."""
+"""What runs tasks, as its callers see it: the `Engine` protocol, and the values it returns."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class MessageView(_View):
 
 
 class ArtifactView(_View):
-    """An artifact by its text, data or address; by its parts where it has several, or a file.
+    """An artifact by its text, data or address; by its parts if it has several, or a file.
 
     Attributes:
-        parts: All parts, where one of the others cannot say it; empty otherwise.
+        parts: All parts, if no single other field can express them; empty otherwise.
     """
 
     name: str
@@ -47,18 +47,18 @@ class ArtifactView(_View):
     parts: tuple[Part, ...] = lean(())
 
     def as_artifact(self) -> Artifact:
-        """The artifact that this is the view of."""
+        """The artifact of this view."""
         return Artifact(name=self.name, parts=self.parts or (Part(text=self.text, data=self.data, url=self.url),))
 
 
 class PendingView(_View):
-    """A command that has not come back.
+    """A command without a result yet.
 
     Attributes:
         command: Kind and subject, for people: `llm research`, `tool charge_card`.
-        attempt: Which try this is; 1 is the first.
-        failure: Why the last try failed.
-        due_at: When the next try, or the sleep's end, is due; None while it is out.
+        attempt: The number of the current attempt; 1 is the first.
+        failure: Why the last attempt failed.
+        due_at: When the next attempt, or the end of the sleep, is due; None while an attempt is running.
         blocked: It waits for its dependency, or for an operator.
     """
 
@@ -74,20 +74,20 @@ class WaitView(_View):
     """An open question.
 
     Attributes:
-        slot: The name to answer it by.
-        message: What is asked.
-        gate: The wait's own id.
+        slot: The name of the question; an answer may give it.
+        message: The question.
+        gate: The id of the question or gate.
         expects: The name of the type that the reply must fit.
-        fields: Its fields, a `?` after those that may be left out; empty where it is no object.
+        fields: Its fields, a `?` after optional ones; empty if it is no object.
         gate_kind: Why a person must decide, at a gate; None for a question.
-        digest: What the gate shows, as a hash: a decision names it.
-        show: What is decided on.
-        editable: What of it whoever grants may change, or add.
-        approvers: Who may decide; empty lets anybody.
-        needed: How many grants it takes.
+        digest: The hash of what the gate shows; a decision names it.
+        show: The data to decide on.
+        editable: The fields of it that the approver may change, or add.
+        approvers: Who may decide; if empty, anyone.
+        needed: How many grants are required.
         granted_by: Who has granted it so far.
-        timeout_at: When the task fails for want of a decision.
-        asked_by: The part that asks, where it is not the task itself.
+        timeout_at: When the task fails without a decision.
+        asked_by: The child task that asks; None if the task itself does.
     """
 
     slot: str
@@ -107,12 +107,12 @@ class WaitView(_View):
 
 
 class ForkView(_View):
-    """Where a task branched off.
+    """The origin of a forked task.
 
     Attributes:
-        task_id: The task that it branched off from.
-        seq: The entry of it that it goes on from.
-        live: Its effects take place.
+        task_id: The task from which it was forked.
+        seq: The entry of that task after which it continues.
+        live: Its effects are performed.
     """
 
     task_id: str
@@ -121,12 +121,12 @@ class ForkView(_View):
 
 
 class OffspringView(_View):
-    """A task that goes on from another one.
+    """A task that was recovered or forked from another one.
 
     Attributes:
         task_id: Its id.
-        how: It goes on for a task that failed, or branches off.
-        seq: The entry of the other one that it goes on from.
+        how: Recovered or forked.
+        seq: The entry of the other task after which it continues.
     """
 
     task_id: str
@@ -141,21 +141,21 @@ class TaskView(_View):
         task_id: The task's id.
         skill: The skill's id.
         status: In A2A's words.
-        lifecycle: Where it is in its life.
+        lifecycle: Its lifecycle state.
         reason: Why it failed; empty otherwise.
-        messages: What was said, oldest first.
-        artifacts: What was handed over.
-        pending: Commands that have not come back, oldest first.
+        messages: Oldest first.
+        artifacts: In the order in which they were added.
+        pending: Commands without a result yet, oldest first.
         waiting_for: Open questions, oldest first.
         seq: The newest journal entry's number.
-        updated_at: When that entry was taken.
-        progress: One line on what is going on.
+        updated_at: The time of that entry.
+        progress: The skill's progress line.
         refused: How many events were refused so far.
-        late: Who granted it too late; `refold recover` goes on from there.
-        recovered_from: The task that this one goes on for.
-        forked_from: Where it branched off from another task.
-        offspring: The tasks that go on from it, where somebody has asked for them; see `Engine.offspring`.
-        note: Why parts of this are missing, where they are: no worker answered, for example.
+        late: The approver of a late grant; `refold recover` continues with it.
+        recovered_from: The failed task that this task recovers.
+        forked_from: Where it was forked from another task.
+        offspring: The tasks recovered or forked from it, if the caller asked for them; see `Engine.offspring`.
+        note: Why parts of this are missing, if they are: no worker answered, for example.
     """
 
     task_id: str
@@ -179,15 +179,15 @@ class TaskView(_View):
 
 
 class Tokens(Value):
-    """Model text that is still being written. Transient: the journaled result takes its place.
+    """Model text that is still being written. Transient: the journaled result replaces it.
 
     Attributes:
         invocation_id: The model call.
-        attempt: Its try; a new try starts the text again.
-        offset: Where `text` begins in the whole text of this try, in characters.
-        text: What is new; of a tool call, its arguments as JSON text.
-        call: Which of the answer's tool calls it belongs to, from 0; None where it is said to the user.
-        tool: The tool's name, where it belongs to a tool call.
+        attempt: Its attempt; a new attempt starts the text again.
+        offset: Where `text` begins in the whole text of this attempt, in characters.
+        text: The new text; of a tool call, its arguments as JSON text.
+        call: The index of the tool call in the reply, from 0; None for text to the user.
+        tool: The tool's name, for a tool call.
     """
 
     kind: Literal["tokens"] = "tokens"
@@ -200,17 +200,17 @@ class Tokens(Value):
 
 
 class TaskFilter(Value):
-    """Which tasks are meant; a field that is None takes any.
+    """Selects tasks; a field that is None accepts any.
 
-    Parts of other tasks, and what was started by Temporal's own tools, are of no owner and no context here.
+    Child tasks, and tasks started by Temporal's own tools, have no owner and no context here.
 
     Attributes:
         skill: Of this skill.
-        lifecycle: In this state of their life.
+        lifecycle: In this lifecycle state.
         status: With this status, in A2A's words.
-        owner: Of this owner; empty takes those that nobody owns.
+        owner: Of this owner; empty selects tasks without an owner.
         context: Of this conversation; a task that belongs to none is one of its own, by its id.
-        since: Whose status changed then, or later.
+        since: Whose status changed at this time, or later.
     """
 
     skill: str | None = None
@@ -229,13 +229,13 @@ class Place(Value):
 
 
 class Listed(_View):
-    """A task as it is listed, without asking its worker; may be behind by moments.
+    """A task as it is listed, without querying its worker; may lag by moments.
 
     Attributes:
         task_id: The task's id.
         skill: The skill's id.
         status: In A2A's words.
-        lifecycle: Where it is in its life.
+        lifecycle: Its lifecycle state.
         status_at: When the status last changed.
     """
 
@@ -247,14 +247,14 @@ class Listed(_View):
 
     @property
     def place(self) -> Place:
-        """Where it is in the order."""
+        """Its place in the order."""
         return Place(at=self.status_at, task_id=self.task_id)
 
 
 class Engine(Protocol):
     """Starts tasks and talks to them. Safe to share between coroutines.
 
-    Every method raises `NotConnected` where no server answers, and `TaskNotFound` for a task that does not exist.
+    Every method raises `NotConnected` if no server answers, and `TaskNotFound` for a task that does not exist.
     """
 
     async def start(
@@ -271,22 +271,22 @@ class Engine(Protocol):
         previous: str | None = None,
         started_by: str | None = None,
     ) -> TaskView:
-        """Start a task and say how it stands; `submitted` where no worker took it within a few seconds.
+        """Start a task and return its status; `submitted` if no worker took the task within a few seconds.
 
         Args:
             skill: The skill's id.
             content: The first message.
-            task_id: The task's id, never used before; None makes one up.
-            stream: Somebody will want to see the model's tokens as they come.
-            owner: Whose task it is; a gate may ask for a second person.
-            started_by: Who starts it, where that is not its owner; neither is a second person.
+            task_id: The task's id, never used before; None generates one.
+            stream: Stream the model's tokens to watchers.
+            owner: The task's owner; a gate may exclude the owner from deciding.
+            started_by: Who starts it, if that is not its owner; a gate may exclude both.
             context: The conversation that it belongs to, with other tasks.
             message_id: The sender's own id of the first message.
             delivery_id: The sender's id of this delivery.
-            previous: The task whose conversations with models this one goes on with; one of the same owner.
+            previous: The task whose conversations with models the new task continues; both have the same owner.
 
         Raises:
-            InputRejected: The skill cannot start from this content, or the task before has another owner.
+            InputRejected: The skill cannot start from this content, or the previous task has another owner.
             TaskExists: The id was used before.
             UnknownSkill: No worker serves such a skill.
             PayloadTooLarge: The content is too large, and storage for large values is off.
@@ -307,24 +307,24 @@ class Engine(Protocol):
         """Answer a task that waits.
 
         Args:
-            slot: Which question this answers; None where only one is open.
-            delivery_id: The same id twice is taken once.
+            slot: The name of the question; None if only one is open.
+            delivery_id: The task accepts one message with this id, so that a send can be repeated.
             message_id: The sender's own id of the message.
-            sender: Who says it.
-            early: Where nothing waits for it yet, the task keeps it for the next question that it answers.
+            sender: Who sends it.
+            early: If no question is open, the task holds the message for the next question that it answers.
 
         Raises:
             InputRejected: The task waits for nothing, for something else, or has ended; it is unchanged.
-            NoWorker: Nobody is there to take the answer.
+            NoWorker: No worker is running to accept the answer.
         """
         ...
 
     async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
-        """Stop a task.
+        """Cancel a task.
 
         Raises:
             InputRejected: It has ended already.
-            NoWorker: Nobody is there to stop it.
+            NoWorker: No worker is running to cancel it.
         """
         ...
 
@@ -343,18 +343,18 @@ class Engine(Protocol):
         """Decide at a gate.
 
         Args:
-            gate: Its id or its name; None where only one is open.
+            gate: Its id or its name; None if only one is open.
             approved: Grant or deny.
             approver: Who decides.
-            digest: What they were shown; None takes what the gate shows now.
+            digest: The digest of what the approver was shown; None takes what the gate shows now.
             comment: Why.
             vouched_by: Who vouches for the approver; needs `REFOLD_APPROVAL_KEY`, here and where the workers run.
-            changes: What is to be different from what the gate shows, where it lets that be edited: earlier grants are
-                void, and this one is for the changed thing.
+            changes: Edits of fields that the gate declares editable: earlier grants become void, and this grant is for
+                the edited data.
 
         Raises:
             InputRejected: No such gate is open, it shows something else, or this person may not decide.
-            NoWorker: Nobody is there to take the decision.
+            NoWorker: No worker is running to accept the decision.
         """
         ...
 
@@ -368,58 +368,58 @@ class Engine(Protocol):
         by: str | None = None,
         comment: str = "",
     ) -> TaskView:
-        """Say how it goes on with a blocked command: perform it again, or take this as its outcome.
+        """Continue a blocked command: perform it again, or record this outcome.
 
         Raises:
             InputRejected: No such command is blocked.
-            NoWorker: Nobody is there to hear it.
+            NoWorker: No worker is running to accept it.
         """
         ...
 
     async def recover(self, task_id: str, *, new_id: str | None = None, by: str | None = None) -> TaskView:
-        """Start a task that goes on from where this one failed.
+        """Start a task that continues from where this one failed.
 
         Args:
             new_id: The new task's id; None adds a number to the old one's.
-            by: Who wants it; no second person any more.
+            by: Who recovers it; a gate with `second_person` excludes them.
 
         Raises:
-            InputRejected: The task has not failed, or would fail again before it could go on; or another one that was
-                recovered from it is open or done, whose effects a second one would make again.
+            InputRejected: The task has not failed, or would fail again before it could continue; or another task that
+                was recovered from it is open or done, whose effects a second one would repeat.
         """
         ...
 
     async def fork(
         self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
     ) -> TaskView:
-        """Start a task that branches off from an entry of this one, open or ended. This one stays as it is.
+        """Start a task that branches off from an entry of this one, open or ended. This one does not change.
 
         Args:
             at: The entry's number.
-            live: Effects take place, under ids and keys of their own. Otherwise none does: each command fails at once,
-                for good, as `DryRun`.
+            live: Perform effects, under ids and keys of their own. Otherwise each command fails at once as `DryRun`,
+                and is not retried.
             new_id: The new task's id; None adds `.f` and a number to this one's.
-            by: Who wants it.
+            by: Who forks it.
 
         Raises:
             InputRejected: There is no such entry, or the task had ended by then.
             TaskExists: The new id was used before.
-            NoWorker: The task is open, and nobody is there to ask for its journal.
+            NoWorker: The task is open, and no worker is running to read its journal.
         """
         ...
 
     async def offspring(self, task_id: str) -> tuple[OffspringView, ...]:
-        """The tasks that go on from this one, by `recover` and by `fork`, oldest first."""
+        """The tasks recovered or forked from this one, oldest first."""
         ...
 
     async def look(self, task_id: str) -> TaskView:
-        """How a task stands. Never waits for long: where no worker answers, the view's `note` says so."""
+        """The present state of a task. Never waits for long: if no worker answers, the view's `note` says so."""
         ...
 
     async def record(self, task_id: str) -> TaskRecord:
-        """All that was said and handed over in a task, whole.
+        """All messages and artifacts of a task, whole.
 
-        Never waits for long: where no worker answers it is as far as the server knows, and `note` says so.
+        Never waits for long: if no worker answers, the record has what the server knows, and `note` says so.
         """
         ...
 
@@ -431,31 +431,31 @@ class Engine(Protocol):
         owner: str | None = None,
         limit: int = 100,
     ) -> AsyncIterator[TaskView]:
-        """Tasks as they are, the newest first."""
+        """Tasks, the newest first."""
         ...
 
     async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
         """One page of tasks: the latest change of status first, then by id.
 
-        A task that changes meanwhile moves to the front, and so may be missed by whoever turns the pages.
+        A task that changes meanwhile moves to the front, so a caller that reads pages may miss it.
 
         Args:
             wanted: Which tasks.
             after: Where the page before ended; None begins with the first.
-            limit: The most that the page holds, at least 1. One that holds fewer is the last.
+            limit: Maximum size of the page, at least 1. A page that is smaller is the last.
         """
         ...
 
     async def count(self, wanted: TaskFilter) -> int:
-        """How many tasks there are; may be behind by moments."""
+        """How many tasks there are; may lag by moments."""
         ...
 
     async def ping(self) -> None:
-        """Whether the server answers: raises `NotConnected` where it does not, soon."""
+        """Check that the server answers: raises `NotConnected` soon if it does not."""
         ...
 
     def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
-        """The entries after number `after`, as far as they exist now, in order, over all of the task's runs."""
+        """The entries after number `after` that exist now, in order, over all runs of the task."""
         ...
 
     def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
@@ -463,20 +463,20 @@ class Engine(Protocol):
 
         Args:
             after: 0 begins with the first entry.
-            follow: Stay over pauses; otherwise the first pause with nothing new ends it. The task's end always does.
-                Who leaves before closes it (`contextlib.aclosing`).
+            follow: Continue at pauses; otherwise the first pause with nothing new ends it. The task's end always does.
+                A caller that leaves before must close it (`contextlib.aclosing`).
         """
         ...
 
     async def explain(self, task_id: str, field: str, *, upto: int | None = None) -> Explanation:
-        """Who wrote a field of the state that the task's steps share, when, and from what.
+        """Which step wrote a field of the task's shared state, when, and from which fields.
 
         Args:
             field: The field.
             upto: The entry to look back from; None is the newest.
 
         Raises:
-            InputRejected: Nobody has written it, or the skill has no contract.
+            InputRejected: No step has written it, or the skill has no contract.
         """
         ...
 
@@ -490,7 +490,7 @@ class Engine(Protocol):
 
 
 def recovered_before(task_id: str, other: str, status: Status) -> InputRejected:
-    """Why a task does not recover for which another one goes on."""
+    """The reason for refusing to recover a task that another task recovers already."""
     return InputRejected(
         f"task {task_id!r} was recovered before: {other!r} goes on for it ({status}), and a second one would make "
         "the same effects again; should that one fail, recover it"
@@ -498,7 +498,7 @@ def recovered_before(task_id: str, other: str, status: Status) -> InputRejected:
 
 
 def view_of(snapshot: Snapshot, note: str = "") -> TaskView:
-    """A snapshot as people see it."""
+    """The view of a snapshot."""
     return TaskView(
         task_id=snapshot.task_id,
         skill=snapshot.skill,
@@ -532,7 +532,7 @@ def _message(message: Message) -> MessageView:
 
 
 def _text(content: Content) -> str:
-    """A content in words: its text, else its data as JSON, else what files it holds."""
+    """A content in words: its text, else its data as JSON, else the files in it."""
     if content.text:
         return content.text
     if content.has_data:

@@ -1,7 +1,6 @@
-"""Webhooks, as everything outside sees them: where a task's updates are sent, and who keeps that.
+"""Webhooks, as their callers see them: where a task's updates are posted, and who stores that.
 
-Who follows a task and sends is behind `Webhooks`; what an update looks like to its receiver is the gateway's affair,
-which gives it as a `Feed`.
+`Webhooks` follows tasks and posts updates; the gateway defines the form of an update, as a `Feed`.
 """
 
 from __future__ import annotations
@@ -13,28 +12,28 @@ from typing import Literal, Protocol
 from refold.core.values import Value, lean
 
 Shape = Literal["1.0", "0.3"]
-"""The version of A2A whose words a receiver reads."""
+"""The version of A2A in whose format a receiver gets updates."""
 
 START = "0.0"
-"""The cursor before a task's first update. What other cursors say is the feed's affair."""
+"""The cursor before a task's first update. The feed defines all other cursors."""
 
 
 class Webhook(Value):
-    """Where somebody wants a task's updates sent. Its representation holds no secret.
+    """An address to which a task's updates are posted. Its `repr` contains no secret.
 
     Source: A2A specification 1.0, TaskPushNotificationConfig.
 
     Attributes:
         id: Unique within the task.
-        url: Where to, http or https.
-        token: Sent along as `X-A2A-Notification-Token`.
-        scheme: How `Authorization` begins. `StandardWebhooks` says that the credentials sign, and are not sent.
-        credentials: What stands behind it.
-        shape: The words that the receiver reads.
+        url: The address, http or https.
+        token: Sent as `X-A2A-Notification-Token`.
+        scheme: The first word of `Authorization`. `StandardWebhooks` means that the credentials sign, and are not sent.
+        credentials: The rest of `Authorization`.
+        shape: The format of the updates.
     """
 
     id: str
-    url: str = lean("", repr=False)  # its path and query may be a secret of the receiver's
+    url: str = lean("", repr=False)  # its path and query may contain a secret of the receiver
     token: str = lean("", repr=False)
     scheme: str = lean("", repr=False)
     credentials: str = lean("", repr=False)
@@ -43,12 +42,12 @@ class Webhook(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What a receiver is told at once.
+    """One update for a receiver.
 
     Attributes:
-        id: Unique within the task, the same whenever it is told; receivers know a repetition by it.
-        cursor: Where to go on once it is told.
-        body: As it is sent, JSON.
+        id: Unique within the task, the same in every attempt to deliver it, so that receivers recognise a repetition.
+        cursor: Where to continue after it is delivered.
+        body: The JSON to post.
     """
 
     id: str
@@ -57,41 +56,41 @@ class Update:
 
 
 class Feed(Protocol):
-    """Gives a task's updates in a receiver's words. Called in any process that delivers."""
+    """Yields a task's updates in a receiver's format. Called in any process that delivers."""
 
     def __call__(self, task_id: str, shape: Shape, after: str | None) -> AsyncGenerator[Update, None]:
-        """The updates after a place, as they come, in order, to the task's end; over pauses too.
+        """The updates after a cursor, as they come, in order, to the task's end; pauses do not end it.
 
         Args:
-            after: A cursor. None begins with the task as it is, whole, and goes on from there.
+            after: A cursor. None begins with the whole task as it is.
 
         Raises:
             TaskNotFound: There is no such task.
-            EngineError: It cannot be followed for now; tried again from the last cursor.
+            EngineError: It cannot be followed at the moment; the caller tries again from the last cursor.
         """
         ...
 
 
 class Webhooks(Protocol):
-    """Keeps webhooks, and delivers to them whatever becomes of this process.
+    """Stores webhooks, and delivers to them even if this process ends.
 
-    Every method raises `NotConnected` where no server answers, and `NoWorker` where nobody delivers.
+    Every method raises `NotConnected` if no server answers, and `NoWorker` if no gateway delivers.
     """
 
     async def check(self, webhook: Webhook) -> None:
-        """Judge a webhook before anything is kept or started.
+        """Check a webhook before anything is stored or started.
 
         Raises:
-            InputRejected: It cannot be used, or nothing may be sent there; without its secrets.
+            InputRejected: It cannot be used, or posting to its address is not allowed; the message contains no secrets.
         """
         ...
 
     async def put(self, task_id: str, webhook: Webhook, *, after: str | None = None) -> None:
-        """Keep a webhook; one of the same id is changed, and goes on where it was.
+        """Store a webhook; one of the same id is changed, and its delivery continues where it was.
 
         Args:
             task_id: The task, which need not have started.
-            webhook: Where and how.
+            webhook: The address and the credentials.
             after: Where its updates begin; see `Feed`.
 
         Raises:
@@ -100,7 +99,7 @@ class Webhooks(Protocol):
         ...
 
     async def get(self, task_id: str, id: str) -> Webhook | None:
-        """A webhook; None where there is none of this id."""
+        """A webhook; None if there is none of this id."""
         ...
 
     async def of_task(self, task_id: str) -> list[Webhook]:
@@ -108,5 +107,5 @@ class Webhooks(Protocol):
         ...
 
     async def remove(self, task_id: str, id: str) -> None:
-        """Forget a webhook: nothing more is sent. Nothing happens where there is none."""
+        """Delete a webhook: nothing more is posted. It is no error if there is none."""
         ...

@@ -1,7 +1,7 @@
 """The ready-made agent: any model with tools, durable, in ten lines.
 
-Five layers, each of which knows those before it only: `clients` reach models and tools, `plugins` look on and raise
-flags, `steps` do the work, `middleware` stands around steps, `orchestrators` decide what runs beside what.
+Five layers, each of which imports only those before it: `clients` call models and tools, `plugins` observe and raise
+flags, `steps` do the work, `middleware` wraps steps, `orchestrators` decide which calls run concurrently.
 """
 
 from refold.agent.agent import Agent, Answer

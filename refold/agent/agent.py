@@ -32,18 +32,18 @@ from refold.core.steps.table import compile_steps, steps_of
 from refold.engine import Engine, TaskView, Tokens
 
 VERSION = 1
-"""Of an agent's saved state; a task of another version is not gone on with, unless `upgrade` brings it up."""
+"""The version of an agent's saved state; a task with another version is not continued unless `upgrade` converts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of a message.
+    """The result of a message.
 
     Attributes:
         task_id: The task.
-        status: How it stands: completed; or it waits for a person, or for the next message.
-        text: What the agent said last.
-        value: Its answer, where it has a type; None otherwise.
+        status: Completed; or waiting for a person or for the next message.
+        text: The agent's last message.
+        value: The answer, if it has a type; None otherwise.
         task: The whole task.
     """
 
@@ -57,7 +57,7 @@ class Answer:
 class Agent(StepMachine):
     """A model with tools in a loop, as a skill: `Clerk = Agent("clerk", instructions="…", tools=[find_order])`.
 
-    An agent never changes, and keeps nothing of its tasks: each has an `AgentState` of its own.
+    An agent is immutable and stores nothing of its tasks: each task has an `AgentState` of its own.
     """
 
     def __init__(
@@ -93,35 +93,37 @@ class Agent(StepMachine):
         Args:
             id: The skill's id, unique among those that are served together.
             model: `provider:name`; None takes the worker's setting.
-            instructions: What the model is to do.
-            tools: What it may call: functions with `@tool`, skills and agents (each call is a task of its own), or
-                tools of MCP servers by name: `server.tool`, or `server.*` for all.
+            instructions: The system prompt.
+            tools: The tools that the model may call: functions with `@tool`, skills and agents (each call is a task of
+                its own), or tools of MCP servers by name: `server.tool`, or `server.*` for all.
             output: The type of the answer, any that pydantic knows; None is text.
             gates: Which calls wait for a person: `"effects"`, those of tools that are not declared `read_only`;
                 `"none"`; tools' names; or policies by tool.
-            gate_policy: Who decides, where `gates` names no policy. A denial is always told to the model.
-            middleware: Around the steps, the first one outermost.
-            plugins: Hooks, and the tools they bring.
+            gate_policy: Who decides, if `gates` names no policy. The model always receives a denial as the call's
+                result.
+            middleware: Wraps the steps, the first one outermost.
+            plugins: Hooks, and the tools they add.
             orchestrator: How the tool calls of one reply are run; None is one after the other.
-            max_cycles: How often the model is asked for one message, at least once; the last time it must answer.
-            turns: How many messages of the user a task answers before it is completed; None goes on until it is
+            max_cycles: How often the model is called for one message, at least once; in the last call it must answer.
+            turns: How many messages of the user a task answers before it completes; None continues until the task is
                 canceled.
-            fatal: Tools whose failure fails the task; other failures are told to the model.
-            keys: Business keys by tool, with its arguments in braces: `{"pay_refund": "refund:{order_id}"}`. Two tasks
-                that ask for the same are then one effect.
-            settings: Passed on to the provider.
-            retry: How "try later" is tried again; None is three retries after 1, 2 and 4 s.
+            fatal: Tools whose failure fails the task; other failures are results that the model reads.
+            keys: Business keys by tool, with its arguments in braces: `{"pay_refund": "refund:{order_id}"}`. Calls with
+                the same key, from any task, are one effect.
+            settings: Passed to the provider.
+            retry: The retry policy of its calls; None is three retries after 1, 2 and 4 s.
             name: For people.
-            description: For people, and for models that choose a skill. The instructions are told to nobody else.
+            description: For people, and for models that choose a skill. Only the agent's own model receives the
+                instructions.
             tags: For search.
             examples: Messages that it understands.
-            version: Of the saved state; raise it with what your plugins keep there.
-            upgrade: Brings a state saved by an older version up to the next one.
-            model_client: Reaches the model; None is by a chat command.
-            tool_client: Reaches tools; None is by commands.
+            version: Of the saved state; raise it when your plugins change what they save.
+            upgrade: Converts a state saved by an older version to the next one.
+            model_client: Calls the model; None issues a chat command.
+            tool_client: Calls tools; None issues commands.
 
         Raises:
-            DefinitionError: All that is wrong, at once.
+            DefinitionError: Lists all mistakes at once.
         """
         hooks, keys = Hooks(plugins), keys or {}
         known, remote, found = _keyed_tools(tools, hooks, keys)
@@ -179,17 +181,17 @@ class Agent(StepMachine):
     async def stream(
         self, engine: Engine, message: str | Content, *, task_id: str | None = None, **start: Any
     ) -> AsyncIterator[Entry | Tokens]:
-        """Say something to the agent: what goes on, until it has answered, waits for somebody, or has ended.
+        """Send a message, and yield entries and tokens until the agent has answered, waits for a person, or has ended.
 
         Args:
-            engine: Where its tasks run.
-            message: What is said.
+            engine: Runs its tasks.
+            message: The message.
             task_id: A task that waits for it; None starts one.
-            start: What else `Engine.start` takes.
+            start: Further arguments of `Engine.start`.
 
         Raises:
             InputRejected: The task does not wait for a message.
-            EngineError: What `Engine` raises.
+            EngineError: As `Engine` raises it.
         """
         task_id, after = await self._say(engine, message, task_id, start)
         async with aclosing(engine.watch(task_id, after=after)) as going_on:
@@ -199,7 +201,7 @@ class Agent(StepMachine):
     async def invoke(
         self, engine: Engine, message: str | Content, *, task_id: str | None = None, **start: Any
     ) -> Answer:
-        """Say something to the agent, and wait until it has answered, waits for somebody, or has ended.
+        """Send a message to the agent, and return once it has answered, waits for a person, or has ended.
 
         The arguments and errors are those of `stream`.
         """

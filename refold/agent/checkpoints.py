@@ -1,7 +1,7 @@
-"""Checkpoints: a task between two steps of its agent, as a value that another process goes on from.
+"""Checkpoints: a task between two steps of its agent, as a value from which another process can continue.
 
-On Temporal there is no need of them: every event is one. They are for programs that keep tasks themselves, and for
-hosts that live for one step only.
+On Temporal they are not needed: every event is a checkpoint. They are for programs that store tasks themselves, and for
+hosts that run one step only.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from refold.core.fold.wanted import Alarm, Perform, finished, wanted
 from refold.core.values import Value
 
 SCHEMA_VERSION = 1
-"""Of what a checkpoint holds."""
+"""The version of a checkpoint's format."""
 
 Position = Literal["after_model", "after_tools"]
 Performs = Callable[[Perform], Awaitable[Event]]
 
 
 class Checkpoint(Value):
-    """A task right behind one of its agent's steps. As JSON it is as large as the conversation, and little more.
+    """A task right after one of its agent's steps. Its JSON is little larger than the conversation.
 
     Attributes:
-        schema_version: Of what it holds.
+        schema_version: The version of its format.
         agent: The agent's id.
-        position: Behind which step: what the model asked for is called next, or the model is asked next.
+        position: After which step: the requested tools are called next, or the model is called next.
         cycle_index: In which cycle; 1 is the first of a message.
         task: The task.
     """
@@ -46,7 +46,7 @@ class Checkpoint(Value):
 
 
 def checkpoint_of(agent: Skill, task: Snapshot) -> Checkpoint | None:
-    """The checkpoint that a task stands at; None where it is within a step, waits, or has ended."""
+    """The checkpoint of a task; None if the task is within a step, waits, or has ended."""
     record: Any = task.state
     awaits: list[Any] = record.get("awaits", []) if isinstance(record, dict) else []
     entered = len(awaits) == 1 and not any(id not in task.pending for id in awaits[0]["ids"])
@@ -61,10 +61,10 @@ def checkpoint_of(agent: Skill, task: Snapshot) -> Checkpoint | None:
 
 
 def resumed(agent: Skill, checkpoint: Checkpoint) -> Snapshot:
-    """The task to go on with.
+    """The task of a checkpoint, to continue it.
 
     Raises:
-        InputRejected: The checkpoint is another agent's, or of another version of it or of checkpoints.
+        InputRejected: The checkpoint is another agent's, or of another version of the agent or of the format.
     """
     if checkpoint.schema_version != SCHEMA_VERSION:
         raise InputRejected(
@@ -88,17 +88,17 @@ async def next_checkpoint(
     task_id: str = "task",
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Checkpoint | Snapshot:
-    """Go on to the next checkpoint; or to where the task waits for somebody, or has ended.
+    """Continue to the next checkpoint; or until the task waits for a person, or has ended.
 
-    What had come back is in the checkpoint, and is not performed again. A gate or question comes before a checkpoint:
-    feed the answer to `advance`, and go on from what that gives.
+    Results in the checkpoint are not performed again. A gate or question comes before a checkpoint: pass the answer to
+    `advance`, and continue from the snapshot that it returns.
 
     Args:
         agent: The agent.
-        at: Where to go on; a first message begins a task.
-        perform: Performs one command, and gives its result or failure as an event.
+        at: Where to continue; a first message begins a task.
+        perform: Performs one command, and returns its result or failure as an event.
         task_id: The new task's id.
-        now: The time. A sleep or a retry is taken to be over as soon as nothing else goes on.
+        now: The time. A sleep or a backoff counts as over once nothing else can proceed.
 
     Raises:
         InputRejected: See `resumed`.

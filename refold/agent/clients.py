@@ -1,7 +1,7 @@
-"""Clients: how a model and a tool are reached. They keep nothing, and know nothing of the loop they are used in.
+"""Clients call models and tools. They store nothing, and do not know the loop that uses them.
 
-This is the seam of durability: what a client asks for is a command, performed once and recorded. What is above it runs
-again whenever the task is driven again, and finds the recorded result here.
+A client's call is a command, which is performed once and recorded. The layers above run again whenever the task is
+replayed, and get the recorded result from here.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from refold.core.steps.calls import Call
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a model is asked.
+    """The arguments of a model call.
 
     Attributes:
         thread: The conversation.
-        say: What is new in it.
-        instructions: What the model is to do.
-        tools: What it may ask for.
+        say: Its new messages.
+        instructions: The system prompt.
+        tools: The tools that the model may call.
         model: `provider:name`; None is the worker's.
-        expect: The type of its final answer; None is text.
-        since: How many of the oldest turns it is not shown.
+        expect: The type of the final answer; None is text.
+        since: How many of the oldest turns are hidden from the model.
         settings: For the provider.
-        retry: How "try later" is tried again; None is the agent's.
+        retry: The retry policy; None is the agent's.
     """
 
     thread: str
@@ -49,19 +49,19 @@ class Question:
 
 
 class ModelClient(Protocol):
-    """Reaches a model."""
+    """Calls a model."""
 
     async def ask(self, ctx: Ctx, question: Question) -> Reply:
         """The model's reply.
 
         Raises:
-            CommandError: It cannot be had.
+            CommandError: The call finally failed.
         """
         ...
 
 
 class ToolClient(Protocol):
-    """Reaches a tool."""
+    """Calls a tool."""
 
     async def call(
         self, ctx: Ctx, tool: AgentTool, args: Mapping[str, JsonValue], retry: RetryPolicy | None
@@ -69,14 +69,14 @@ class ToolClient(Protocol):
         """The tool's result, as JSON.
 
         Raises:
-            CommandError: It failed.
-            SkillError: It takes no such arguments.
+            CommandError: The call finally failed.
+            SkillError: The tool does not accept these arguments.
         """
         ...
 
 
 class Chat:
-    """The model by a chat command: what is new and a hash of what came before travel to the worker."""
+    """Calls the model by a chat command: the worker gets the new messages and a hash of the earlier ones."""
 
     async def ask(self, ctx: Ctx, question: Question) -> Reply:
         """See `ModelClient`."""
@@ -95,12 +95,12 @@ class Chat:
 
 
 class Commands:
-    """A tool by a tool command; a skill by a task of its own."""
+    """Calls a tool by a tool command, and a skill by a child task."""
 
     async def call(
         self, ctx: Ctx, tool: AgentTool, args: Mapping[str, JsonValue], retry: RetryPolicy | None
     ) -> JsonValue:
-        """See `ToolClient`. Of a skill's task: what it handed over, by name, else what it said last."""
+        """See `ToolClient`. The result of a skill's task is its artifacts by name, else its last message."""
         came: JsonValue = await Call(tool.command(args, retry), Any)
         if tool.skill is None:
             return came

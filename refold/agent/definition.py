@@ -1,4 +1,4 @@
-"""What is wrong with how an agent is defined, found when it is made."""
+"""Finds mistakes in an agent's definition when the agent is made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def unfit_values(
 
 
 def unfit_middleware(middleware: Sequence[Any]) -> Iterator[str]:
-    """What is no middleware, or wraps what there is not."""
+    """Values that are no middleware, and middleware that wraps an unknown kind of step."""
     for one in middleware:
         if not isinstance(one, Middleware):
             yield f"middleware: {one!r} is none; write a `Middleware`, or `@around(...)` above a coroutine function"
@@ -59,7 +59,7 @@ def unknown_tools(
     middleware: Sequence[Any],
     orchestrator: Any,
 ) -> Iterator[str]:
-    """Names that no tool has: what is said of them would be heard by nobody."""
+    """Names that no tool has: a setting for such a name would have no effect."""
     if isinstance(fatal, str):
         yield f"fatal={fatal!r} is one text; write fatal=[{fatal!r}]"
         fatal = ()
@@ -69,13 +69,13 @@ def unknown_tools(
         named["ByTool"] = list(orchestrator.groups)
     for where, names in named.items():
         for name in names:
-            # A server's tools are known when a task begins, by the names that the model sees.
+            # The tools of a server are known only when a task begins, under the names that the model sees.
             if name not in tools and not (remote and "__" in name and where != "fatal"):
                 yield f"{where}: there is no tool {name!r}; there are: {', '.join(tools) or 'none'}"
 
 
 def unfit_keys(keys: Mapping[str, str], tools: Mapping[str, AgentTool]) -> Iterator[str]:
-    """Business keys of no tool, or of what their tool does not take."""
+    """Business keys of unknown tools, or with arguments that the tool does not have."""
     for name, key in keys.items():
         if name not in tools:
             yield f"keys: there is no tool {name!r}; there are: {', '.join(tools) or 'none'}"

@@ -1,4 +1,4 @@
-"""What ends an agent's task on purpose. Each is a `SkillError`: the task fails with its message as the reason."""
+"""Errors by which an agent fails its task. Each is a `SkillError`: its message is the task's reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from refold.core.errors import SkillError
 
 
 class GuardrailError(SkillError):
-    """A guardrail blocked.
+    """A guardrail blocked a text.
 
     Attributes:
         guardrail: Its name.
@@ -22,8 +22,8 @@ class BudgetExceeded(SkillError):
     """A budget is used up.
 
     Attributes:
-        what: Of what: `tokens`, `usd`, `model_calls` or `tool_calls`.
-        limit: How much there was.
+        what: The limit: `tokens`, `usd`, `model_calls` or `tool_calls`.
+        limit: Its value.
         spent: How much was used.
     """
 
@@ -33,10 +33,10 @@ class BudgetExceeded(SkillError):
 
 
 class NoAnswer(SkillError):
-    """The model had its last chance to answer, and asked for tools again.
+    """The model requested tools in its last call, in which it had to answer.
 
     Attributes:
-        cycles: How many model steps there were.
+        cycles: How many model calls were made.
     """
 
     def __init__(self, cycles: int) -> None:

@@ -1,4 +1,4 @@
-"""Gates before tools: whose call waits for a person, and who decides."""
+"""Gates before tools: which calls wait for a person, and who decides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refold.core.gates import GateKind, GatePolicy
 Gates = Literal["effects", "none"] | Collection[str] | Mapping[str, GatePolicy]
 
 TOOL_GATE = GatePolicy(kind=GateKind.RISK, on_denied="continue")
-"""Anybody decides, within half an hour; a denial is told to the model."""
+"""Anyone may decide, within half an hour; the model receives a denial as the call's result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,20 +20,20 @@ class ToolGates:
     """Which calls wait for a person.
 
     Attributes:
-        by_effect: Those of every tool that is not declared to change nothing, by this policy; None is none.
-        named: Those of these tools, by their policies.
+        by_effect: The policy for every tool that is not declared `read_only`; None opens no gate for them.
+        named: Policies for single tools.
     """
 
     by_effect: GatePolicy | None = None
     named: Mapping[str, GatePolicy]
 
     def before(self, tool: AgentTool) -> GatePolicy | None:
-        """Who decides on calls of this tool; None where nobody needs to."""
+        """The policy for calls of this tool; None if they need no decision."""
         server, dot, _ = tool.name.partition(".")
         policy = self.named.get(tool.name) or (self.named.get(f"{server}.*") if dot else None)
         if policy is None and not tool.changes_nothing:
             policy = self.by_effect
-        # The model reads a denial: it is data for it, like any other result.
+        # The model reads a denial as data, like any other result.
         return None if policy is None else policy.model_copy(update={"on_denied": "continue"})
 
 
@@ -43,14 +43,14 @@ NO_GATES = ToolGates(named={})
 def gates_of(
     gates: Gates, known: Iterable[str], remote: Collection[str], policy: GatePolicy
 ) -> tuple[ToolGates, list[str]]:
-    """The gates, and what is wrong with what was said of them.
+    """The gates, and the mistakes in their definition.
 
     Args:
-        gates: `"effects"`: before every tool that is not declared `read_only`; `"none"`; names of tools; or policies
-            by name.
+        gates: `"effects"`: before every tool that is not declared `read_only`; `"none"`; names of tools; or policies by
+            name.
         known: The names of the agent's tools.
-        remote: Those of servers, `server.tool` or `server.*`; which there are is known when a task begins.
-        policy: Who decides where nothing else is said.
+        remote: Tools of servers, `server.tool` or `server.*`; which ones exist is known when a task begins.
+        policy: Who decides, if `gates` names no policy.
     """
     if gates == "none":
         return NO_GATES, []

@@ -1,6 +1,6 @@
-"""The loop: model, then tools, then model again, until there is an answer. Its steps are a skill's.
+"""The loop: model, then tools, then model again, until there is an answer. Its steps are those of a skill.
 
-Each cycle is a `goto` of its own, so that what was received is freed and the task stays small however long it goes on.
+Each cycle is a `goto` of its own, so the task discards the cycle's results and stays small in a long run.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from refold.core.content import Artifact, Content
 from refold.core.steps.table import step
 
 ANSWER = "answer"
-"""The artifact that an answer with a type is handed over as."""
+"""The artifact with a typed answer."""
 
 WITHHELD = "(withheld)"
-"""What a model reads where it is not told something, and asked about something else later."""
+"""The model reads this in place of a message that is withheld from it, when it is called again later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a loop is made of; see `Agent`."""
+    """The parts of a loop; see `Agent`."""
 
     instructions: str
     model: str | None
@@ -49,13 +49,13 @@ class Parts:
 
 
 class AgentLoop:
-    """The steps of every agent; each has a class of its own with its parts."""
+    """The steps of every agent; each agent has a subclass with its parts."""
 
     parts: ClassVar[Parts]
 
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:
-        """The first message."""
+        """Handle the first message."""
         state = AgentState(found=await found_at(ctx, self.parts.remote, self.parts.gated))
         say = [UserSaid(content=content)]
         if await self._is_called_off(ctx, state, say):
@@ -64,7 +64,7 @@ class AgentLoop:
 
     @step
     async def model(self, ctx: Ctx, state: AgentState, say: list[Said]) -> Transition:
-        """Ask the model; the last time it is asked, it must answer."""
+        """Call the model; in the last call it must answer."""
         parts = self.parts
         state.cycle += 1
         final = state.cycle >= parts.max_cycles
@@ -81,7 +81,7 @@ class AgentLoop:
 
     @step
     async def tools(self, ctx: Ctx, state: AgentState) -> Transition:
-        """Call what the model asked for; each call has a result."""
+        """Call the requested tools; each call has a result."""
         results = await self._calls(ctx, state, _reply_in(state).tool_calls)
         await self.parts.hooks.said(ctx, state, results)
         state.position = "after_tools"
@@ -89,7 +89,7 @@ class AgentLoop:
 
     @step
     async def answer(self, ctx: Ctx, state: AgentState) -> Transition:
-        """Answer, and go on with what a hook or the user says next."""
+        """Answer, and continue with the next message of a hook or the user."""
         reply = _reply_in(state)
         ended = AfterInvocation(ctx, state, reply=reply, resume=None)
         await self.parts.hooks.fire(ended)
@@ -101,7 +101,7 @@ class AgentLoop:
         ctx.status("")
         said = Content.from_text(reply.text) if reply.value is None else Content.from_data(reply.value)
         if self.parts.output is not None and reply.value is not None:
-            ctx.decode(self.parts.output, reply.value)  # middleware may have put another in its place
+            ctx.decode(self.parts.output, reply.value)  # middleware may have put another one in its place
         handed = [] if reply.value is None else [Artifact.from_data(ANSWER, reply.value)]
         if self.parts.turns is not None and state.turns >= self.parts.turns:
             return ctx.complete(said, handed)
@@ -111,7 +111,7 @@ class AgentLoop:
 
     @step(resume_from="answer")
     async def heard(self, ctx: Ctx, content: Content, state: AgentState) -> Transition:
-        """The next message of the same conversation."""
+        """Handle the next message of the same conversation."""
         say = [UserSaid(content=content)]
         if await self._is_called_off(ctx, state, say):
             return ctx.goto("answer", state=state)
@@ -120,7 +120,7 @@ class AgentLoop:
     # --- what the steps do
 
     async def _is_called_off(self, ctx: Ctx, state: AgentState, say: Sequence[UserSaid]) -> bool:
-        """Take a message; whether a hook has called it off, and so has answered it."""
+        """Accept a message; returns whether a hook has canceled it, and so has answered it."""
         state.turns += 1
         state.cycle, state.resumed, state.position = 0, 0, "start"
         begun = BeforeInvocation(ctx, state, say=tuple(say), cancel=False)
@@ -171,14 +171,14 @@ class AgentLoop:
 
 
 def _agree(turn: ModelTurn, reply: Reply) -> None:
-    """Make the conversation fit the reply that the loop goes on with, where middleware put another one in its place.
+    """Make the conversation agree with the reply that the loop continues with, if middleware replaced the reply.
 
-    Words are the user's to see, and stay in the thread as the model said them. Every tool call in the thread needs a
-    result, and every result its call.
+    The thread keeps the text as the model wrote it; the user sees the replacement. But every tool call in the thread
+    needs a result, and every result a call.
     """
     state, raw = turn.state, turn.state.last_reply
     state.last_reply = reply
-    if raw is None:  # the model was not asked
+    if raw is None:  # the model was not called
         told = [withheld(one) if place in state.withheld else one for place, one in enumerate(turn.say)]
         state.unsaid = [*state.unsaid, *told, reply]
         return
@@ -193,7 +193,7 @@ def _agree(turn: ModelTurn, reply: Reply) -> None:
 
 
 def withheld(said: Said) -> Said:
-    """What stands in a conversation in the place of what the model is not to be told."""
+    """The text in a conversation in place of a message that is withheld from the model."""
     if isinstance(said, ToolReturn):
         return said.model_copy(update={"value": WITHHELD, "failed": True})
     return UserSaid(content=Content.from_text(WITHHELD))

@@ -1,11 +1,12 @@
-"""Middleware: it stands around steps, and may change what goes in and comes out, skip the step, or take it again.
+"""Middleware wraps steps: it may change their input and output, skip a step, or repeat it.
 
-The order is fixed: the agent's own middleware, the first one outermost; then the built-in, `Traced` and `Retryable`;
-then the hooks before; then the client; then the hooks after.
+The order is fixed: the agent's own middleware, the first one outermost; then the built-in `Traced` and `Retryable`;
+then the "before" hooks; then the client; then the "after" hooks.
 
-Each says where it runs. *Workflow* scope is the task itself: pure, run again on replay, what it keeps in the task's
-state (`turn.state.kept`), time from `turn.ctx`. *Activity* scope is the worker that performs the call: clocks, locks
-and memory shared by all tasks, the text as it streams; it runs once for each try, and what comes out is recorded.
+Each middleware has a scope. *Workflow* scope is the task itself: the middleware must be pure, runs again on replay,
+stores data in the task's state (`turn.state.kept`), and takes the time from `turn.ctx`. *Activity* scope is the worker
+that performs the call: the middleware may use clocks, locks and memory shared by all tasks, and sees the text as it
+streams; it runs once for each attempt, and its result is recorded.
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ from refold.core.retry import RetryPolicy
 
 Scope = Literal["workflow", "activity"]
 KINDS = ("model", "tool", "tools")
-"""What there is to wrap: the model step, each tool step, and the orchestrator of a batch of tools. In activity scope
-there are `model` and `tool`."""
+"""The kinds of step: model calls, tool calls, and batches of tool calls (`tools`, not in activity scope)."""
 
 
 class Middleware(ABC):
-    """What stands around steps.
+    """Wraps steps.
 
     Attributes:
         steps: The kinds of step it wraps.
@@ -40,7 +40,7 @@ class Middleware(ABC):
 
     @abstractmethod
     def wrap(self, step: Step[Any, Any]) -> Step[Any, Any]:
-        """A step that does something around `step`. Called once for each kind, when the agent is made."""
+        """Wrap a step. Called once for each kind, when the agent is made."""
 
 
 Proceed = Callable[[Any], Awaitable[Any]]
@@ -48,11 +48,11 @@ Around = Callable[[Any, Proceed], Awaitable[Any]]
 
 
 class Wrapped(Step[Any, Any]):
-    """A step with a function around it.
+    """A step wrapped by a function.
 
     Args:
         inner: The step.
-        around: `async def around(turn, proceed)`; `await proceed(turn)` takes the step.
+        around: `async def around(turn, proceed)`; `await proceed(turn)` runs the step.
     """
 
     def __init__(self, inner: Step[Any, Any], around: Around) -> None:
@@ -73,7 +73,7 @@ class Simple(Middleware):
 
     @abstractmethod
     async def around(self, turn: Any, proceed: Proceed) -> Any:
-        """Take the step by `await proceed(turn)`, or do not."""
+        """Run the step by `await proceed(turn)`, or do not."""
 
     def wrap(self, step: Step[Any, Any]) -> Step[Any, Any]:
         """See `Middleware.wrap`."""
@@ -109,7 +109,7 @@ def around(*steps: str, scope: Scope = "workflow") -> Callable[[Around], Middlew
 
 
 def wrapped(step: Step[Any, Any], middleware: Sequence[Middleware]) -> Step[Any, Any]:
-    """The step in all that wraps its kind, the first one outermost."""
+    """The step wrapped by all middleware of its kind, the first one outermost."""
     for one in reversed(middleware):
         if step.kind in one.steps:
             step = one.wrap(step)
@@ -118,7 +118,7 @@ def wrapped(step: Step[Any, Any], middleware: Sequence[Middleware]) -> Step[Any,
 
 @dataclass(frozen=True)
 class Traced(Simple):
-    """Built in: each step leaves a span in the task's state, with its time and its error."""
+    """Built in: records a span of each step in the task's state, with its time and its error."""
 
     steps: ClassVar[Collection[str]] = ("model", "tool")  # type: ignore[misc]  # always these
 
@@ -141,10 +141,10 @@ class Traced(Simple):
 
 @dataclass(frozen=True)
 class Retryable(Simple):
-    """Built in: declares how "try later" is tried again. It retries nothing itself: the task does, once for all.
+    """Built in: declares a retry policy. It retries nothing itself: the task retries, so that only one layer does.
 
     Attributes:
-        policy: How; None leaves it to the agent's `retry`.
+        policy: The policy; None takes the agent's `retry`.
     """
 
     policy: RetryPolicy | None = None

@@ -1,7 +1,8 @@
-"""Orchestrators: they decide which tool calls of one reply run beside which. The steps do not know.
+"""Orchestrators decide which tool calls of one reply run concurrently. The steps do not know.
 
-An orchestrator over a step is a step again, so they nest, and middleware stands around them as around any step. Each
-gives one result for each call, in the order of the calls: to exchange one for another changes nothing else.
+An orchestrator makes one step of other steps, so orchestrators nest, and middleware wraps them like any step. Each
+returns one result for each call, in the order of the calls: exchanging one orchestrator for another changes nothing
+else.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ ToolStepLike = Step[ToolTurn, ToolReturn]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsTurn:
-    """Tools are to be called.
+    """The input of an orchestrator.
 
     Attributes:
         ctx: The task's context.
-        state: What the run knows.
-        calls: What the model asked for, in its order.
+        state: The run's state.
+        calls: The requested calls, in the model's order.
     """
 
     ctx: Ctx
@@ -35,7 +36,7 @@ class ToolsTurn:
     calls: tuple[ToolCall, ...]
 
     def of(self, call: ToolCall) -> ToolTurn:
-        """The turn of one of them."""
+        """The turn of one call."""
         return ToolTurn(ctx=self.ctx, state=self.state, call=call)
 
 
@@ -55,17 +56,17 @@ class Orchestrator(ABC):
         """One result for each call, in the order of the calls.
 
         Args:
-            turn: What is to be called.
-            tool: The step that calls one.
-            emit: Takes each event as it happens.
+            turn: The calls.
+            tool: The step that makes one call.
+            emit: Receives each event as it happens.
         """
 
     def over(self, tool: ToolStepLike, wrap: Wrap = _bare) -> ToolsStep:
         """The step that runs `tool` for each call of a turn.
 
         Args:
-            tool: The step that calls one.
-            wrap: Puts middleware around the step, and around those of orchestrators within.
+            tool: The step that makes one call.
+            wrap: Puts middleware around the step, and around nested orchestrators.
         """
         return wrap(_Over(self, tool))
 
@@ -91,12 +92,12 @@ class Sequential(Orchestrator):
 
 @dataclass(frozen=True)
 class Concurrent(Orchestrator):
-    """Side by side: one that fails or is tried again leaves the others alone.
+    """Concurrent calls: one that fails or is retried does not affect the others.
 
-    People are asked when nothing else goes on, all at once.
+    Gates are opened together, once no call can proceed without a decision.
 
     Attributes:
-        limit: How many calls may be out at once, 1 or more; None is no limit.
+        limit: How many calls may be open at once, 1 or more; None is no limit.
     """
 
     limit: int | None = None
@@ -118,7 +119,7 @@ class ByTool(Orchestrator):
     Attributes:
         groups: The orchestrators, by tool. Tools that share one form one group.
         rest: For all others.
-        together: The groups run side by side; else one after the other, in the order of their first calls.
+        together: The groups run concurrently; else one after the other, in the order of their first calls.
     """
 
     groups: Mapping[str, Orchestrator]

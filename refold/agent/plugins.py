@@ -1,9 +1,9 @@
-"""Plugins: they look at what goes on, at fixed points, and raise flags that a step acts on. They may bring tools.
+"""Plugins observe an agent at fixed points, and raise flags that a step acts on. They may add tools.
 
-A hook observes. It cannot put another result in a model's place, which is a middleware's part; what it may write is
-listed with each event, and writing anything else is an error. Hooks are called in the plugins' order, those after
-something in the reverse one. A hook is pure like a step: no clock, no network; what it wants to keep goes to
-`event.state.app`. It may be `async def`, and then await calls of `event.ctx`.
+A hook observes. It cannot replace a model's result, which is the task of middleware; each event lists the fields that a
+hook may write, and writing any other is an error. Hooks are called in the plugins' order, "after" hooks in reverse
+order. A hook must be pure like a step: no clock, no network; it stores its data in `event.state.app`. It may be `async
+def`, and then await calls of `event.ctx`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class HookEvent:
 
     Attributes:
         ctx: The task's context.
-        state: What the run of the agent knows.
+        state: The state of the agent's run.
     """
 
     WRITABLE: ClassVar[Mapping[str, tuple[type, ...]]] = {}
@@ -51,11 +51,11 @@ class HookEvent:
 
 
 class BeforeInvocation(HookEvent):
-    """The user has said something, and the agent begins to work on it.
+    """The user has sent a message, and the agent begins to work on it.
 
     Attributes:
-        say: What was said.
-        cancel: Writable. True, or a text: the agent does not work on it, and answers with the text.
+        say: The message.
+        cancel: Writable. True, or a text: the agent does not work on the message, and answers with the text.
     """
 
     WRITABLE = {"cancel": (bool, str)}
@@ -68,7 +68,7 @@ class AfterInvocation(HookEvent):
 
     Attributes:
         reply: The answer.
-        resume: Writable. A text: the agent goes on, as if the user had said it.
+        resume: Writable. A text: the agent continues, as if the user had sent it.
     """
 
     WRITABLE = {"resume": (str, NoneType)}
@@ -78,21 +78,21 @@ class AfterInvocation(HookEvent):
 
 
 class MessageAdded(HookEvent):
-    """Something was said, by the user, the model or a tool.
+    """The user, the model or a tool has added a message.
 
     Attributes:
-        message: What was said.
+        message: The message.
     """
 
     message: Said
 
 
 class BeforeModelCall(HookEvent):
-    """The model is about to be asked.
+    """The model is about to be called.
 
     Attributes:
-        say: What is new.
-        cancel: Writable. True, or a text: the model is not asked, and the text is taken for its answer.
+        say: The new messages.
+        cancel: Writable. True, or a text: the model is not called, and the text counts as its answer.
     """
 
     WRITABLE = {"cancel": (bool, str)}
@@ -101,13 +101,13 @@ class BeforeModelCall(HookEvent):
 
 
 class AfterModelCall(HookEvent):
-    """The model has replied, or failed.
+    """The model has replied, or the call has failed.
 
     Attributes:
-        reply: Its reply; None where it failed.
-        error: Why it failed; None where it did not.
-        attempt_count: How often it was asked in this step.
-        retry: Writable. Ask again, as if this reply had not been.
+        reply: The reply; None if the call failed.
+        error: Why it failed; None if it did not.
+        attempt_count: How often the model was called in this step.
+        retry: Writable. Call the model again, and discard this reply.
     """
 
     WRITABLE = {"retry": (bool,)}
@@ -122,8 +122,8 @@ class BeforeTools(HookEvent):
     """Tools are about to be called.
 
     Attributes:
-        calls: Those that the model asked for.
-        cancel: Writable. True, or a text: none is called, and the model reads the text as each one's result.
+        calls: The requested calls.
+        cancel: Writable. True, or a text: none is made, and the model reads the text as each one's result.
     """
 
     WRITABLE = {"cancel": (bool, str)}
@@ -132,7 +132,7 @@ class BeforeTools(HookEvent):
 
 
 class AfterTools(HookEvent):
-    """All tools that the model asked for have a result.
+    """All requested calls have a result.
 
     Attributes:
         results: In the order of the calls.
@@ -143,11 +143,11 @@ class AfterTools(HookEvent):
 
 
 class BeforeToolCall(HookEvent):
-    """A tool is about to be called; before a person is asked, where one is.
+    """A tool is about to be called; before its gate, if it has one.
 
     Attributes:
-        tool_use: Writable. What the model asked for: name and arguments.
-        selected_tool: Writable. The name of the tool that is called in its place; the model does not learn of it.
+        tool_use: Writable. The requested call: name and arguments.
+        selected_tool: Writable. The name of the tool to call instead; the model does not learn of it.
         cancel: Writable. True, or a text: the tool is not called, and the model reads the text as its error.
     """
 
@@ -161,11 +161,11 @@ class AfterToolCall(HookEvent):
     """A tool has a result, or an error.
 
     Attributes:
-        tool_use: What was called.
-        result: Writable. What the model is told.
-        error: Why it failed; None where it did not, or was refused.
-        attempt_count: How often it was called in this step.
-        retry: Writable. Call it again, with a gate of its own where there is one.
+        tool_use: The call.
+        result: Writable. The result that the model reads.
+        error: Why it failed; None if it succeeded, or was refused.
+        attempt_count: How often the tool was called in this step.
+        retry: Writable. Call it again, with a new gate if the tool has one.
     """
 
     WRITABLE = {"result": (ToolReturn,), "retry": (bool,)}
@@ -196,7 +196,7 @@ class Plugin:
     """Hooks that belong together, and tools. A hook is a method named after its event: `before_tool_call(self, event)`.
 
     Attributes:
-        tools: What it adds to the agent's tools.
+        tools: Tools that it adds to the agent's.
     """
 
     tools: Sequence[Any] = ()
@@ -235,10 +235,10 @@ METHODS: dict[type[HookEvent], str] = {
 
 
 class Hooks:
-    """The hooks of an agent, by what they are called for."""
+    """The hooks of an agent, by event."""
 
     def __init__(self, plugins: Iterable[Plugin | Hook] = ()) -> None:
-        """Sort them.
+        """Sort the hooks by event.
 
         Args:
             plugins: `Plugin` values, or functions whose one parameter is annotated with its event.
@@ -267,7 +267,7 @@ class Hooks:
         )
 
     async def fire(self, event: E) -> E:
-        """Call the hooks of an event, and give it back with the flags they raised."""
+        """Call the hooks of an event, and return it with the flags they raised."""
         hooks = self._hooks[type(event)]
         for hook in reversed(hooks) if event.AFTER else hooks:
             answered = hook(event)
@@ -293,5 +293,5 @@ def _event_of(function: Any) -> type[HookEvent] | None:
 
 
 def canceled(flag: bool | str, otherwise: str) -> str:
-    """What is said in the place of what was canceled."""
+    """The text in place of a canceled call's result."""
     return flag if isinstance(flag, str) else otherwise

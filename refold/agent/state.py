@@ -1,7 +1,7 @@
-"""What one run of an agent knows: plain data, one for each task, handed from step to step.
+"""The state of one run of an agent: plain data, one value for each task, passed from step to step.
 
-What an agent depends on is in it by name (a model, instructions, tools' names): a name can be saved, and changed while
-the task runs; the thing itself is found in the worker.
+The state names what the agent depends on (a model, instructions, tools' names): a name can be saved, and changed while
+the task runs; the worker looks the named thing up.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from refold.core.commands import EffectPolicy
 from refold.core.values import lean
 
 SPANS_KEPT = 20
-"""How many spans a task's state remembers, newest last."""
+"""How many spans a task's state retains, the newest ones."""
 
 
 class App(RootModel[dict[str, JsonValue]]):
-    """A place for what plugins and middleware want to keep with the task. Values are JSON, and copied in and out."""
+    """Storage for data that plugins and middleware save with the task. Values are JSON, and copied in and out."""
 
     root: dict[str, JsonValue] = {}
 
     def get(self, key: str, default: JsonValue = None) -> JsonValue:
-        """The value of this name, as a copy of its own."""
+        """The value of this name, as a copy."""
         return copied(self.root[key]) if key in self.root else default
 
     def set(self, key: str, value: JsonValue) -> None:
-        """Keep a value under this name.
+        """Store a value under this name.
 
         Raises:
             ValidationError: It is not JSON.
@@ -37,7 +37,7 @@ class App(RootModel[dict[str, JsonValue]]):
         self.root[key] = App.model_validate({key: copied(value)}).root[key]
 
     def drop(self, key: str) -> None:
-        """Forget a value; nothing happens where there is none."""
+        """Delete a value; it is no error if there is none."""
         self.root.pop(key, None)
 
     def __contains__(self, key: str) -> bool:
@@ -48,7 +48,7 @@ class Spent(BaseModel):
     """What the task has used so far.
 
     Attributes:
-        model_calls: Model steps that asked a model.
+        model_calls: Steps that called a model.
         tool_calls: Tool calls that were made.
         input_tokens: As the providers count them.
         output_tokens: As the providers count them.
@@ -63,18 +63,18 @@ class Spent(BaseModel):
 
     @property
     def tokens(self) -> int:
-        """Both ways."""
+        """Input and output together."""
         return self.input_tokens + self.output_tokens
 
 
 class Span(BaseModel):
-    """One step that was taken.
+    """One executed step.
 
     Attributes:
         step: Its kind; for a tool, `tool` and its name.
         cycle: In which cycle.
         took_s: From its beginning to its end, by the task's clock.
-        error: What went wrong; empty where nothing did.
+        error: What went wrong; empty if nothing did.
     """
 
     step: str
@@ -90,8 +90,8 @@ class RemoteTool(BaseModel):
         name: `server.tool`.
         description: For the model.
         parameters: The JSON schema of its arguments.
-        effect: What calling it may do.
-        pin: The hash of its definition: a call is refused where the server defines it otherwise by then.
+        effect: Its effect policy.
+        pin: The hash of its definition: a call is refused if the server's definition has changed.
     """
 
     name: str
@@ -106,23 +106,23 @@ class AgentState(BaseModel):
 
     Attributes:
         model: `provider:name`; None is the agent's own.
-        instructions: What the model is told; None is the agent's own.
+        instructions: The system prompt; None is the agent's own.
         tools: The names of the tools that are offered; None is all of the agent's.
         found: Tools of servers, as they were defined when the task began.
         thread: The conversation's name.
-        unsaid: What belongs to the conversation, and that its thread has not been told yet.
-        told: How many turns the newest model call has said.
-        turns: How many messages of the user were taken.
-        resumed: How often hooks have had the newest of them gone on with.
-        cycle: How many model steps were taken since the newest of them; 1 is the first.
-        position: Behind which step the task stands.
+        unsaid: Messages that belong to the conversation, but are not in its thread yet.
+        told: How many turns the newest model call has added.
+        turns: How many messages of the user were accepted.
+        resumed: How often hooks have resumed the newest of them.
+        cycle: How many model steps were made since the newest of them; 1 is the first.
+        position: After which step the task is.
         spent: What was used.
-        under_way: The ids of tool calls that a budget has let in, and that `spent` does not count yet.
-        withheld: Which of the messages that are new the model is not to be told, by their places.
+        under_way: The ids of tool calls that a budget has admitted, and that `spent` does not count yet.
+        withheld: Which of the new messages are withheld from the model, by their places.
         trace: The newest steps, oldest first.
-        app: For plugins and middleware of the user's own.
-        kept: What middleware keeps between steps, by its name.
-        last_reply: What the newest model step came to; None while it has not been asked.
+        app: For the user's own plugins and middleware.
+        kept: Data of middleware between steps, by its name.
+        last_reply: The reply of the newest model step; None before the first.
     """
 
     model_config = ConfigDict(validate_assignment=True)
@@ -147,14 +147,14 @@ class AgentState(BaseModel):
     last_reply: Reply | None = lean()
 
     def note(self, span: Span) -> None:
-        """Remember a step that was taken."""
+        """Record an executed step."""
         self.trace = [*self.trace, span][-SPANS_KEPT:]
 
     def let_in(self, call: str) -> None:
-        """A tool is going to be called, and counts as spent from here on."""
+        """A tool is about to be called, and counts as spent from here on."""
         if call not in self.under_way:
             self.under_way = [*self.under_way, call]
 
     def let_out(self, call: str) -> None:
-        """It is counted in `spent`, or was not called."""
+        """The call is counted in `spent`, or was not made."""
         self.under_way = [one for one in self.under_way if one != call]

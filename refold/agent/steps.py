@@ -1,7 +1,7 @@
-"""Steps: what the loop is made of. One shape for all: `stream` does the work and says on the way what goes on.
+"""Steps: the parts of the loop. They have one interface: `stream` does the work and emits events meanwhile.
 
-A step keeps nothing. What it needs comes with its turn: the task's context, the state, and what is to be done. It is a
-coroutine that awaits calls of the context and nothing else, so it runs again from recorded results.
+A step stores nothing. Its turn contains what it needs: the task's context, the state, and the input. A step is a
+coroutine that awaits only calls of the context, so it can run again from recorded results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from refold.core.gates import GatePolicy
 from refold.core.retry import RetryPolicy
 
 HOOK_RETRIES = 5
-"""How often hooks may have a model or a tool called again in one step, or an answer gone on with."""
+"""How often hooks may repeat a model or tool call in one step, or resume an answer."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,25 +32,25 @@ Emit = Callable[[object], None]
 
 
 class Step(ABC, Generic[T, R]):
-    """Something that is done with a turn and comes to a result.
+    """Does something with a turn, and returns a result.
 
     Attributes:
-        kind: What middleware knows it by.
+        kind: By which middleware selects it.
     """
 
     kind: ClassVar[str]
 
     @abstractmethod
     async def stream(self, turn: T, emit: Emit) -> R:
-        """Do it, and emit what goes on.
+        """Do it, and emit events meanwhile.
 
         Args:
-            turn: The context, the state and what is to be done.
-            emit: Takes each event as it happens.
+            turn: The context, the state and the input.
+            emit: Receives each event as it happens.
         """
 
     async def invoke(self, turn: T) -> R:
-        """Do it, for its result alone."""
+        """Do it, without events."""
         return await self.stream(turn, _nobody)
 
 
@@ -60,20 +60,20 @@ def _nobody(_: object) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTurn:
-    """A model is to be asked.
+    """The input of the model step.
 
     Attributes:
         ctx: The task's context.
-        state: What the run knows; the step writes to it.
-        say: What is new in the conversation.
-        instructions: What the model is to do.
-        tools: What it may ask for.
+        state: The state of the run; the step writes to it.
+        say: The new messages of the conversation.
+        instructions: The system prompt.
+        tools: The tools that the model may call.
         model: `provider:name`; None is the worker's.
-        expect: The type of its final answer; None is text.
-        since: How many of the oldest turns it is not shown.
+        expect: The type of the final answer; None is text.
+        since: How many of the oldest turns are hidden from the model.
         settings: For the provider.
-        retry: How "try later" is tried again; None is the agent's.
-        final: It must answer now, without tools.
+        retry: The retry policy; None is the agent's.
+        final: The model must answer in this call, without tools.
     """
 
     ctx: Ctx
@@ -91,13 +91,13 @@ class ModelTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTurn:
-    """A tool is to be called.
+    """The input of a tool step.
 
     Attributes:
         ctx: The task's context.
-        state: What the run knows.
-        call: What the model asked for.
-        retry: How "try later" is tried again; None is the agent's.
+        state: The state of the run.
+        call: The call that the model requested.
+        retry: The retry policy; None is the agent's.
     """
 
     ctx: Ctx
@@ -108,7 +108,7 @@ class ToolTurn:
 
 @dataclass(frozen=True, slots=True)
 class ModelAsked:
-    """Emitted: the model is asked, for the nth time in this step."""
+    """Emitted: the model is called, for the nth time in this step."""
 
     attempt: int
 
@@ -129,15 +129,15 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded:
-    """Emitted: a tool call has its result, whatever it is."""
+    """Emitted: a tool call has a result, also a failure."""
 
     result: ToolReturn
 
 
 class ModelStep(Step[ModelTurn, Reply]):
-    """Asks the model, and writes its reply to the state.
+    """Calls the model, and writes its reply to the state.
 
-    A reply that a hook wants to have again is forgotten: the conversation goes on in a copy that never heard it.
+    A reply that a hook discards is removed: the conversation continues in a copy without it.
     """
 
     kind: ClassVar[str] = "model"
@@ -149,11 +149,11 @@ class ModelStep(Step[ModelTurn, Reply]):
         """See `Step.stream`.
 
         Raises:
-            CommandError: The model cannot be had, and no hook wants it asked again.
+            CommandError: The call finally failed, and no hook repeats it.
         """
         state = turn.state
         if state.last_reply is not None:
-            forget(turn)  # middleware takes the step again
+            forget(turn)  # middleware repeats the step
         for attempt in range(1, HOOK_RETRIES + 2):
             before = BeforeModelCall(turn.ctx, state, say=turn.say, cancel=False)
             await self._hooks.fire(before)
@@ -184,7 +184,7 @@ class ModelStep(Step[ModelTurn, Reply]):
             model=turn.model,
             expect=turn.expect,
             since=turn.since,
-            # Not left out: providers refuse a conversation with tool calls in it that names no tools.
+            # Not omitted: providers refuse a conversation that has tool calls but declares no tools.
             settings={**turn.settings, "tool_choice": "none"} if turn.final and turn.tools else turn.settings,
             retry=turn.retry,
         )
@@ -202,7 +202,7 @@ class ModelStep(Step[ModelTurn, Reply]):
 
 
 def forget(turn: ModelTurn) -> None:
-    """Go on in a copy of the conversation, as it was before this step."""
+    """Continue in a copy of the conversation as it was before this step."""
     state = turn.state
     said = turn.ctx.thread(state.thread)
     state.unsaid, state.last_reply = list(said[: len(said) - state.told - 1]), None
@@ -211,13 +211,13 @@ def forget(turn: ModelTurn) -> None:
 
 
 class ToolStep(Step[ToolTurn, ToolReturn]):
-    """Calls a tool, with a gate before it where there is one. Every call has a result that the model can read.
+    """Calls a tool, after its gate if it has one. Every call has a result that the model can read.
 
     Args:
-        client: Reaches the tools.
+        client: Calls the tools.
         hooks: The agent's hooks.
         tools: By name.
-        gate: Who decides on a tool's calls; None where nobody needs to.
+        gate: The policy for a tool's calls; None if they need no decision.
         fatal: Tools whose failure fails the task.
     """
 
@@ -238,7 +238,7 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
         """See `Step.stream`.
 
         Raises:
-            CommandError: A tool failed whose failures are fatal.
+            CommandError: A fatal tool failed.
         """
         result, call, attempt = None, turn.call, 0
         while result is None:
@@ -259,7 +259,7 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
                 continue
             if error is not None and before.selected_tool in self._fatal:
                 raise error
-            # Told under the model's own name for the call, whatever was called.
+            # The result has the model's own name for the call, whatever tool was called.
             result = after.result.model_copy(update={"id": turn.call.id, "name": turn.call.name})
         emit(ToolEnded(result))
         return result
@@ -276,7 +276,7 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
             return refusal(call, f"the arguments cannot be read: {call.problem}"), None
         args = call.args
         try:
-            tool.command(args, turn.retry)  # nobody is asked about a call that cannot be made
+            tool.command(args, turn.retry)  # no gate for a call that cannot be made
         except SkillError as error:
             return refusal(call, str(error)), None
         if (policy := self._gate(tool)) is not None:
@@ -293,7 +293,7 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
         finally:
             turn.state.spent.tool_calls += 1
             turn.state.let_out(call.id)
-        if args != call.args:  # or the model would tell of what it asked for
+        if args != call.args:  # else the model would receive its original request as the result's
             value = {"called_with": args, "result": value}
         return ToolReturn(id=call.id, name=call.name, value=value), None
 
@@ -301,7 +301,7 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
 async def _ask_person(
     turn: ToolTurn, call: ToolCall, tool: AgentTool, policy: GatePolicy
 ) -> dict[str, JsonValue] | ToolReturn:
-    """The arguments that were granted; or what the model is told instead."""
+    """The granted arguments; or the result for the model instead."""
     shown: dict[str, JsonValue] = {"tool": tool.name, "arguments": call.args}
     decision = await turn.ctx.approve(
         tool.name, f"May {tool.name} be called?", show=shown, policy=policy, editable=("arguments", "result")
@@ -319,7 +319,7 @@ async def _ask_person(
 
 
 def refusal(call: ToolCall, message: str) -> ToolReturn:
-    """What the model reads where a tool did not do what was asked."""
+    """The result for the model if a tool did not do what was requested."""
     return ToolReturn(id=call.id, name=call.name, value=message, failed=True)
 
 

@@ -1,4 +1,4 @@
-"""What a model may call: functions declared with `@tool`, other skills, and tools that only the worker knows."""
+"""The tools of an agent: functions declared with `@tool`, other skills, and tools that only the worker knows."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _REMOTE = re.compile(r"[A-Za-z0-9_-]+\.([A-Za-z0-9_./-]+|\*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentTool:
-    """A tool as an agent knows it.
+    """A tool of an agent.
 
     Attributes:
-        name: What the model calls it; `server.tool` where a server has it.
-        effect: What calling it may do; None where nobody says, which counts as anything.
-        offer: What the model is told of it; its description and parameters are the worker's where they are not here.
-        function: The declared function, where it is one.
-        skill: The skill's id, where it is one.
-        called: The name that it is called by, where that is another one.
+        name: The name that the model uses; `server.tool` for a server's tool.
+        effect: Its effect policy; None is unknown, which counts as any effect.
+        offer: Its description for the model; the worker adds a missing description and parameters.
+        function: The declared function, if it is one.
+        skill: The skill's id, if it is one.
+        called: The name for calls, if it differs from `name`.
         takes_data: The skill is started with the arguments as data, not with a text.
-        key: The business key that a call is recognised by, with arguments in braces: `refund:{order_id}`. Empty takes
-            the call's own id, so that the same wish of another task is another call.
+        key: The business key of its calls, with arguments in braces: `refund:{order_id}`. Empty takes each call's own
+            id, so the same request of another task is another call.
     """
 
     name: str
@@ -58,10 +58,10 @@ class AgentTool:
         return self.effect is EffectPolicy.READ_ONLY
 
     def command(self, args: Mapping[str, JsonValue], retry: RetryPolicy | None) -> CallTool | CallSkill:
-        """What is asked for when the model calls it.
+        """The command for a call of the model.
 
         Raises:
-            SkillError: It takes no such arguments.
+            SkillError: The tool does not accept these arguments.
         """
         if self.skill is not None:
             content = Content.from_data(dict(args)) if self.takes_data else _message(self.name, args)
@@ -72,7 +72,7 @@ class AgentTool:
 
 
 def key_names(key: str) -> list[str]:
-    """The arguments that a business key is made of.
+    """The arguments in a business key.
 
     Raises:
         ValueError: Its braces are not closed.
@@ -93,11 +93,11 @@ def skill_tool(
     """Another skill as a tool: each call is a task of its own.
 
     Args:
-        skill: A skill's class, a table, or an agent; its worker must serve it.
-        name: What the model calls it; None takes the skill's id.
+        skill: A skill's class, a table, or an agent; the worker must serve it.
+        name: The name that the model uses; None takes the skill's id.
         description: For the model; None takes the skill's.
-        effect: What calling it may do; None counts as anything, so that the default gates ask first. A skill that has
-            gates of its own may be declared `read_only` here.
+        effect: Its effect policy; None counts as any effect, so that the default gates ask first. A skill with gates of
+            its own may be declared `read_only` here.
     """
     compiled = skill_of(skill)
     card = compiled.options.card
@@ -122,12 +122,12 @@ def _parameters(skill: Skill) -> dict[str, JsonValue]:
 
 
 def tools_of(given: Any, brought: Iterable[Any] = ()) -> tuple[dict[str, AgentTool], list[str], list[str]]:
-    """The tools by name; the names of servers' tools, whose definitions a task looks up; and what is wrong with them.
+    """The tools by name; the names of servers' tools, whose definitions a task looks up; and mistakes in them.
 
     Args:
         given: Functions declared with `@tool`, skills, `AgentTool` values, names of tools that only the worker knows,
             and names of servers' tools, `server.tool` or `server.*`.
-        brought: Those that plugins bring.
+        brought: Those that plugins add.
     """
     tools: dict[str, AgentTool] = {}
     remote: list[str] = []
@@ -153,15 +153,15 @@ def tools_of(given: Any, brought: Iterable[Any] = ()) -> tuple[dict[str, AgentTo
 
 
 async def found_at(ctx: Ctx, remote: Sequence[str], gated: Iterable[str] = ()) -> list[RemoteTool]:
-    """The definitions of servers' tools, as the servers have them now.
+    """The current definitions of servers' tools.
 
     Args:
         ctx: The task's context.
         remote: Their names; `server.*` is all of a server's.
-        gated: Tools that gates are named for: a name that nobody has would leave its tool without a gate.
+        gated: Tools with named gates: a misspelt name would leave its tool without a gate.
 
     Raises:
-        CommandError: A server cannot be asked.
+        CommandError: A server does not answer.
         SkillError: A server has no such tool.
     """
     servers = list(dict.fromkeys(name.partition(".")[0] for name in remote))
@@ -182,7 +182,7 @@ def _fields(listed: dict[str, Any]) -> dict[str, Any]:
 
 
 def remote_tool(found: RemoteTool) -> AgentTool:
-    """A server's tool, called as it was defined when the task began. Providers take no dots in a tool's name."""
+    """A server's tool, pinned to its definition when the task began. Providers accept no dots in a tool's name."""
     offer = ToolOffer(name=found.name.replace(".", "__", 1), description=found.description, parameters=found.parameters)
     called = f"{found.name}@{found.pin}" if found.pin else found.name
     return AgentTool(name=found.name, effect=found.effect, offer=offer, called=called)

@@ -1,1 +1,1 @@
-"""Small web applications over an `Engine`, to be mounted in one's own: `pip install 'refold[web]'`."""
+"""Small web applications over an `Engine`, to mount in one's own: `pip install 'refold[web]'`."""

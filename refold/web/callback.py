@@ -1,4 +1,4 @@
-"""`POST /approval-callback`: how a chat bot, a form or another service brings a person's decision.
+"""`POST /approval-callback`: a chat bot, a form or another service sends a person's decision.
 
 Source: S3.38 to S3.40.
 """
@@ -23,24 +23,24 @@ from refold.engine import Engine, TaskView, WaitView
 BODY_LIMIT_BYTES = 64 * 1024
 
 Authenticate = Callable[[Request], str | None]
-"""Who calls; None where nobody is known to."""
+"""The caller's name; None for an unknown caller."""
 
 MaySee = Callable[[str, str], Awaitable[bool]]
-"""Whether a caller may know of a task, by its id."""
+"""Whether a caller may see a task, by its id."""
 
 
 class Decision(BaseModel):
-    """What is sent.
+    """The request's body.
 
     Attributes:
         task_id: The task.
-        gate: The gate's id or name; None where only one is open.
-        digest: What the approver was shown; a stale one is refused.
-        decision: The only two there are.
+        gate: The gate's id or name; None if only one is open.
+        digest: The digest of what the approver was shown; a stale one is refused.
+        decision: Approved or denied.
         approver: Who decided; None is the caller.
         comment: Why.
-        timestamp: When the approver says so; kept as data.
-        changes: What is to be different from what was shown, where the gate lets that be edited.
+        timestamp: When the approver decided, according to the caller; stored as data.
+        changes: Edits of fields that the gate declares editable.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -56,7 +56,7 @@ class Decision(BaseModel):
 
 
 def bearer_keys(keys: Mapping[str, str]) -> Authenticate:
-    """Callers by `Authorization: Bearer KEY`.
+    """Authenticate callers by `Authorization: Bearer KEY`.
 
     Args:
         keys: Caller by key.
@@ -65,7 +65,7 @@ def bearer_keys(keys: Mapping[str, str]) -> Authenticate:
     def authenticate(request: Request) -> str | None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         found = None
-        for key, caller in keys.items():  # all are compared, so that the time tells nothing
+        for key, caller in keys.items():  # all are compared, so that the response time reveals nothing
             if hmac.compare_digest(key.encode(), given.encode()):
                 found = caller
         return found if scheme.lower() == "bearer" else None
@@ -82,15 +82,15 @@ def approval_app(
 ) -> Starlette:
     """The application, with its one route.
 
-    Answers 200 with the task; 401 for a caller nobody knows; 403 for one who claims to be another, or may not decide;
-    404 for a task that does not exist; 409 for a gate that is not open, or shows something else; 413 and 422 for a body
-    that does not fit; 503 where no worker or server answers.
+    Answers 200 with the task; 401 for an unknown caller; 403 for one who names another approver without being allowed
+    to, or may not decide; 404 for a task that does not exist; 409 for a gate that is not open, or shows something else;
+    413 and 422 for a body that does not fit; 503 if no worker or server answers.
 
     Args:
-        engine: Where the tasks are. With `REFOLD_APPROVAL_KEY` set, its decisions are signed.
-        authenticate: Who calls.
-        may_vouch: Callers that may say who decided; any other caller decides in its own name.
-        may_see: Whether a caller may know of a task; for one who may not, it does not exist.
+        engine: Runs the tasks. With `REFOLD_APPROVAL_KEY` set, its decisions are signed.
+        authenticate: Returns the caller.
+        may_vouch: Callers that may name the approver; any other caller decides in its own name.
+        may_see: Whether a caller may see a task; to one that may not, the task does not exist.
     """
 
     async def callback(request: Request) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""Middleware that looks at what is said, and blocks what must not be."""
+"""Middleware that checks texts, and blocks some of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refold.core.chat import Reply, Said, ToolReturn, UserSaid
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A guardrail's verdict: this must not be said.
+    """A guardrail's verdict: block the text.
 
     Attributes:
         reason: Why.
@@ -31,14 +31,14 @@ Evaluate = Callable[[str], Verdict | Awaitable[Verdict]] | Callable[[str, Any], 
 
 @dataclass(frozen=True)
 class Guardrail(Simple):
-    """Looks at a text, and lets it pass or blocks it.
+    """Evaluates a text, and passes or blocks it.
 
     Attributes:
         evaluate: `evaluate(text)` or `evaluate(text, turn)`, which may await calls of `turn.ctx`: `"pass"` or None,
             `"block"`, or `Block(reason)`.
-        on: What it looks at: what a model replies, what a model is told (by users and tools), or what a tool returns.
-        instead: What is said in the place of a reply or a tool's result that is blocked, or to the user where the model
-            is not told something, now or later; None raises `GuardrailError`.
+        on: Which texts: the model's replies, messages to the model (of users and tools), or tools' results.
+        instead: The text in place of a blocked reply or result; for a blocked message to the model, the answer to the
+            user. None raises `GuardrailError`.
         name: For people.
     """
 
@@ -53,14 +53,14 @@ class Guardrail(Simple):
 
     @property
     def steps(self) -> Collection[str]:  # type: ignore[override]  # follows from `on`
-        """The kind that `on` is about."""
+        """The kind of step that `on` concerns."""
         return ("tool",) if self.on == "result" else ("model",)
 
     async def around(self, turn: ModelTurn | ToolTurn, proceed: Proceed) -> Any:
         """See `Simple.around`.
 
         Raises:
-            GuardrailError: It blocks, and nothing is said instead.
+            GuardrailError: It blocks, and has no `instead`.
         """
         if self.on == "said" and isinstance(turn, ModelTurn):
             verdicts = [await self._judge(_text(one), turn) for one in turn.say]

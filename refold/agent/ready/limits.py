@@ -1,4 +1,4 @@
-"""Middleware that bounds what an agent uses: calls a second, and tokens, money and calls in all."""
+"""Middleware that limits what an agent uses: calls a second, and tokens, money and calls in total."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refold.core.gates import GateKind, GatePolicy
 
 
 class _Pace:
-    """When the next one may begin, in one process."""
+    """When the next step may begin, in one process."""
 
     def __init__(self) -> None:
         self._due = 0.0
@@ -28,14 +28,14 @@ class _Pace:
 
 @dataclass(frozen=True)
 class RateLimit(Simple):
-    """At most so many steps a second, evenly spaced; a step that is too early waits its turn.
+    """At most so many steps a second, evenly spaced; a step that is too early waits.
 
-    In workflow scope for each task by itself, by a durable timer. In activity scope for all tasks of a worker's
-    process together. To bound all workers, give the tool a task queue of its own and limit that.
+    In workflow scope it limits each task by itself, by a durable timer. In activity scope it limits all tasks of a
+    worker's process together. To limit all workers, give the tool a task queue of its own and limit that queue.
 
     Attributes:
         max_per_second: More than 0.
-        steps: What is counted, all kinds together.
+        steps: The kinds of step that are counted, all kinds together.
         scope: Where.
     """
 
@@ -66,17 +66,17 @@ class RateLimit(Simple):
 
 @dataclass(frozen=True)
 class Budget(Simple):
-    """So much for a task, and no more. It is looked at before each step: the step that goes over it is the last.
+    """A budget of a task, checked before each step: the step that exceeds it is the last.
 
-    Of tool calls it lets in no more than it has, however many are wanted at once.
+    It never admits more tool calls than are left, even if the model requests several at once.
 
     Attributes:
-        tokens: In and out together, as the providers count them.
+        tokens: Input and output together, as the providers count them.
         usd: In US dollars, for models whose prices are known.
         model_calls: Model steps.
         tool_calls: Tool calls.
         when_spent: `"fail"`: the task fails, and may be recovered with another budget. `"ask"`: a person is asked
-            whether it may have as much again.
+            whether to grant the same amount again.
         policy: Who is asked.
     """
 
@@ -125,7 +125,7 @@ class Budget(Simple):
             turn.state.let_out(turn.call.id)
 
     def _over(self, turn: ModelTurn | ToolTurn) -> tuple[str, float, float] | None:
-        """Which limit is used up, that limit, and what is used of it."""
+        """The limit that is used up, its value, and how much was used."""
         spent = turn.state.spent
         limits: dict[str, tuple[float | None, float]] = {
             "tokens": (self.tokens, spent.tokens),
@@ -147,7 +147,7 @@ _GRANTS = "budgets granted"
 
 
 def _grants(turn: ModelTurn | ToolTurn) -> dict[str, int]:
-    """How often people have granted as much again, by limit: a grant is for what it was asked for, and nothing else."""
+    """How often people have granted the amount again, by limit: a grant applies to one limit only."""
     granted = turn.state.kept.get(_GRANTS)
     return cast("dict[str, int]", granted) if isinstance(granted, dict) else {}
 

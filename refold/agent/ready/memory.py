@@ -1,4 +1,4 @@
-"""Middleware for what is remembered: results that need no second call, and how much of a conversation is shown."""
+"""Middleware that caches results, and that limits how much of a conversation the model sees."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from refold.core.chat import Reply, Said, ToolReturn, UserSaid
 
 @dataclass(frozen=True)
 class Cache(Simple):
-    """The same question has the same answer: a hit skips the step, and streams nothing.
+    """Identical calls are made once: a cached result skips the step, and streams nothing.
 
-    In workflow scope it is the task's own. In activity scope all tasks of a worker's process share it; what a task took
-    from it is recorded there, so that a replay needs no cache. Failures are never kept.
+    In workflow scope the cache is the task's own. In activity scope all tasks of a worker's process share it; a result
+    that a task took from it is recorded with the task, so a replay needs no cache. Failures are not cached.
 
     Attributes:
-        tools: The tools whose results are kept; they should change nothing.
-        models: Model replies are kept too, by all that the model is told.
+        tools: The tools whose results are cached; they should change nothing.
+        models: Cache model replies too, by everything that the model is sent.
         size: How many results, the newest ones.
         scope: Where.
     """
@@ -42,7 +42,7 @@ class Cache(Simple):
 
     @property
     def steps(self) -> Collection[str]:  # type: ignore[override]  # follows from what is kept
-        """The kinds that it keeps results of."""
+        """The kinds of step whose results it caches."""
         return (*(("model",) if self.models else ()), *(("tool",) if self.tools else ()))
 
     async def around(self, turn: Any, proceed: Proceed) -> Any:
@@ -100,12 +100,12 @@ def _hash(told: Any) -> str:
 
 @dataclass(frozen=True)
 class Window(Simple):
-    """How much of a conversation the model is shown: the newest turns, from something that the user said on.
+    """Limits how much of a conversation the model sees: the newest turns, beginning with one of the user's.
 
-    The thread keeps everything; only what is sent is shorter.
+    The thread retains everything; only the part sent to the model is shorter.
 
     Attributes:
-        turns: About how many turns, tool results counted each; at least what is new.
+        turns: About how many turns, tool results counted each; at least the new ones.
     """
 
     turns: int
@@ -122,6 +122,6 @@ class Window(Simple):
 
 
 def _first_shown(said: list[Said], turns: int) -> int:
-    """The newest place to begin at that leaves so many turns: a tool's result is never shown without its call."""
+    """The newest turn to begin at so that enough turns remain: a tool's result is never shown without its call."""
     begins = [place for place, one in enumerate(said) if isinstance(one, UserSaid) and len(said) - place >= turns]
     return begins[-1] if begins else 0

@@ -1,4 +1,4 @@
-"""Middleware that tells a tracer of every call, in the worker that makes it."""
+"""Middleware that traces every call, in the worker that makes it."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from refold.middleware import ActivityTurn
 
 
 class Tracer(Protocol):
-    """Any tracer of OpenTelemetry's is one: `opentelemetry.trace.get_tracer("my-agents")`."""
+    """Any OpenTelemetry tracer fits: `opentelemetry.trace.get_tracer("my-agents")`."""
 
     def start_as_current_span(self, name: str, *, attributes: Mapping[str, str | int]) -> AbstractContextManager[Any]:
-        """A span for as long as the block is open; an exception that leaves it is the span's."""
+        """A span while the block is open; an exception that leaves the block is recorded in the span."""
         ...
 
 
 @dataclass(frozen=True)
 class Spans(Simple):
-    """A span for each try of a model call and of a tool, with the ids by which the journal knows it.
+    """A span for each attempt of a model call and of a tool call, with the ids that the journal has.
 
     Attributes:
-        tracer: Where spans go.
+        tracer: Receives the spans.
     """
 
     tracer: Tracer
