@@ -1,6 +1,6 @@
-"""The testing kit: play a skill by a script, an engine in memory, and laws that every skill keeps. No server needed.
+"""The testing kit: play a skill by a script, an engine in memory, and laws that hold for every skill. No server needed.
 
-The laws and their strategies need Hypothesis (`pip install 'refold[testing]'`), which is imported when they are used.
+The laws and their strategies need Hypothesis (`pip install 'refold[testing]'`), which is imported on first use.
 """
 
 from __future__ import annotations

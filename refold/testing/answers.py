@@ -1,9 +1,9 @@
-"""What stands in for models, tools and other skills in a test: plain values and plain functions.
+"""Stand-ins for models, tools and other skills in a test: plain values and plain functions.
 
-An *answer* is a value, a `Failure`, an exception, or a function of the command that gives one of these; to a chat,
-a text, a tool call (`calls`) or a list of them. A list is
-several answers, one a call, in order. Answers are found by the command's own id, else by what it calls (a tool's,
-activity's or skill's name), else by its kind (`"llm"`, `"tool"`, …).
+An *answer* is a value, a `Failure`, an exception, or a function of the command that returns one of these; for a chat, a
+text, a tool call (`calls`) or a list of them. A list is several answers, one for each call, in order. Answers are
+looked up by the command's own id, else by the name of the tool, activity or skill that it calls, else by its kind
+(`"llm"`, `"tool"`, …).
 """
 
 from __future__ import annotations
@@ -51,39 +51,39 @@ from refold.core.schema import problems
 
 
 class ScriptError(RefoldError, AssertionError):
-    """The script and the skill do not agree; the message says what was awaited. Fails a test as an assertion does."""
+    """The script does not fit the skill; the message says what the skill awaited. Fails a test like an assertion."""
 
 
 def transient(message: str, *, type: str = "busy", retry_after: float | None = None) -> Failure:
-    """A "try later" as an answer: it is tried again, as often as the retry policy says.
+    """A transient failure as an answer: the task retries, as often as the retry policy says.
 
     Args:
         message: One sentence for people.
         type: A short name, for example `http_503`.
-        retry_after: Seconds the other side asked to wait.
+        retry_after: Seconds that the receiver asked to wait.
     """
     return Failure(kind=FailureKind.TRANSIENT, type=type, message=message, retry_after=retry_after)
 
 
 def unknown(message: str, *, type: str = "outcome_unknown") -> Failure:
-    """A failure after which nobody knows whether the effect took place: the task is blocked until a person says."""
+    """A failure with an unknown outcome: the task blocks until a person resolves it."""
     return Failure(kind=FailureKind.UNKNOWN, type=type, message=message)
 
 
 def permanent(message: str, *, type: str = "refused") -> Failure:
-    """A "never" as an answer: the skill hears of it at once."""
+    """A permanent failure as an answer: the skill receives it at once."""
     return Failure(kind=FailureKind.PERMANENT, type=type, message=message)
 
 
 def failure_of(error: Exception) -> Failure:
-    """An exception of a stand-in, classified simply: connection errors and timeouts are transient, others are not."""
+    """The failure of a stand-in's exception: connection errors and timeouts are transient, all others permanent."""
     kind = FailureKind.TRANSIENT if isinstance(error, ConnectionError | TimeoutError) else FailureKind.PERMANENT
     message = problems(error) if isinstance(error, ValidationError) else str(error)
     return Failure(kind=kind, type=type(error).__name__, message=message or type(error).__name__)
 
 
 def calls(tool: str | Callable[..., Any], /, **args: Any) -> ToolCall:
-    """A model's wish, as an answer: `answers={"model": [calls("weather", city="Oslo"), "It rains."]}`.
+    """A model's tool call, as an answer: `answers={"model": [calls("weather", city="Oslo"), "It rains."]}`.
 
     Args:
         tool: The tool, by function or by name.
@@ -95,14 +95,14 @@ def calls(tool: str | Callable[..., Any], /, **args: Any) -> ToolCall:
 
 
 def as_failure(failure: str | Failure | Exception) -> Failure:
-    """A plain sentence is a permanent failure."""
+    """A failure; a plain sentence is a permanent one."""
     if isinstance(failure, Failure):
         return failure
     return permanent(failure) if isinstance(failure, str) else failure_of(failure)
 
 
 def outcome(command: Command, invocation_id: str, answer: Any) -> Event:
-    """The event that an answer is for a command.
+    """The event that delivers an answer to a command.
 
     Raises:
         ScriptError: The value cannot be this command's result.
@@ -136,7 +136,7 @@ def outcome(command: Command, invocation_id: str, answer: Any) -> Event:
 
 
 def as_json(command: Command, value: Any) -> JsonValue:
-    """An answer as JSON data: models, dataclasses, dates and the like are written out."""
+    """An answer as JSON data: models, dataclasses, dates and so on are serialised."""
     try:
         data: JsonValue = to_jsonable_python(value)
     except Exception as error:
@@ -220,7 +220,7 @@ class Answers:
     """The stand-ins of one test.
 
     Args:
-        answers: By id, by what is called, or by kind.
+        answers: By id, by the name of what is called, or by kind.
         tools: Functions called with the command's arguments: declared with `@tool`, or plain ones, by their name.
     """
 
@@ -243,31 +243,31 @@ class Answers:
         return bool(self._lists or self._always or self._tools)
 
     def know(self, command: Command) -> bool:
-        """Whether there is an answer to this command, or another one."""
+        """Whether an answer to this command is left."""
         return self._key(command) is not None or (isinstance(command, CallTool) and command.name in self._tools)
 
     def used_up(self, command: Command) -> bool:
-        """Whether there were answers to this command, but all of them are given."""
+        """Whether there were answers to this command, but all of them are used."""
         return not self.know(command) and any(name in self._lists for name in _names(command))
 
     def left_over(self) -> list[str]:
-        """Answers in lists that nobody asked for, as `name (number)`."""
+        """Answers in lists that no command used, as `name (number)`."""
         return [f"{name!r} ({count})" for name, count in self._left.items() if count]
 
     def give(self, command: Command) -> Any:
-        """The next answer to a command that is known here; a coroutine of it where the stand-in is async.
+        """The next answer to a command that has one; a coroutine if the stand-in is async.
 
-        What a stand-in raises comes back as the exception.
+        An exception that a stand-in raises is returned.
 
         Raises:
-            AssertionError: A stand-in asserts something that is not so; the test's own affair.
+            AssertionError: The stand-in's own assertion failed, which is for the test.
         """
         key = self._key(command)
         try:
             if key is None:
                 assert isinstance(command, CallTool)
                 function = self._tools[command.name]
-                # Arguments arrive as JSON and are read as the function's annotations say, as a worker does it.
+                # Arguments arrive as JSON and are converted by the function's annotations, as a worker does.
                 answer = validate_call(function)(**command.args)
             else:
                 answer = self._next(key)

@@ -1,4 +1,4 @@
-"""Kill the worker at every point of a task's way, and see that nothing is lost and nothing happens twice.
+"""Kills the worker at every point of a task's execution, and checks that nothing is lost and nothing happens twice.
 
     async with dev_server() as server:                                   # refold.temporal.dev
         engine = TemporalEngine(await connected(address=server.address), "sweep")
@@ -10,18 +10,18 @@
         )
         report = await sweep.run("refund", Content.from_data({"order_id": "A1", "amount_cents": 100}), script=approve)
 
-A run without any kill says what must come out. Then the task is run again for each point, its worker is killed there
-with SIGKILL, another one goes on, and the outcome, the journal (times and the task's id aside) and what the services
-say of themselves must be the same. The points:
+A run without a kill gives the expected result. Then the task is run again for each point: there its worker is killed
+with SIGKILL, another worker continues, and the outcome, the journal (times and the task's id aside) and the counts of
+the services must be the same. The points:
 
-| point       | where the worker dies                                                                    |
-| ----------- | ---------------------------------------------------------------------------------------- |
-| `before`    | a command is in the journal, and nothing of it has been done                             |
-| `performed` | a tool has done its work, and nobody knows: no receipt is written                         |
-| `after`     | the effect's outcome is known to the worker, receipt and all, and is not in the journal   |
-| `entry`     | an entry has just been written                                                           |
+| point       | where the worker dies                                                                     |
+| ----------- | ----------------------------------------------------------------------------------------- |
+| `before`    | a command is in the journal, and nothing of it has been performed                         |
+| `performed` | a tool has taken effect, but no receipt is written                                        |
+| `after`     | the worker knows the effect's outcome, receipt included, but the journal does not         |
+| `entry`     | an entry has just been written                                                            |
 
-It needs a server and starts real processes, so it takes seconds a point; `points` takes a part of them.
+A sweep needs a server and starts real processes, so it takes seconds for each point; `points` selects some of them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ CRASH_AT = "REFOLD_CRASH_AT"
 """Where a worker of `refold.testing.crash_worker` kills itself: `POINT INVOCATION_ID`."""
 
 PATIENCE_S = 90.0
-"""How long one run may take, in seconds; only a bug reaches it."""
+"""Maximum seconds of one run; only a bug reaches it."""
 
 Script = Callable[[Engine, TaskView], Awaitable[None]]
-"""What people do: called whenever the task waits, and answers it."""
+"""Stands for people: called whenever the task waits, and answers it."""
 
 
 class Kind(StrEnum):
-    """Where a worker dies, seen from an effect or an entry."""
+    """Where a worker dies, relative to an effect or an entry."""
 
     BEFORE = "before"
     PERFORMED = "performed"
@@ -70,7 +70,7 @@ class Point:
 
     Attributes:
         kind: See the table above.
-        seq: The entry that asked for the effect; for `entry`, the entry itself.
+        seq: The entry that issued the command; for `entry`, the entry itself.
         number: Which of that entry's commands it is; 0 for `entry`.
     """
 
@@ -83,7 +83,7 @@ class Point:
 
 
 class SweepFailed(AssertionError):
-    """A run with a kill came to something else than the one without.
+    """A run with a kill had another result than the run without.
 
     Attributes:
         point: Where the worker was killed.
@@ -96,12 +96,12 @@ class SweepFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run came to.
+    """The result of a run.
 
     Attributes:
-        view: The status and what was said, without ids and times.
+        view: The status and the messages, without ids and times.
         journal: The entries, without ids and times.
-        told: What the services say.
+        told: The counts of the services.
     """
 
     view: JsonValue
@@ -111,7 +111,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a sweep saw.
+    """The result of a sweep.
 
     Attributes:
         outcome: Of every run.
@@ -127,7 +127,7 @@ async def _nobody(engine: Engine, view: TaskView) -> None:
 
 
 class CrashSweep:
-    """Sweeps one skill. The engine's tasks must be served by nobody else."""
+    """Sweeps one skill. No other worker may serve the engine's task queue."""
 
     def __init__(
         self,
@@ -138,15 +138,15 @@ class CrashSweep:
         before_each: Callable[[], None] = lambda: None,
         told: Callable[[], JsonValue] = lambda: None,
     ) -> None:
-        """Start nothing yet.
+        """Configure a sweep; starts nothing yet.
 
         Args:
-            engine: Where tasks are started.
-            worker: The command of a worker that serves the engine's task queue, prints a line once it polls, and
-                obeys `REFOLD_CRASH_AT`; see `refold.testing.crash_worker`.
+            engine: Starts the tasks.
+            worker: The command of a worker that serves the engine's task queue, prints a line once it polls, and obeys
+                `REFOLD_CRASH_AT`; see `refold.testing.crash_worker`.
             env: Environment of the workers, besides this process's own.
-            before_each: Called before each run; make the services forget.
-            told: What the services say at a run's end: counts and amounts, without ids of tasks.
+            before_each: Called before each run; resets the services.
+            told: Returns the counts of the services at a run's end: counts and amounts, without ids of tasks.
         """
         self.engine = engine
         self._command = list(worker)
@@ -162,17 +162,17 @@ class CrashSweep:
         points: Callable[[list[Point]], Sequence[Point]] = lambda all: all,
         owner: str | None = None,
     ) -> Report:
-        """Sweep.
+        """Run the sweep.
 
         Args:
             skill: The skill's id.
             content: The first message of every run.
             script: Answers the task whenever it waits.
-            points: Takes a part of all points, for a shorter sweep.
+            points: Selects some of all points, for a shorter sweep.
             owner: See `Engine.start`.
 
         Raises:
-            SweepFailed: A run came to something else.
+            SweepFailed: A run had another result.
         """
         expected, entries = await self._once(None, skill, content, script, owner)
         chosen = list(points(list(_points(entries))))
@@ -219,7 +219,7 @@ class CrashSweep:
 
     async def _play(self, task_id: str, script: Script) -> None:
         while True:
-            # It ends where the task waits, or with the task; or where no worker is there to be asked.
+            # The watch ends when the task waits or ends, or when no worker answers.
             with suppress(NoWorker):
                 async for _ in self.engine.watch(task_id):
                     pass
@@ -259,7 +259,7 @@ class _Crew:
         assert process.stdout is not None
         line = await process.stdout.readline()
         assert line, f"the worker ended with {await process.wait()} before it polled"
-        self._reading = asyncio.create_task(process.stdout.read())  # or its pipe fills, and it stands still
+        self._reading = asyncio.create_task(process.stdout.read())  # else the pipe fills, and the worker stops
 
     def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -284,7 +284,7 @@ def _points(entries: Sequence[Entry]) -> Iterator[Point]:
                     yield from (Point(kind, entry.seq, number) for kind in (Kind.BEFORE, Kind.AFTER))
                 case _:
                     continue
-        if not entry.ends:  # a worker that dies after the end is of no interest to the task
+        if not entry.ends:  # whether a worker dies after the end does not matter to the task
             yield Point(Kind.ENTRY, entry.seq)
 
 
@@ -298,7 +298,7 @@ def _seen(view: TaskView) -> JsonValue:
 
 
 def _without_ids(entries: Sequence[Entry], task_id: str) -> list[JsonValue]:
-    # Times are the clock's, an approver's own among them.
+    # Times are the clock's, even an approver's own.
     return [
         json.loads(entry.model_dump_json(exclude={"at": True, "event": {"said_at"}}).replace(task_id, "TASK"))
         for entry in entries
@@ -306,7 +306,7 @@ def _without_ids(entries: Sequence[Entry], task_id: str) -> list[JsonValue]:
 
 
 def _difference(expected: object, found: object) -> tuple[object, object]:
-    """The first pair that differs, of two journals; all of it otherwise."""
+    """The first entries that differ, of two journals; all of it otherwise."""
     if isinstance(expected, list) and isinstance(found, list):
         for one, other in zip(expected, found, strict=False):
             if one != other:

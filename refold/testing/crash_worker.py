@@ -1,7 +1,7 @@
-"""A worker that kills itself where it is told to: `python -m refold.testing.crash_worker MODULE… --address …`.
+"""A worker that kills itself at a given point: `python -m refold.testing.crash_worker MODULE… --address …`.
 
-`REFOLD_CRASH_AT` says where: `before`, `performed` or `after`, and the effect's invocation id; see
-`refold.testing.crash_sweep`. It is a real worker of real skills in every other way, and for tests alone.
+`REFOLD_CRASH_AT` names the point: `before`, `performed` or `after`, and the effect's invocation id; see
+`refold.testing.crash_sweep`. Otherwise it is an ordinary worker. It is for tests alone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def crash_worker(*modules: str, address: str, task_queue: str) -> list[str]:
     Args:
         modules: Of skills and tools, or packages of them, as they are imported.
         address: The server.
-        task_queue: Where tasks are taken from.
+        task_queue: The task queue that it polls.
     """
     command = [sys.executable, "-m", "refold.testing.crash_worker", *modules]
     return [*command, "--address", address, "--task-queue", task_queue]
@@ -67,7 +67,7 @@ class _CrashingActivity(ActivityInboundInterceptor):
 
 
 def _crashing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The tool, killed when its work is done and nobody knows."""
+    """The tool, killed after it has taken effect and before a receipt is written."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -108,7 +108,8 @@ def _tools(modules: Sequence[ModuleType]) -> list[Callable[..., Any]]:
 
 
 def _let_it_crash(spec: ToolSpec) -> None:
-    # Specs are frozen, and shared by whoever imported the tool: this process only lives to be killed.
+    # Specs are frozen, and shared by all modules that imported the tool; that does not matter in a process that will be
+    # killed.
     object.__setattr__(spec, "function", _crashing(spec.function))
 
 

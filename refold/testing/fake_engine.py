@@ -1,11 +1,11 @@
-"""An `Engine` in memory, for tests of what talks to one: no server, and a clock that is turned by hand.
+"""An `Engine` in memory, for tests of programs that use one: no server, and a clock that the test advances.
 
-Rule 1: nothing happens behind a test's back. `start`, `send`, `decide`, `resolve`, `recover`, `cancel` and `advance`
-        do all that can be done now, and then return: commands are answered oldest first, task by task, until only
-        timers, people, and commands that nobody answers are left. With `auto=False` this happens in `settle` alone.
-Rule 2: time stands still until `advance` turns the clock; each timer that comes due rings at its own moment.
-Rule 3: a command that has no answer stays out until the test calls `reply` or `fail`.
-Rule 4: what is refused here is refused by the core's own rule, as any engine does it.
+Rule 1: nothing happens in the background. `start`, `send`, `decide`, `resolve`, `recover`, `cancel` and `advance` do
+  all that can be done now, and then return: commands are answered oldest first, task by task, until only timers,
+  people, and commands without an answer are left. With `auto=False` this happens in `settle` alone.
+Rule 2: time stands still until `advance` moves the clock; each timer fires at its own time.
+Rule 3: a command without an answer stays open until the test calls `reply` or `fail`.
+Rule 4: refusals are decided by the core's rules, as in any engine.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NO_WORKER = "no worker answers; start one with `refold worker`"
 
 
 class Clock:
-    """A clock that stands still until it is turned.
+    """A clock that stands still until it is advanced.
 
     Attributes:
         now: The time it shows, aware.
@@ -65,7 +65,7 @@ class Clock:
         self.now = now
 
     def advance(self, seconds: float) -> None:
-        """Turn it forward. What is due by then happens when the engine settles next.
+        """Advance it. Timers that are due by then fire when the engine settles next.
 
         Raises:
             ValueError: `seconds` is negative.
@@ -92,7 +92,7 @@ class _Task:
         return self.snapshots[-1]
 
     def after(self, seq: int) -> list[Entry]:
-        """The entries after number `seq`; a recovered task's begin at a later one than 1."""
+        """The entries after number `seq`; those of a recovered or forked task begin at a later number than 1."""
         return self.entries[max(0, seq - self.snapshots[0].seq) :]
 
     def tell(self, news: Entry | Tokens) -> None:
@@ -111,20 +111,20 @@ class _Task:
 class FakeEngine:
     """Runs tasks in memory; implements `refold.engine.Engine`.
 
-    A skill that is called by another (`Cmd.skill`) runs as a task of its own, with the command's invocation id as its
-    task id, unless `answers` has an answer for it. What it asks can be answered at the caller.
+    A child task (`Cmd.skill`) runs as a task of its own, with the command's invocation id as its task id, unless
+    `answers` has an answer for the command. Its questions can be answered through its parent.
 
     Args:
-        skills: What it serves: skill classes, tables, compiled skills.
-        answers: What stands in for models, tools and so on, as `play` takes it. Functions may be async.
+        skills: The skills that it serves: skill classes, tables, compiled skills.
+        answers: Stand-ins for models, tools and so on, as for `play`. Functions may be async.
         tools: Functions called with a tool command's arguments, by their name.
-        now: What the clock shows at first; aware.
+        now: The first time of the clock; aware.
         auto: Do what can be done at once, in each call; False leaves it to `settle`.
 
     Attributes:
         clock: The time that tasks see.
-        worker: Whether a worker is there. Without one, tasks stay `submitted`, views say so in their `note`, and
-            `send` and `cancel` raise `NoWorker`. Set it, then call `settle`.
+        worker: Whether a worker is running. Without one, tasks stay `submitted`, views say so in their `note`, and
+            `send` and `cancel` raise `NoWorker`. After setting it, call `settle`.
         fault: An error that every call raises, for example `NotConnected("...")`; None for none.
     """
 
@@ -163,7 +163,7 @@ class FakeEngine:
         previous: str | None = None,
         started_by: str | None = None,
     ) -> TaskView:
-        """See `Engine.start`. Ids that it makes up are `{skill}-1`, `{skill}-2`, …"""
+        """See `Engine.start`. Generated ids are `{skill}-1`, `{skill}-2`, …"""
         self._reach()
         if skill not in self.skills:
             raise UnknownSkill(skill, list(self.skills))
@@ -231,13 +231,13 @@ class FakeEngine:
         vouched_by: str | None = None,
         changes: Mapping[str, JsonValue] | None = None,
     ) -> TaskView:
-        """See `Engine.decide`. Whoever `vouched_by` names is believed."""
+        """See `Engine.decide`. A decision with `vouched_by` counts as signed."""
         task = self._task(task_id)
         self._need_worker()
         gate, shown = _gate(task.now, gate, digest)
         asked = (wait for pending in task.now.pending.values() for wait in pending.asks)
         part = next((wait.asked_by for wait in asked if wait.gate == gate), task_id)
-        holder = self._tasks.get(part, task)  # a part's gate is decided at the part
+        holder = self._tasks.get(part, task)  # a child task's gate is decided at the child
         decision = DecisionMade(
             gate=gate,
             digest=shown,
@@ -270,7 +270,7 @@ class FakeEngine:
         return self._view(task)
 
     async def recover(self, task_id: str, *, new_id: str | None = None, by: str | None = None) -> TaskView:
-        """See `Engine.recover`. Ids that it makes up are `{task_id}.r1`, `{task_id}.r2`, …"""
+        """See `Engine.recover`. Generated ids are `{task_id}.r1`, `{task_id}.r2`, …"""
         failed = self._task(task_id)
         if new_id is None:
             new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
@@ -286,7 +286,7 @@ class FakeEngine:
     async def fork(
         self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
     ) -> TaskView:
-        """See `Engine.fork`. Ids that it makes up are `{task_id}.f1`, `{task_id}.f2`, …"""
+        """See `Engine.fork`. Generated ids are `{task_id}.f1`, `{task_id}.f2`, …"""
         task = self._task(task_id)
         if new_id is None:
             new_id = next(id for n in count(1) if (id := f"{task_id}.f{n}") not in self._tasks)
@@ -300,7 +300,7 @@ class FakeEngine:
         return self._view(branch)
 
     def _going_on(self, task_id: str) -> Snapshot | None:
-        """The task that goes on for this one: recovered from it, or from such a one that failed."""
+        """The task that recovers this one: directly, or through recovered tasks that failed."""
         for id, task in self._tasks.items():
             if task.snapshots[0].recovered_from == task_id and task.asked_by is None:
                 going_on = self._going_on(id) if task.now.lifecycle is TaskState.FAILED else task.now
@@ -365,7 +365,7 @@ class FakeEngine:
             yield entry
 
     async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
-        """See `Engine.watch`. Model text comes from `write`, to those who watch when it is written."""
+        """See `Engine.watch`. `write` makes model text, for those that watch at that moment."""
         task = self._task(task_id)
         position = len(task.told)
         for entry in task.after(after):
@@ -392,13 +392,13 @@ class FakeEngine:
             raise InputRejected(f"task {task_id!r} has no entry {seq}; its entries are {base + 1} to {last}")
         return task.snapshots[seq - base]
 
-    # --- what a test does with it
+    # --- for tests
 
     async def settle(self) -> None:
         """Do all that can be done now.
 
         Raises:
-            ScriptError: It goes on and on; the skill loops.
+            ScriptError: It does not end; the skill loops.
         """
         for _ in range(EVENT_LIMIT):
             if not await self._one():
@@ -406,10 +406,10 @@ class FakeEngine:
         raise ScriptError(f"{EVENT_LIMIT} events without the clock moving, and no end")
 
     async def advance(self, seconds: float | None = None) -> None:
-        """Turn the clock, stopping at each timer that comes due on the way.
+        """Advance the clock, stopping at each timer that comes due on the way.
 
         Args:
-            seconds: How far; None goes on until no timer is left.
+            seconds: How far; None advances until no timer is left.
         """
         until = None if seconds is None else self.clock.now + timedelta(seconds=seconds)
         await self.settle()
@@ -425,36 +425,36 @@ class FakeEngine:
             self.clock.now = max(self.clock.now, until)
 
     async def reply(self, task_id: str, id: str, value: Any = None) -> TaskView:
-        """Let the command that is out under this id come back with a value.
+        """Deliver a result to the open command with this id.
 
         Raises:
-            ScriptError: No such command is out.
+            ScriptError: No such command is open.
         """
         return await self._come_back(task_id, id, value)
 
     async def fail(self, task_id: str, id: str, failure: str | Failure | Exception = "it failed") -> TaskView:
-        """Let the command that is out under this id fail: for good, or with `transient(...)`.
+        """Fail the open command with this id: finally, or with `transient(...)`.
 
         Raises:
-            ScriptError: No such command is out.
+            ScriptError: No such command is open.
         """
         return await self._come_back(task_id, id, as_failure(failure))
 
     async def signal(self, task_id: str, event: Event) -> Entry:
-        """Give a task any event, as a raw signal does: what is refused is journaled, and raises nothing."""
+        """Deliver any event to a task, as a raw signal does: a refusal is journaled, and raises nothing."""
         task = self._task(task_id)
         entry = self._feed(task, event)
         await self._do()
         return entry
 
     def write(self, task_id: str, id: str, text: str, *, call: int | None = None, tool: str = "") -> None:
-        """Let a model's text be seen while it is being written.
+        """Send model text to watchers while the model is writing.
 
         Args:
             task_id: A task that was started with `stream=True`; others show nothing.
-            id: The model command that is out.
-            text: What is new.
-            call: Which of the answer's tool calls it is a part of, from 0; None for the text.
+            id: The open model command.
+            text: The new text.
+            call: The index of the tool call that it is a part of, from 0; None for text to the user.
             tool: That call's tool.
         """
         task = self._task(task_id)
@@ -468,7 +468,7 @@ class FakeEngine:
             )
             task.tell(told)
 
-    # --- how it is done
+    # --- implementation
 
     def _reach(self) -> None:
         if self.fault is not None:
@@ -517,7 +517,7 @@ class FakeEngine:
         return _Task(skill=skill, snapshots=[snapshot], first=message, asked_by=asked_by)
 
     def _take(self, task: _Task, event: Event) -> None:
-        """Feed what an update brings: it leaves no trace where it is refused."""
+        """Apply an event as an update does: a refused one leaves no trace."""
         if reason := refusal(task.skill, task.now, event, self.clock.now):
             raise InputRejected(reason)
         self._feed(task, event)
@@ -569,13 +569,13 @@ class FakeEngine:
                 return True
         else:
             return False
-        # The task may have gone on without it, while it was performed.
+        # The task may have dropped the command while the stand-in ran.
         if key in wanted(task.now):
             self._feed(task, outcome(want.command, want.invocation_id, answer))
         return True
 
     def _go_on_with(self, part: _Task, new_id: str, asked_by: str) -> SkillOutcome | Failure | None:
-        """Start a task that goes on for a part of a task that was recovered; or say what became of that part."""
+        """Start the task that recovers a child of a recovered task; or deliver that child's result."""
         if part.now.ending is Ending.COMPLETED:
             return _outcome_of(part.now)
         try:
@@ -587,7 +587,7 @@ class FakeEngine:
         return None
 
     def _call_skill(self, task: _Task, command: CallSkill, invocation_id: str) -> SkillOutcome | Failure | None:
-        """Start a task for another skill; or say what came of it, where it cannot be started or was over before."""
+        """Start a child task; or deliver its result, if it cannot be started or has ended before."""
         skill = self.skills.get(command.skill)
         if skill is None:
             return permanent(str(UnknownSkill(command.skill, list(self.skills))), type="UnknownSkill")
@@ -634,7 +634,7 @@ class FakeEngine:
                 self._feed(child, CancelRequested(reason=f"task {task.now.task_id!r} does not need it any more"))
 
     def _report(self, child: _Task, parent_id: str) -> None:
-        """Tell the task that asked for it what a child task came to."""
+        """Deliver a child task's result to its parent."""
         parent, now = self._tasks[parent_id], child.now
         pending = parent.now.pending.get(now.task_id)
         if pending is None:
@@ -670,7 +670,7 @@ def _outcome_of(task: Snapshot) -> SkillOutcome:
 
 
 def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, str]:
-    """The id of the gate that is meant, and the digest of what it shows."""
+    """The id of the gate to decide at, and the digest of what it shows."""
     gates = [(wait, wait.ask) for wait in task.open_waits if isinstance(wait.ask, AskApproval)]
     met = [(wait, ask) for wait, ask in gates if named in (None, wait.gate, wait.slot)]
     if len(met) == 1:
@@ -679,7 +679,7 @@ def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, s
     if grace is not None and named in (None, grace.gate):
         return grace.gate, digest or grace.digest
     if not met and named is not None and digest is not None:
-        return named, digest  # the task knows why not
+        return named, digest  # the task itself knows why it refuses
     listed = ", ".join(f"{wait.slot} ({wait.gate})" for wait, _ in gates) or "none"
     if met:
         raise InputRejected(f"several gates of task {task.task_id!r} are open; say which one: {listed}")
@@ -688,7 +688,7 @@ def _gate(task: Snapshot, named: str | None, digest: str | None) -> tuple[str, s
 
 
 def _is(task: Snapshot, wanted: TaskFilter) -> bool:
-    """Whether a task is one of those that are meant."""
+    """Whether a task fits the filter."""
     return (
         wanted.skill in (None, task.skill)
         and wanted.lifecycle in (None, task.lifecycle)

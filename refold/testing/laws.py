@@ -1,14 +1,14 @@
-"""The laws that every skill keeps, and the check of them for one skill, in one line of a test:
+"""The laws that hold for every skill, and a check of them for one skill, in one line of a test:
 
     test_laws = laws_of(Refund)
 
-Rule 1: a fold remembers nothing of its own: the same events give the same journal, and the past never changes.
-Rule 2: cut at any event, taken through JSON and gone on with, a task's journal is the same; so is a folded one.
-Rule 3: no order of events raises, leaves the lifecycle's table, or gives a status that cannot be derived.
-Rule 4: what is refused changes nothing but the number, the time and the count of refusals.
-Rule 5: each state of the lifecycle means what it says: retrying that something is in backoff, paused that something
-        is asked, blocked that a command waits for its dependency or an operator, running that something goes on, an
-        end that nothing does but the time for a late grant, and the undoing of effects.
+Rule 1: a fold has no memory of its own: the same events give the same journal, and recorded entries never change.
+Rule 2: a task that is serialised to JSON at any event and continued has the same journal; so has a folded one.
+Rule 3: no order of events raises, makes a move that is not in the lifecycle's table, or gives an underivable status.
+Rule 4: a refused event changes only the number, the time and the count of refusals.
+Rule 5: each lifecycle state means what it says: in retrying a command is in backoff, in paused a question is open, in
+  blocked a command waits for its dependency or an operator, in running something is open, and after the end nothing is
+  open but the time for a late grant, and compensations.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LawBroken(RefoldError, AssertionError):
     Attributes:
         law: The law, in one sentence.
         found: What was seen instead.
-        history: What had happened.
+        history: The events so far.
     """
 
     def __init__(self, law: str, found: str, history: Sequence[Happening]) -> None:
@@ -64,15 +64,15 @@ def laws_of(
     max_events: int = 20,
     profile: settings | None = None,
 ) -> Callable[[], None]:
-    """A test that a skill keeps the laws: `test_laws = laws_of(Refund)`.
+    """A test of the laws for a skill: `test_laws = laws_of(Refund)`.
 
     Args:
         skill: A skill's class, a table, or a compiled skill.
-        values: What commands come back with, by their id or by what they call: a type or a Hypothesis strategy of
-            JSON values. Without it models answer what fits `expect`, and others anything.
+        values: Results of commands, by their id or by what they call: a type or a Hypothesis strategy of JSON values.
+            Without it models answer what fits `expect`, and others anything.
         tools: Tools, whose declared return types say the same.
         max_examples: How many histories are tried.
-        max_events: The longest history.
+        max_events: Length of the longest history.
         profile: Hypothesis's settings, instead of the profile in force without a deadline.
     """
     compiled = skill_of(skill)
@@ -99,16 +99,16 @@ def check_laws(
     max_events: int = 20,
     profile: settings | None = None,
 ) -> None:
-    """Check that a skill keeps the laws; the arguments are those of `laws_of`.
+    """Check the laws for a skill; the arguments are those of `laws_of`.
 
     Raises:
-        LawBroken: It does not; the message holds the shortest history that was found to show it.
+        LawBroken: One is broken; the message has the shortest history found that shows it.
     """
     laws_of(skill, values=values, tools=tools, max_examples=max_examples, max_events=max_events, profile=profile)()
 
 
 def check_history(skill: Any, history: Sequence[Happening], *, task_id: str = "T") -> list[Entry]:
-    """Check the laws for one history, and give its journal.
+    """Check the laws for one history, and return its journal.
 
     Raises:
         LawBroken: A law does not hold.
@@ -131,7 +131,7 @@ def check_history(skill: Any, history: Sequence[Happening], *, task_id: str = "T
 
 
 def _once(skill: Skill, history: Sequence[Happening], task_id: str) -> tuple[list[Snapshot], list[Entry]]:
-    """Take all events, checking at each that what was recorded before stays as it is."""
+    """Apply all events, and check after each that earlier entries have not changed."""
     snapshots = [planned(skill, task_id, START, owner=OWNER)]
     entries: list[Entry] = []
     live = Live()
@@ -153,7 +153,7 @@ def _once(skill: Skill, history: Sequence[Happening], task_id: str) -> tuple[lis
 def _check_other_ways(
     skill: Skill, history: Sequence[Happening], task_id: str, entries: list[str], snapshots: list[str]
 ) -> None:
-    """The same events, taken in other ways: again, without running steps, cut through JSON, folded from the journal."""
+    """Apply the same events in other ways: again, without running steps, cut through JSON, folded from the journal."""
     again = [one.model_dump_json() for one in _once(skill, [Happening(_fresh(h), h.at) for h in history], task_id)[1]]
     _alike("the same events give the same journal", entries, again, history)
     for law, cuts in (
@@ -175,7 +175,7 @@ def _check_other_ways(
 
 
 def _check_record(before: Snapshot, entry: Entry, after: Snapshot, history: Sequence[Happening]) -> None:
-    """What others are shown of a task follows from its journal, without the skill."""
+    """Check that the record of a task can be derived from its journal, without the skill."""
     kept, read = told(record_of(before), entry), record_of(after)
     for name in TaskRecord.model_fields:
         if name != "status_at" and getattr(kept, name) != getattr(read, name):
@@ -184,7 +184,7 @@ def _check_record(before: Snapshot, entry: Entry, after: Snapshot, history: Sequ
 
 
 def _fresh(happening: Happening) -> Any:
-    """The event, sharing nothing with the one that another run has had in hand."""
+    """A copy of the event, so that two runs share nothing."""
     return happening.event.model_copy(deep=True)
 
 

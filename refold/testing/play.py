@@ -1,7 +1,6 @@
-"""How a skill behaves by a script: what it is told and what comes back, without a server.
+"""Runs a skill by a script of messages and results, without a server.
 
 story = play(ResearchLoop, "tides", reply("research", "A draft."), reply("critique", {"decision": "Approved"}))
-
 assert story.status == "completed"
 assert story.artifacts == {"final.txt": "A draft."}
 """
@@ -62,15 +61,15 @@ from refold.testing.turns import (
 )
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-"""When every script begins, unless it says otherwise."""
+"""The start time of every script that names none."""
 
 EVENT_LIMIT = 500
-"""How many events one script may cause; more is taken for a loop."""
+"""How many events one script may cause; more counts as a loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What became of a script.
+    """The result of a script.
 
     Attributes:
         skill: The compiled skill.
@@ -104,17 +103,17 @@ class Played:
 
     @property
     def messages(self) -> tuple[MessageView, ...]:
-        """What was said, by user and skill, oldest first."""
+        """The messages of user and skill, oldest first."""
         return self.view.messages
 
     @property
     def said(self) -> tuple[str, ...]:
-        """What the skill said, oldest first."""
+        """The skill's messages, oldest first."""
         return tuple(message.text for message in self.messages if message.role == "agent")
 
     @property
     def artifacts(self) -> dict[str, JsonValue]:
-        """What was handed over, by name: text, data or address of each."""
+        """The artifacts by name: text, data or address of each."""
         return {
             one.name: next((value for value in (one.text, one.data, one.url) if value is not None), None)
             for one in self.view.artifacts
@@ -127,7 +126,7 @@ class Played:
 
     @property
     def asked(self) -> tuple[Command, ...]:
-        """Every command that the skill asked for, in order."""
+        """Every command that the skill issued, in order."""
         return tuple(issued.command for entry in self.entries for issued in entry.commands)
 
     @property
@@ -154,28 +153,30 @@ def play(
     cut: bool = False,
     unfinished: bool = False,
 ) -> Played:
-    """Run a skill by a script, and say what became of it.
+    """Run a skill by a script, and return the result.
 
-    Each turn of the script is taken as soon as the task can take it. Before that, and when the script is over,
-    commands that `answers` or `tools` know are answered, oldest first; and where there are any of these, sleeps and
-    retries come due by themselves when nothing else can go on. The clock stands still but for these: gates wait for
-    `approve`, `deny` and `passes`. A reminder is taken as sent.
+    Each turn of the script is applied as soon as the task accepts it. Before that, and at the end of the script,
+    commands with an answer in `answers` or `tools` are answered, oldest first. If there are any of these, sleeps and
+    retries come due by themselves when nothing else can proceed. Otherwise the clock stands still: gates wait for
+    `approve`, `deny` and `passes`. A reminder counts as sent.
 
     Args:
         skill: A skill's class, a table, or a compiled skill.
-        script: What happens, in order; a plain string is said by the user. The first one starts the task.
-        answers: What stands in for models, tools and other skills, by the command's id, by what it calls, or by its
-            kind: a value (a string for a text), a list of several in order, a `transient(...)` or `permanent(...)`
+        script: The turns, in order; a plain string is a message of the user. The first one starts the task.
+        answers: Stand-ins for models, tools and other skills, by the command's id, by the name of what it calls, or by
+            its kind: a value (a string for a text), a list of several in order, a `transient(...)` or `permanent(...)`
             failure, an exception, or a function that gets the command.
         tools: Functions that are called with a tool command's arguments, by their name.
         task_id: The task's id.
-        at: When it starts; aware.
-        owner: Whose task it is.
-        cut: Take the task through JSON, and forget running steps, before each event, as a restart does.
-        unfinished: The script may leave the task in the middle; otherwise it ends at a question or at the task's end.
+        at: The start time; aware.
+        owner: The task's owner.
+        cut: Serialise the task to JSON and discard running steps before each event, as a restart does.
+        unfinished: The script may leave the task in the middle; otherwise it must end at a question or at the task's
+            end.
 
     Raises:
-        ScriptError: The script answers what was not asked, says what cannot be taken, ends too early or too late.
+        ScriptError: The script answers a question that is not open, sends what is refused, or ends too early or too
+            late.
     """
     turns = [turn for item in script for turn in _turns(item)]
     base = planned(skill_of(skill), task_id, at, owner=owner)
@@ -311,13 +312,13 @@ class _Player:
     def story(self) -> str:
         return "".join(f"\n  {_line(entry)}" for entry in self.entries[-20:])
 
-    # --- what is going on
+    # --- what is open
 
     def out(self, id: str) -> Perform | None:
         return next((one for one in self.performs() if one.command.id == id), None)
 
     def perform(self, id: str) -> Perform:
-        """The command that is out under this id; tried again first, if it waits for that."""
+        """The open command with this id; if it waits for a retry, it is retried first."""
         if self.out(id) is None:
             self.ring(self.backoffs(id)[0])
         found = self.out(id)
@@ -345,20 +346,20 @@ class _Player:
                 raise AssertionError(f"no alarm brings {other.kind}")
 
     def past_waits(self) -> list[Wait]:
-        """All questions and gates there ever were, newest first."""
+        """All questions and gates of the task's whole life, newest first."""
         return [wait for snapshot in reversed(self.snapshots) for wait in reversed(snapshot.waits)]
 
     def gate(self, slot: str) -> Wait | None:
-        """The gate of this name that is open, or was until its time was over."""
+        """The gate of this name that is open, or was until its timeout."""
         grace = self.task.grace.gate if self.task.grace is not None else None
         found = next((wait for wait in self.past_waits() if wait.slot == slot), None)
         is_open = found is not None and (found.gate == grace or found in self.task.waits)
         return found if is_open else None
 
-    # --- what happens
+    # --- events
 
     def go_on(self, *, ring: bool) -> bool:
-        """Let one thing happen that the script need not say; False if there is none."""
+        """Let one thing happen that the script need not list; False if there is none."""
         for one in self.performs():
             if self.answers.know(one.command):
                 answer = self.answers.give(one.command)
@@ -392,7 +393,7 @@ class _Player:
             raise ScriptError(f"{name}: it was refused, but because {entry.refused!r}, not {turn.because!r}")
 
     def sent(self, turn: User | Cancels | Decides | Resolves) -> Event:
-        """What a person sends."""
+        """A message or decision of a person."""
         match turn:
             case User():
                 return UserMessage(content=turn.content, slot=turn.slot, delivery_id=turn.delivery_id)
@@ -422,7 +423,7 @@ class _Player:
         if entry.refused:
             raise ScriptError(f"{name}, was refused: {entry.refused}{self.story()}")
         for one in self.performs():
-            if one.given is not None:  # its receipt is written, and that is that
+            if one.given is not None:  # nothing more happens once its receipt is written
                 self.feed(outcome(one.command, one.invocation_id, one.given.outcome), "the outcome that was given")
                 return
 
@@ -467,6 +468,6 @@ def _line(entry: Entry) -> str:
 
 
 def _run_alone(answer: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine comes to, on an event loop of its own; in a thread, so that a test may be async itself."""
+    """The result of a coroutine, on an event loop of its own; in a thread, so that a test may be async itself."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(asyncio.run, answer).result()

@@ -1,8 +1,8 @@
-"""What may happen to a task, for Hypothesis: plausible events for a snapshot, and whole histories of a skill.
+"""Hypothesis strategies: plausible events for a snapshot, and whole histories of a skill.
 
-Plausible means: results and failures of what is out, answers to what is asked, decisions at gates, timers, an
-operator's word on what is blocked; and now and then a cancel, a delivery that comes twice, a result for nobody, a
-timer that is stale, an answer that does not fit, or a decision of somebody who may not decide.
+Plausible means: results and failures of open commands, answers to open questions, decisions at gates, timers, an
+operator's resolution of a blocked command; and now and then a cancel, a repeated delivery, a result that no command
+awaits, a stale timer, an answer that does not fit, or a decision of a person who may not decide.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ Recipe = Callable[[Draw], Event]
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One event of a history, and when it was taken."""
+    """One event of a history, and its time."""
 
     event: Event
     at: datetime
@@ -97,7 +97,7 @@ failures: st.SearchStrategy[Failure] = st.builds(
 contents: st.SearchStrategy[Content] = TEXTS.map(Content.from_text) | any_json.filter(
     lambda value: value is not None
 ).map(Content.from_data)
-"""What anybody may say."""
+"""Any message of a user."""
 
 outcomes: st.SearchStrategy[SkillOutcome] = st.builds(
     SkillOutcome,
@@ -105,22 +105,22 @@ outcomes: st.SearchStrategy[SkillOutcome] = st.builds(
     text=TEXTS,
     artifacts=st.lists(st.builds(Artifact.from_text, st.just("a"), TEXTS), max_size=1).map(tuple),
 )
-"""What another skill's task may come to."""
+"""Any outcome of a child task."""
 
 OWNER = "Olga"
-"""Whose task it is, in each history."""
+"""The task's owner, in each history."""
 
 _PEOPLE = (OWNER, "Ann", "Bob", " ")
 _DELIVERIES = st.none() | st.sampled_from(["d1", "d2"])
 _SHARES = st.integers(0, 99)
-_PASSED = st.sampled_from([0, 1, 7, -3])  # a worker's clock may be behind that of the one before it
+_PASSED = st.sampled_from([0, 1, 7, -3])  # a worker's clock may be behind that of the previous worker
 _ODD_RETRIES = st.integers(0, 4)
 
 
 def strategies_of(
     values: Mapping[str, Any] | None = None, tools: Iterable[Callable[..., Any]] = ()
 ) -> dict[str, Values]:
-    """What commands come back with, by id or by what they call.
+    """Strategies for the results of commands, by id or by what they call.
 
     Args:
         values: Types, or strategies of JSON values, by a command's id or by what it calls.
@@ -139,14 +139,14 @@ def events(
     values: Mapping[str, Values] | None = None,
     past: Sequence[Event] = (),
 ) -> Event:
-    """An event that may well come next; mostly one that the task can take.
+    """A plausible next event; mostly one that the task accepts.
 
     Args:
-        draw: Given by Hypothesis.
+        draw: From Hypothesis.
         skill: The task's skill.
         snapshot: The task as it is.
-        values: What commands come back with, as `strategies_of` gives it; otherwise anything that fits `expect`.
-        past: What happened before; it may be delivered again.
+        values: Strategies for results, from `strategies_of`; otherwise anything that fits `expect`.
+        past: Earlier events; one may be delivered again.
     """
     return _event(draw, skill_of(skill), snapshot, values or {}, past)
 
@@ -162,16 +162,16 @@ def histories(
     task_id: str = "T",
     honest: bool = False,
 ) -> list[Happening]:
-    """What may happen to one task of a skill, from its first message on; up to two events after all is over.
+    """A history of one task of a skill, from its first message on, with up to two events after its end.
 
     Args:
-        draw: Given by Hypothesis.
+        draw: From Hypothesis.
         skill: A skill's class, a table, or a compiled skill.
-        values: What commands come back with, by their id or by what they call: a type or a strategy of JSON values.
+        values: Results of commands, by their id or by what they call: a type or a strategy of JSON values.
         tools: Tools, whose declared return types say the same.
-        max_events: The longest history.
+        max_events: Length of the longest history.
         task_id: The task's id.
-        honest: Commands come back with what fits, or not at all, as a worker sees to it for models.
+        honest: Every result fits what its command expects, as workers ensure for models.
     """
     compiled = skill_of(skill)
     known = strategies_of(values, tools)
@@ -187,7 +187,7 @@ def histories(
         event = EVENT.validate_json(EVENT.dump_json(event))
         history.append(Happening(event, at))
         try:
-            # A copy: what the skill writes into an event must not be found in the history.
+            # A copy, so that the skill cannot change the history by writing into an event.
             snapshot, _ = advance(compiled, snapshot, event.model_copy(deep=True), at, live=live)
         except Exception:  # noqa: BLE001 - the law says that this never happens, and its check is who tells of it
             break
@@ -225,7 +225,7 @@ def _one_of(draw: Draw, recipes: Sequence[Recipe]) -> Recipe:
 
 
 def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> list[Recipe]:
-    """What the task can take: results and failures of what is out, timers that are due, answers to what is asked."""
+    """Events that the task accepts: results and failures of open commands, due timers, answers to open questions."""
     if snapshot.lifecycle is TaskState.PLANNED:
         return [lambda draw: UserMessage(content=_start(draw, skill), delivery_id=draw(_DELIVERIES))]
     recipes: list[Recipe] = []
@@ -253,7 +253,7 @@ def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> l
 
 
 def _decision(wait: Wait, ask: AskApproval) -> Recipe:
-    """A grant or a denial; mostly by somebody who may decide."""
+    """A grant or a denial; mostly by a person who may decide."""
 
     def recipe(draw: Draw) -> DecisionMade:
         decision = _decided(draw, wait.gate, ask.digest, ask.policy, draw(_WORDS))
@@ -285,7 +285,7 @@ def _decided(draw: Draw, gate: str, digest: str, policy: GatePolicy, decision: A
 
 
 def _resolution(pending: Pending, values: Mapping[str, Values]) -> Recipe:
-    """An operator's word on a blocked command: to be performed again, or its outcome."""
+    """An operator's resolution of a blocked command: perform it again, or its outcome."""
     result = _result(pending.command, pending.invocation_id, values)
 
     def recipe(draw: Draw) -> Event:
@@ -348,7 +348,7 @@ def _result(command: Effect, id: str, values: Mapping[str, Values]) -> Recipe:
 
 
 def replies(frame: Frame) -> st.SearchStrategy[Reply]:
-    """What a model may reply: calls of the tools it is offered, or an answer that fits."""
+    """A reply of a model: calls of the offered tools, or an answer that fits."""
     names = [offer.name for offer in frame.tools]
     final = (
         st.builds(Reply, text=TEXTS, stop=st.sampled_from(["end", "length"]))
@@ -372,7 +372,7 @@ def _failure(name: str, id: str) -> Recipe:
 
 
 def _child_asks(id: str) -> Recipe:
-    """A part of the task says what it asks now: nothing, a question, a gate, or both."""
+    """The open questions of a child task: none, a question, a gate, or both."""
 
     def recipe(draw: Draw) -> Event:
         gates = draw(st.sampled_from([(), (1,), (1, 2), (2,)]))
@@ -402,7 +402,7 @@ def _reply(value: JsonValue) -> Content:
 
 
 def _garbage(snapshot: Snapshot) -> list[Recipe]:
-    """What nobody waits for: other ids, other slots, timers of long ago."""
+    """Events that the task does not await: with other ids, with other slots, of old timers."""
     id = f"{snapshot.task_id}/1.1"
     return [
         lambda draw: UserMessage(content=draw(contents), delivery_id=draw(_DELIVERIES)),
@@ -425,7 +425,7 @@ def _garbage(snapshot: Snapshot) -> list[Recipe]:
 
 
 def _gates(snapshot: Snapshot) -> st.SearchStrategy[str]:
-    """Ids and names of what is waited for, and of what is not."""
+    """Ids and names of open commands and questions, and of others."""
     waits = snapshot.open_waits
     grace = [snapshot.grace.gate] if snapshot.grace is not None else []
     names = [wait.gate for wait in waits] + [wait.slot for wait in waits]
@@ -433,7 +433,7 @@ def _gates(snapshot: Snapshot) -> st.SearchStrategy[str]:
 
 
 def _odd(pending: Pending) -> list[Recipe]:
-    """Outcomes of a command that may not be out, or may be no sleep, or may not be waiting."""
+    """Outcomes of a command that may not be open, or may be no sleep, or may not be blocked."""
     name, id = pending.command.id, pending.invocation_id
     return [
         lambda _: TimerFired(id=name, invocation_id=id),

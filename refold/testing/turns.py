@@ -1,4 +1,4 @@
-"""The turns of a script: what a user says, and what comes back from what the skill asked for."""
+"""The turns of a script: messages of the user, and results of commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refold.testing.answers import as_failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """The user says something; see `user`."""
+    """A message of the user; see `user`."""
 
     content: Content
     slot: str | None = None
@@ -30,7 +30,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A command comes back with a value; see `reply`."""
+    """A command's result; see `reply`."""
 
     id: str
     value: Any
@@ -41,7 +41,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fails:
-    """A command fails; see `fails`."""
+    """A command's failure; see `fails`."""
 
     id: str
     failure: Failure
@@ -52,7 +52,7 @@ class Fails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fires:
-    """A sleep, or the wait before a retry, is over; see `fires`."""
+    """The end of a sleep or of a backoff; see `fires`."""
 
     id: str
 
@@ -72,7 +72,7 @@ class Passes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancels:
-    """Somebody stops the task; see `cancel`."""
+    """A cancel; see `cancel`."""
 
     reason: str
 
@@ -82,7 +82,7 @@ class Cancels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decides:
-    """Somebody decides at a gate; see `approve` and `deny`."""
+    """A decision at a gate; see `approve` and `deny`."""
 
     slot: str
     approved: bool
@@ -98,7 +98,7 @@ class Decides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolves:
-    """An operator says how it goes on with what is blocked; see `resolve`."""
+    """An operator's resolution of a blocked command; see `resolve`."""
 
     id: str | None
     retry: bool
@@ -113,7 +113,7 @@ class Resolves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """What is sent is not taken; see `refused`."""
+    """A turn that the task refuses; see `refused`."""
 
     turn: User | Cancels | Decides | Resolves
     because: str
@@ -126,48 +126,49 @@ Turn = User | Reply | Fails | Fires | Passes | Cancels | Decides | Resolves | Re
 
 
 def user(said: str | Content | Any, *, slot: str | None = None, delivery_id: str | None = None) -> User:
-    """The user says something: the first message, or an answer to an open question. A plain string means the same.
+    """The user sends a message: the first one, or an answer to an open question. A plain string means the same.
 
     Args:
         said: Text or content; a model, a dict or any other value is sent as data.
-        slot: Which question it answers; None where one is open.
+        slot: The question that it answers; None if only one is open.
         delivery_id: The sender's id of the delivery.
     """
     return User(content=content_of(said), slot=slot, delivery_id=delivery_id)
 
 
 def reply(id: str, value: Any = None) -> Reply:
-    """What the skill asked for under this id comes back with a value.
+    """The command with this id gets a result.
 
-    A command that waits to be tried again is tried again first: the clock goes on to that moment.
+    A command in backoff is retried first: the clock advances to that moment.
 
     Args:
         id: The author's id of the command.
-        value: The result; or a function that gets the command and gives the result.
+        value: The result; or a function that gets the command and returns the result.
     """
     return Reply(id=id, value=value)
 
 
 def fails(id: str, failure: str | Failure | Exception = "it failed") -> Fails:
-    """What the skill asked for under this id fails: for good, or `fails("charge", transient("busy"))`."""
+    """The command with this id fails: finally, or `fails("charge", transient("busy"))`."""
     return Fails(id=id, failure=as_failure(failure))
 
 
 def fires(id: str) -> Fires:
-    """The sleep of this id is over, or the wait before the command's next try; the clock goes on to that moment.
+    """The sleep of this id, or the command's backoff, ends; the clock advances to that moment.
 
-    For a gate, by its slot: the reminder is due; after it, the time for a decision is over; then that for a late grant.
+    For a gate, by its slot, the next of these comes due: the reminder, the timeout, the end of the time for a late
+    grant.
     """
     return Fires(id=id)
 
 
 def passes(seconds: float) -> Passes:
-    """Time passes; each sleep, wait before a retry, probe, reminder and timeout that is due by then, at its moment."""
+    """Time passes; each sleep, backoff, probe, reminder and timeout that is due by then fires at its own time."""
     return Passes(seconds=seconds)
 
 
 def cancel(reason: str = "") -> Cancels:
-    """Somebody stops the task."""
+    """A person cancels the task."""
     return Cancels(reason=reason)
 
 
@@ -180,15 +181,15 @@ def approve(
     vouched_by: str | None = "the test",
     changes: Mapping[str, Any] | None = None,
 ) -> Decides:
-    """Somebody grants what the gate of this name asks for; late, too, in the time for it.
+    """A person grants the request of the gate with this name; also late, in the time for late grants.
 
     Args:
         slot: The gate.
         by: Who grants it.
         comment: Why.
-        digest: What they were shown; None takes what the gate shows.
+        digest: The digest of what they were shown; None takes what the gate shows.
         vouched_by: Who vouches for them; None is an unsigned decision.
-        changes: What they change in what is shown.
+        changes: Their edits of what is shown.
     """
     return Decides(
         slot=slot, approved=True, by=by, comment=comment, digest=digest, vouched_by=vouched_by, changes=changes
@@ -203,20 +204,20 @@ def deny(
     digest: str | None = None,
     vouched_by: str | None = "the test",
 ) -> Decides:
-    """Somebody denies what the gate of this name asks for; the arguments are those of `approve`."""
+    """A person denies the request of the gate with this name; the arguments are those of `approve`."""
     return Decides(slot=slot, approved=False, by=by, comment=comment, digest=digest, vouched_by=vouched_by)
 
 
 def resolve(
     id: str | None = None, *, retry: bool = False, outcome: Any = None, by: str = "operator", comment: str = ""
 ) -> Resolves:
-    """An operator says how it goes on with a blocked command: perform it again, or take this as its outcome.
+    """An operator resolves a blocked command: perform it again, or take this as its outcome.
 
     Args:
-        id: The author's id of the command; None where only one is blocked.
+        id: The author's id of the command; None if only one is blocked.
         retry: Perform it again.
-        outcome: Its result, where `retry` is false.
-        by: Who says so.
+        outcome: Its result, if `retry` is false.
+        by: Who resolves it.
         comment: Why.
     """
     data = outcome.model_dump(mode="json") if isinstance(outcome, BaseModel) else to_jsonable_python(outcome)
@@ -224,11 +225,11 @@ def resolve(
 
 
 def refused(turn: str | User | Cancels | Decides | Resolves, *, because: str = "") -> Refused:
-    """This is sent and not taken; the script goes on as if nothing had been.
+    """The task refuses this turn; the script continues as if it had not been sent.
 
     Args:
         turn: What is sent.
-        because: A part of the reason that is given.
+        because: A part of the reason that the task gives.
     """
     return Refused(turn=user(turn) if isinstance(turn, str) else turn, because=because)
 

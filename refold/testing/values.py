@@ -1,8 +1,8 @@
-"""JSON values that fit a JSON schema, for Hypothesis: what a model or a tool may well answer.
+"""JSON values that fit a JSON schema, for Hypothesis: plausible answers of a model or a tool.
 
-A part of JSON Schema that pydantic writes is known: types, enums, constants, unions, references, objects, lists,
-tuples, bounds, patterns and the usual formats. What is not known is made too widely, never too narrowly; whoever has
-the type itself filters.
+It supports the part of JSON Schema that pydantic writes: types, enums, constants, unions, references, objects, lists,
+tuples, bounds, patterns and the usual formats. For anything else it generates too wide a range of values, never too
+narrow a one; a caller that has the type filters them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refold.core.schema import Schema, json_schema
 
 Values = st.SearchStrategy[JsonValue]
 TEXTS = st.text(max_size=8)
-# Finite, and far from the edges where JSON libraries differ: what a number looks like is no law of a skill.
+# Finite, and far from the edges at which JSON libraries differ: the notation of a number is no law of a skill.
 NUMBERS = st.floats(min_value=-1e6, max_value=1e6, allow_nan=False) | st.integers(-(10**6), 10**6)
 
 any_json: Values = st.recursive(
@@ -40,7 +40,7 @@ _FORMATS: dict[str, st.SearchStrategy[str]] = {
 
 
 def values_for(expected: Any) -> Values:
-    """Values that fit: a strategy as it is, a type, a type's name or JSON schema as a command carries it."""
+    """Values that fit: from a strategy, a type, or a type's name or JSON schema as a command carries it."""
     if isinstance(expected, st.SearchStrategy):
         return expected
     if isinstance(expected, str | dict):
@@ -58,7 +58,7 @@ def values_for(expected: Any) -> Values:
 
 
 def values_of_schema(schema: Schema) -> Values:
-    """Values that fit what a command expects; any JSON where the type is not known here."""
+    """Values that fit what a command expects; any JSON if the type is not known here."""
     try:
         whole = json_schema(schema)
     except LookupError:
@@ -73,7 +73,7 @@ def _of(schema: Any, defs: dict[str, Any]) -> Values:
     match schema:
         case {"$ref": str(reference)}:
             target = defs.get(reference.rpartition("/")[2], {})
-            # A type may hold itself.
+            # A type may contain itself.
             return st.deferred(lambda: _of(target, defs))
         case {"const": value}:
             return st.just(value)

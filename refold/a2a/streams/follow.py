@@ -2,7 +2,7 @@
 
 Rule 1: the whole task comes first, at once; then the events after it, each exactly once.
 Rule 2: the journal numbers the events, so a caller that reconnects with its last number gets exactly the missing ones,
-from any gateway.
+  from any gateway.
 Rule 3: a stream survives the loss of workers and restarts of the server; it ends with the task, or with its turn.
 """
 
