@@ -1,6 +1,6 @@
-"""The application's tools: what its skills may ask the world for. `worker.py` registers `TOOLS`.
+"""The application's tools: the effects that its skills can request. `worker.py` registers `TOOLS`.
 
-The models they use are a setting, not code: `REFOLD_MODEL=openai:gpt-5`, or the command's own `model`.
+The models are a setting, not code: `REFOLD_MODEL=openai:gpt-5`, or the command's own `model`.
 """
 
 from collections.abc import Callable

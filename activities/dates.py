@@ -1,4 +1,4 @@
-"""What a calendar knows, and models get wrong."""
+"""Calendar facts that models get wrong."""
 
 from datetime import date
 

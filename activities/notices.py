@@ -12,8 +12,8 @@ from refold.effects import Never, TryLater, current
 def send_mail(to: str, subject: str, text: str) -> None:
     """Hand a mail to the SMTP server.
 
-    The Message-ID is made of the idempotency key. A server that knows duplicates by it delivers a repetition once; if
-    yours does not, and a second mail does harm, declare this `at_most_once`.
+    The Message-ID is made from the idempotency key. A server that recognises duplicates by it delivers a repetition
+    once; if yours does not, and a second mail does harm, declare this tool `at_most_once`.
 
     Args:
         to: One address.

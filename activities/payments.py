@@ -1,4 +1,4 @@
-"""Moving money, by a payment gateway that knows idempotency keys."""
+"""Payments, by a payment gateway that recognises idempotency keys."""
 
 import os
 
@@ -17,15 +17,15 @@ class Payment(BaseModel):
 
 
 def gateway() -> str:
-    """The gateway's address: the application's to choose, never the caller's."""
+    """The gateway's address: set by the application, never by the caller."""
     return os.environ.get("PAYMENTS_URL", "http://localhost:8402")
 
 
 async def moved(key: str) -> Done | NotDone | Unknown:
-    """Whether the gateway has moved money under this key."""
+    """The probe: whether the gateway has moved money under this key."""
     response = await current().http.get(f"{gateway()}/payments", params={"key": key})
     if response.status_code == 404:
-        return NotDone()  # and should the lost request come in late, the gateway knows the key of the next one
+        return NotDone()  # should the lost request arrive late, the next attempt has the same key
     if not response.is_success:
         return Unknown(f"the gateway answered {response.status_code}")
     return Done(Payment.model_validate_json(response.content))
@@ -33,9 +33,9 @@ async def moved(key: str) -> Done | NotDone | Unknown:
 
 @tool(effect="at_most_once", probe=moved, timeout_s=60)
 async def pay_refund(order_id: str, amount_cents: int) -> Payment:
-    """Pay an amount back to whoever paid the order.
+    """Pay an amount back to the customer of the order.
 
-    The worker's client sends the idempotency key along, so nothing here speaks of it.
+    The worker's client sends the idempotency key along, so this function need not.
 
     Args:
         order_id: The order.
@@ -57,7 +57,7 @@ async def give_back(result: Payment) -> None:
 
 @tool(effect="compensate", undo=give_back, probe=moved, timeout_s=60)
 async def charge_card(order_id: str, amount_cents: int) -> Payment:
-    """Charge the card that the order was placed with; given back if the task does not complete.
+    """Charge the card that the order was placed with; voided if the task does not complete.
 
     Args:
         order_id: The order.

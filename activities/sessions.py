@@ -1,6 +1,6 @@
-"""The memory of sessions: what was asked and answered before, kept by a service of its own.
+"""The memory of sessions: earlier questions and answers, stored by a service of its own.
 
-`SESSIONS_URL` is its address. A turn is opened by what the user asks, and closed by the answer.
+`SESSIONS_URL` is its address. The user's question opens a turn, and the answer closes it.
 """
 
 import os
@@ -24,10 +24,10 @@ _TURNS = TypeAdapter(list[Turn])
 
 @tool(effect="idempotent", timeout_s=30)
 async def open_turn(session_id: str, asked: str, last: int) -> list[Turn]:
-    """Record what the user asks, and get the turns before it. The same key again opens no second turn.
+    """Record the user's question, and get the earlier turns. The same key again opens no second turn.
 
     Args:
-        session_id: Whose memory.
+        session_id: The session.
         asked: The user's words.
         last: How many earlier turns to get, newest last.
     """

@@ -20,13 +20,13 @@ class Summary(BaseModel):
 async def wikipedia_summary(title: str) -> Summary:
     """The first paragraph of a Wikipedia article.
 
-    No failure is handled here: 404 is final and 503 is tried again, as refold classifies them.
+    It handles no failures: 404 is final and 503 is retried, as refold classifies them.
 
     Args:
         title: The article's title, for example `Tides`.
     """
-    # The host is the application's to choose, never the caller's: a tool that fetches any address can be
-    # sent to addresses inside your network.
+    # The host is set by the application, never by the caller: a tool that fetches any address can be sent to addresses
+    # inside your network.
     server = os.environ.get("WIKIPEDIA_URL", "https://en.wikipedia.org")
     path = quote(title.replace(" ", "_"), safe="")
     response = await current().http.get(f"{server}/api/rest_v1/page/summary/{path}", follow_redirects=True)

@@ -1,4 +1,4 @@
-"""Answers a task that waits, and says how it stands: `python client/answer.py TASK_ID REPLY [SLOT]`."""
+"""Answers a task that waits, and prints its status: `python client/answer.py TASK_ID REPLY [SLOT]`."""
 
 import argparse
 import asyncio

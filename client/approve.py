@@ -1,4 +1,4 @@
-"""Decides at a gate, and says how the task stands: `python client/approve.py TASK_ID NAME [--deny] [--comment WHY]`."""
+"""Decides at a gate, and prints the task's status: `python client/approve.py TASK_ID NAME [--deny] [--comment WHY]`."""
 
 import argparse
 import asyncio

@@ -1,12 +1,13 @@
-"""The main job in about a minute: a task that loses its worker, waits for a person, and ends (`make demo`).
+"""The main job in about a minute: a task that loses its worker, waits for a person, and completes (`make demo`).
 
-Starts a Temporal server and a worker of its own, runs `research_loop`, kills the worker with SIGKILL in the middle of
-a model call, starts another, answers what the task asks, and removes all of it at the end.
+Starts a Temporal server and a worker of its own, runs `research_loop`, kills the worker with SIGKILL in the middle of a
+model call, starts another, answers the task's question, and removes everything at the end.
 
     python client/demo.py [--topic TEXT] [--answer TEXT] [--keep]
 
 Exits with 0; with 1 if the task failed, 2 if the demo could not run, 130 after Ctrl-C. The scripted model needs no
-network. With REFOLD_MODEL=openai:NAME, OPENAI_API_KEY and perhaps OPENAI_BASE_URL it is a real one, over HTTP.
+network. With REFOLD_MODEL=openai:NAME, OPENAI_API_KEY and perhaps OPENAI_BASE_URL the demo calls a real model over
+HTTP.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ TOPIC = "The tides of the North Sea"
 ANSWER = "For sailors: what matters is when the currents turn."
 MOST_ANSWERS = 4
 MOST_CALLS = 16
-CALL_S = "3"  # how long a call of the scripted model takes: time to read along, and to kill a worker in it
+CALL_S = "3"  # seconds of a scripted model call: time to read along, and to kill a worker during the call
 ASK_EVERY_S = 0.05
 READY_WITHIN_S = 60.0
 MODEL_TEXT = "cyan"
@@ -56,7 +57,7 @@ DONE, TASK_FAILED, CANNOT_RUN, INTERRUPTED = 0, 1, 2, 130
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message says why."""
 
 
 # --- the worker, a process of its own
@@ -94,7 +95,7 @@ class Worker:
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=err,
-                start_new_session=True,  # Ctrl-C is ours to pass on
+                start_new_session=True,  # the demo handles Ctrl-C itself
             )
         worker = cls(process, log)
         try:
@@ -124,18 +125,18 @@ class Worker:
         return self.log.read_text(errors="replace")[-2_000:].strip()
 
     async def kill(self) -> None:
-        """SIGKILL, as a machine that loses power: no farewell to anybody."""
+        """Kill it by SIGKILL, like a loss of power: it cannot clean up."""
         if self.process.returncode is None:
             self.killed = True
             self.process.kill()
         await self.process.wait()
 
 
-# --- what is told, and how
+# --- the output
 
 
 class Teller:
-    """Prints the story: what the journal says, in plain words, and the model's text as it comes."""
+    """Prints the story: the journal in plain words, and the model's text as it comes."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, markup=False, emoji=False)
@@ -155,13 +156,13 @@ class Teller:
         self._lines(f"{time.monotonic() - self._began:6.1f}s  ", text, style)
 
     def more(self, text: str, style: str = "dim") -> None:
-        """A line that belongs to the one before."""
+        """A continuation line."""
         self._lines(INDENT, text, style)
 
     def _lines(self, first: str, text: str, style: str) -> None:
         self._end_line()
         room = max(20, self.console.width - len(first))
-        # An address must stay in one piece, or nobody can follow it.
+        # An address must not be broken, or it cannot be followed.
         lines = wrap(clean(text), room, break_long_words=False, break_on_hyphens=False)
         for number, line in enumerate(lines):
             before = Text(first if number == 0 else " " * len(first), "dim")
@@ -195,7 +196,7 @@ class Teller:
             self.console.print()
 
     def frame(self, title: str, text: str) -> None:
-        """Something handed over."""
+        """An artifact."""
         self._end_line()
         self.console.print()
         self.console.print(Panel(Text(clean(text)), title=clean(title), title_align="left"))
@@ -222,7 +223,7 @@ class Teller:
             self.more(f"the task is now {move.to_state.value}", "green")
 
     def _finish(self, event: Event) -> None:
-        """The last words of a text that was being written: they come with the journal."""
+        """The last words of a streamed text: they come with the journal."""
         if self._writing is None or not isinstance(event, LlmResult):
             return
         id, attempt = self._writing
@@ -324,7 +325,8 @@ class Demo:
                     await self._lose_the_worker(engine, task_id)
                 continue
             self.teller.tell(news)
-            # A model may be too quick to be seen writing: then the worker is lost as soon as its second call is over.
+            # A model may be too fast to be seen writing: then the worker is killed as soon as the second call has
+            # ended.
             if self._calls > 1 and not news.ends:
                 await self._lose_the_worker(engine, task_id)
             asked = [issued.command.kind for issued in news.commands]
@@ -346,7 +348,7 @@ class Demo:
             await engine.send(task_id, Content.from_text(self.answer), slot=wait.slot)
 
     async def _lose_the_worker(self, engine: TemporalEngine, task_id: str) -> None:
-        """SIGKILL, and what comes after; once."""
+        """Kill the worker, start another and report the recovery; once."""
         if self._lost or self._worker is None:
             return
         self._lost = True
@@ -365,7 +367,7 @@ class Demo:
         while call is not None:
             again = await under_way(engine, task_id)
             if again is None or again.activity_id != call.activity_id:
-                return  # it was done before anybody could look
+                return  # the call ended before it could be observed
             if again.attempt > call.attempt and again.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
                 break
             await asyncio.sleep(ASK_EVERY_S)
@@ -407,7 +409,7 @@ class Demo:
 
 
 async def under_way(engine: TemporalEngine, task_id: str) -> PendingActivityInfo | None:
-    """The effect that Temporal knows to be under way."""
+    """The effect that Temporal shows as running."""
     description = await engine.client.get_workflow_handle(task_id).describe()
     return next(iter(description.raw_description.pending_activities), None)
 
@@ -425,11 +427,11 @@ async def tries_of(engine: TemporalEngine, task_id: str) -> dict[str, int]:
     return tries
 
 
-# --- the stage
+# --- set-up
 
 
 def set_stage(folder: Path) -> None:
-    """Make this process and its workers use nothing but what the demo brings: its server, its folder, its settings."""
+    """Make this process and its workers use only the demo's own server, folder and settings."""
     for name in [name for name in os.environ if name.startswith("TEMPORAL_")]:
         del os.environ[name]
     settings = folder / "temporal.toml"
@@ -443,7 +445,7 @@ def set_stage(folder: Path) -> None:
 
 
 async def main(topic: str, answer: str, *, keep: bool = False) -> int:
-    """Play the demo; the exit code. Whatever it started is gone afterwards, however it ends."""
+    """Run the demo; returns the exit code. Everything that it started is removed, however it ends."""
     teller = Teller()
     me = asyncio.current_task()
     assert me is not None

@@ -1,4 +1,4 @@
-"""Shows how a task stands: `python client/show.py TASK_ID`."""
+"""Prints a task's status: `python client/show.py TASK_ID`."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""Starts a task and says how it stands: `python client/start.py SKILL TEXT [TASK_ID]`."""
+"""Starts a task and prints its status: `python client/start.py SKILL TEXT [TASK_ID]`."""
 
 import argparse
 import asyncio

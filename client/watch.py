@@ -1,4 +1,4 @@
-"""Tells what happens to a task, until it pauses or ends: `python client/watch.py TASK_ID [--follow]`."""
+"""Prints a task's journal until the task pauses or ends: `python client/watch.py TASK_ID [--follow]`."""
 
 import argparse
 import asyncio

@@ -1,7 +1,8 @@
 """Forty steps: a model decides forty times, calls twelve tools, charges a card once and writes one mail.
 
-Each step is a thought and a tool call, its observation is what the next one sees, and the last one says that it is
-done. The journal is the log of these, and the state is folded from it: there is nothing else to save or to resume.
+Each step is a thought and a tool call. The next step sees the tool's result as its observation, and the last one
+declares the end. The journal is the log of these steps, and the state is folded from it: nothing else needs to be saved
+or resumed.
 """
 
 from typing import Any, Literal
@@ -85,13 +86,13 @@ class FortySteps:
 
 
 def brief(errand: Errand, seen: list[Observation]) -> str:
-    """What the model is told: which step this is, and what was seen so far."""
+    """The model's input: which step this is, and the observations so far."""
     lines = [f"Step {len(seen) + 1} of {errand.steps}", f"Order {errand.order_id}, {errand.amount_cents} cents"]
     return "\n".join([*lines, *(f"{one.tool}: {one.value}" for one in seen)])
 
 
 def call_of(ctx: Ctx, errand: Errand, tool: Tool) -> Call[Any]:
-    """The call that a proposal stands for. Amounts and addresses are the errand's, never the model's."""
+    """The call that a proposal stands for. Amounts and addresses come from the errand, never from the model."""
     match tool:
         case "charge_card":
             key = f"charge:{errand.order_id}"

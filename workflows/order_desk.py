@@ -1,4 +1,4 @@
-"""An order desk: an agent with four tools, a person before every refund, and a guardrail before the customer."""
+"""An order desk: an agent with four tools, a gate before every refund, and a guardrail before the customer."""
 
 import re
 
@@ -19,7 +19,7 @@ _CARD = re.compile(r"\b(?:\d[ -]?){13,19}\b")
 
 
 def no_card_numbers(text: str) -> Block | None:
-    """Whatever a tool has told the model, a card's number stays in the house."""
+    """Block a reply with a card number, whatever a tool has told the model."""
     return Block("it names a card's number") if _CARD.search(text) else None
 
 

@@ -1,6 +1,7 @@
-"""ReAct: think, act, observe, until the question is answered. Each step sees and writes what its contract says.
+"""ReAct: think, act, observe, until the question is answered. Each step reads and writes what its contract declares.
 
-It teaches contracts: the steps share one frozen `AgentState`, and none can read or write what it does not declare.
+It teaches contracts: the steps share one frozen `AgentState`, and none can read or write an undeclared field.
+
 Source: S1.
 """
 
@@ -165,7 +166,7 @@ def first_state(content: Content, ctx: Ctx) -> AgentState:
 
 
 def next_round(state: AgentState) -> StatePatch:
-    # The old thought and action go, so that no rule is kept by what another round left behind.
+    # The old thought and action are removed, so that no invariant holds only because of an earlier round.
     return StatePatch(iteration=state.iteration + 1, thought=None, action=None)
 
 
@@ -282,7 +283,8 @@ class React:
     async def observe(self, ctx: Ctx, state: AgentState) -> StatePatch | Transition:
         last = state.iteration + 1 >= state.settings.max_iterations
         summary = ""
-        # Without tools there is nothing new to judge; and after the last round an answer is due, whatever is missing.
+        # Without tools there is nothing new to judge; and after the last round the agent must answer, whatever is
+        # missing.
         if state.action is not None and not (last and state.settings.when_exhausted == "answer"):
             verdict = await ctx.llm("observe", JUDGE, findings(state), expect=Verdict)
             if verdict.need_loop and last:
@@ -290,7 +292,7 @@ class React:
             if verdict.need_loop:
                 return StatePatch(observation=ObservationState(summary=verdict.summary, need_loop=True))
             summary = verdict.summary
-        answer = await ctx.llm("answer", ANSWER, findings(state))  # as text, so that it can be read as it is written
+        answer = await ctx.llm("answer", ANSWER, findings(state))  # as text, so that watchers can read along
         if state.session_id != ctx.task_id:
             await ctx.tool(close_turn, session_id=state.session_id, answered=answer, key=f"answer:{ctx.task_id}")
         ctx.say(answer)
@@ -302,7 +304,7 @@ class React:
 
 
 def briefing(state: AgentState, earlier: list[Turn]) -> str:
-    """What the model is told before it thinks."""
+    """The model's input before it thinks."""
     lines = [f"{turn.asked} - {turn.answered or 'not answered'}" for turn in earlier]
     lines.append(f"Question: {state.user_input}")
     if state.observation is not None:
@@ -311,7 +313,7 @@ def briefing(state: AgentState, earlier: list[Turn]) -> str:
 
 
 def findings(state: AgentState) -> str:
-    """What the model is told before it judges or answers."""
+    """The model's input before it judges or answers."""
     assert state.thought is not None
     lines = [state.thought.intent, *filter(None, [state.thought.reasoning])]
     if state.action is not None:
@@ -320,12 +322,12 @@ def findings(state: AgentState) -> str:
 
 
 async def output_of(ctx: Ctx, request: ToolRequest) -> ToolOutput:
-    """What a tool answers; or why it refuses, which the model can read and go on from."""
+    """A tool's result; or why the tool refused, which the model can read and continue from."""
     try:
         return ToolOutput(tool=request.tool, value=plain_value(await call_of(ctx, request)))
     except CommandError as error:
         if error.failure.kind is not FailureKind.PERMANENT:
-            raise  # it is down, and stays so: nothing to reason about
+            raise  # the service stays down: nothing to reason about
         return ToolOutput(tool=request.tool, error=error.failure.message)
 
 

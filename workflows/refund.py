@@ -1,4 +1,4 @@
-"""A refund: the order is looked up, a model gives its view, a person decides, the gateway pays, the customer hears."""
+"""A refund: a tool looks the order up, a model gives its view, a person decides, the refund is paid, a mail is sent."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from refold import Ctx, GatePolicy, Transition, flow_skill, step
 from refold.temporal import workflow_for
 
 LIMIT_CENTS = 10_000
-"""Above it, whoever asked for the refund cannot be the one who approves it."""
+"""Above this amount, the person who asked for the refund cannot approve it."""
 
 POLICY = (
     "You advise on refunds. Recommend to pay or to decline, by the customer's reason and what was paid. A person "
@@ -36,7 +36,7 @@ class Advice(BaseModel):
 
 @flow_skill(id="refund", input=Refund, tags=["payments"], examples=['{"order_id": "A1", "amount_cents": 1999}'])
 class RefundSkill:
-    """Refunds an order once a person has approved it: pays once, whatever dies meanwhile, and tells the customer."""
+    """Refunds an order once a person has approved it: pays once, even if processes die, and writes to the customer."""
 
     @step(start=True)
     async def validate(self, ctx: Ctx, refund: Refund) -> Transition:

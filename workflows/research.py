@@ -1,4 +1,4 @@
-"""What the three styles of the research loop share: its words, its types and its prompts."""
+"""Shared by the three styles of the research loop: its types and its prompts."""
 
 from typing import Literal
 
@@ -28,6 +28,6 @@ class Cycle(BaseModel):
 
 
 def brief(topic: str, history: list[Cycle]) -> str:
-    """What the researcher is given: the topic, then one line a round."""
+    """The researcher's input: the topic, then one line for each round."""
     rounds = [f"{cycle.draft} | {cycle.critique} | {cycle.human_note or ''}" for cycle in history]
     return "\n".join([topic, *rounds])

@@ -1,4 +1,4 @@
-"""The research loop as a reducer: draft, critique, and a person where the editor cannot decide."""
+"""The research loop as a reducer: draft, critique, and a question to a person if the editor cannot decide."""
 
 from typing import Literal
 
@@ -41,7 +41,7 @@ State = Start | Researching | Critiquing | AwaitHuman | Done
 
 @flow_skill(id="research_loop", name="Research loop", tags=["research"], examples=["Tides of the North Sea"])
 class ResearchLoop:
-    """Drafts a text on a topic, has it critiqued, and asks a person where the editor cannot decide."""
+    """Drafts a text on a topic, has it critiqued, and asks a person if the editor cannot decide."""
 
     @staticmethod
     def initial() -> State:

@@ -1,4 +1,4 @@
-"""The research loop as named steps: each step awaits what it needs and says where to go."""
+"""The research loop as named steps: each step awaits its commands and names the next step."""
 
 from refold import Artifact, Content, Ctx, Transition, flow_skill, step
 from refold.temporal import workflow_for
@@ -7,7 +7,7 @@ from workflows.research import CRITIQUE, RESEARCH, Critique, Cycle, brief
 
 @flow_skill(id="research_loop_steps", name="Research loop, in steps", tags=["research"])
 class ResearchLoopSteps:
-    """Drafts a text on a topic, has it critiqued, and asks a person where the editor cannot decide."""
+    """Drafts a text on a topic, has it critiqued, and asks a person if the editor cannot decide."""
 
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content, history: list[Cycle]) -> Transition:
