@@ -1,4 +1,4 @@
-"""`python -m bench NAME [--json]`: run one benchmark; exit 1 where a limit is broken."""
+"""`python -m bench NAME [--json]`: run one benchmark; exit 1 if a limit is broken."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BENCHMARKS = {"a2a": a2a, "conversation": conversation, "ledger": ledger, "overh
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the benchmark that the command line names, and say whether it kept its limits."""
+    """Run the benchmark that the command line names; returns whether it kept its limits."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     names = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, benchmark in BENCHMARKS.items():

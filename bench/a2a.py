@@ -1,15 +1,16 @@
-"""What refold's gateway costs beside the A2A SDK's own server, which keeps its tasks in memory and loses them.
+"""What refold's gateway costs, compared with the A2A SDK's own server, which keeps its tasks in memory and loses them.
 
-Both are served by uvicorn in a process of their own, and asked the same over JSON-RPC; refold's tasks are on a Temporal
-server, with a worker. CPU is user and system time of that process for a batch of requests, divided by their number;
-for refold the sum with worker and Temporal server stands beside it. Rounds are taken in turn, and a ratio is the median
-of the rounds' ratios.
+uvicorn serves both, each in a process of its own, and both get the same requests over JSON-RPC; refold's tasks are on a
+Temporal server, with a worker. CPU is the user and system time of the server's process for a batch of requests, divided
+by their number; for refold the sum with worker and Temporal server is shown too. Rounds alternate, and a ratio is the
+median of the rounds' ratios.
 
 First event: from the request to the first event of a stream that starts a task, one after the other.
-Waiting: so many tasks that wait for an answer, each with an open stream, each a connection. CPU is the gateway's share
-of a core while nothing happens, each time for as long as one of the server's long polls lasts: the least is what they
-cost, for what lies above it is somebody else's use of the processor's caches. Memory is what the gateway's resident set
-has grown by since before the streams, divided by their number; and again at the end, when nothing has happened.
+
+Waiting: many waiting tasks, each with an open stream, each on a connection. CPU is the gateway's share of a core while
+nothing happens, measured several times for as long as one of the server's long polls lasts; the lowest value counts,
+since the rest is other processes' use of the CPU caches. Memory is the growth of the gateway's resident set since
+before the streams, divided by their number; measured again at the end, after a time without events.
 """
 
 from __future__ import annotations
@@ -46,15 +47,15 @@ HEADERS = {"A2A-Version": "1.0"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is asked.
+    """The size of the benchmark.
 
     Attributes:
         rounds: Of each kind of request.
         requests: In one batch of a round.
-        abreast: How many are under way at a time.
-        waiting: Tasks that wait, each with an open stream.
-        warm: Streams before the first count, closed again, which fill what is filled only once.
-        idle_s: How long nothing happens, a few times; the server ends a long poll after 20 seconds.
+        abreast: How many requests are open at a time.
+        waiting: Waiting tasks, each with an open stream.
+        warm: Streams before the first measurement, closed again, which fill caches that are filled once.
+        idle_s: Seconds without events, a few times; the server ends a long poll after 20 seconds.
     """
 
     rounds: int
@@ -110,7 +111,7 @@ async def _measured(size: Size, parts: list[str]) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two servers, with what stands behind it."""
+    """One of the two servers, with the processes behind it."""
 
     http: httpx.AsyncClient
     url: str
@@ -119,7 +120,7 @@ class Side:
     server: DevServer | None = None
 
     async def call(self, method: str, params: Any) -> Any:
-        """A request that is answered at once."""
+        """Send a request with a plain response."""
         answer = (await self.http.post(self.url, json=_body(method, params))).json()
         if "error" in answer:
             raise RuntimeError(f"{method}: {answer['error']}")
@@ -127,17 +128,17 @@ class Side:
 
     @contextlib.asynccontextmanager
     async def stream(self, method: str, params: Any) -> AsyncIterator[AsyncIterator[str]]:
-        """A request that is answered by a stream; its lines."""
+        """Send a request with a stream as response; returns the stream's lines."""
         async with self.http.stream("POST", self.url, json=_body(method, params)) as response:
             yield response.aiter_lines()
 
     async def task(self, skill: str) -> str:
-        """A task that has ended, or waits; its id."""
+        """Start a task that ends or waits; returns its id."""
         id: str = (await self.call("SendMessage", _said(skill)))["task"]["id"]
         return id
 
     async def cpu(self) -> tuple[float, float]:
-        """Seconds that the server's process has used; and all that stands behind it, too."""
+        """Seconds of CPU of the server's process; and of all processes, those behind it included."""
         own = await self.process.ask("cpu")
         worker = 0.0 if self.worker is None else await self.worker.ask("cpu")
         return own, own + worker + (0.0 if self.server is None else cpu_of(self.server.pid))
@@ -229,7 +230,7 @@ async def _batch(side: Side, ask: Ask, size: Size) -> _Batch:
     await asyncio.gather(*(ask_on() for _ in range(size.abreast)))
     took = time.perf_counter() - began
     own_after, everything_after = await side.cpu()
-    # At least a tick: in a batch that means nothing, nothing may have been counted.
+    # At least one tick: in a very small batch, no time may have been measured.
     each = 1_000 / size.requests
     return _Batch(
         max(own_after - own, 0.001) * each, max(everything_after - everything, 0.001) * each, size.requests / took
@@ -245,7 +246,7 @@ async def _first_event_ms(side: Side) -> float:
     raise RuntimeError("a stream ended without an event")
 
 
-# --- streams of tasks that wait
+# --- streams of waiting tasks
 
 
 async def _waiting(side: Side, size: Size) -> list[Check]:
@@ -276,15 +277,15 @@ async def _waiting(side: Side, size: Size) -> list[Check]:
 
 @contextlib.asynccontextmanager
 async def _following(side: Side, tasks: list[str], size: Size) -> AsyncIterator[None]:
-    """A stream of each task, which has come to rest."""
+    """A stream of each task, once it is idle."""
     async with contextlib.AsyncExitStack() as stack:
         streams = []
         for task_id in tasks:
             lines = await stack.enter_async_context(side.stream("SubscribeToTask", {"id": task_id}))
-            streams.append(lines)  # or it would be closed with the last reference
+            streams.append(lines)  # else the client would be closed with its last reference
             while not (await anext(lines)).startswith("data:"):
                 pass
-        await asyncio.sleep(size.idle_s / 4)  # until the last long poll is on its way
+        await asyncio.sleep(size.idle_s / 4)  # until the last long poll has begun
         yield
 
 

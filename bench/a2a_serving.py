@@ -1,7 +1,7 @@
-"""A server of A2A in a process of its own, which says what it has used.
+"""An A2A server in a process of its own, which reports its CPU time and memory.
 
 `python -m bench.a2a_serving refold ADDRESS QUEUE` is refold's gateway; `… sdk` the SDK's own server, with its tasks in
-memory and an agent that does what `bench.a2a_skills` do.
+memory and an agent that does the same as `bench.a2a_skills`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Agent(AgentExecutor):
     """Echoes, or waits."""
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Do what is asked."""
+        """Handle a request."""
         assert context.message is not None
         task_id, context_id = str(context.task_id), str(context.context_id)
         submitted = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
@@ -47,7 +47,7 @@ class Agent(AgentExecutor):
         await updater.complete(updater.new_agent_message(parts))
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        """Nothing is canceled here."""
+        """Cancel is not used here."""
         raise NotImplementedError
 
 
@@ -91,4 +91,4 @@ if __name__ == "__main__":
     quiet_logs()
     logging.getLogger("a2a").setLevel(logging.CRITICAL)
     asyncio.run(serve(*sys.argv[1:]))
-    os._exit(0)  # without Python's own end, as the benchmarks' worker
+    os._exit(0)  # exit without Python's own shutdown, as the benchmarks' worker does

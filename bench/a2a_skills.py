@@ -1,4 +1,4 @@
-"""What is asked of both servers: an echo, and a task that waits."""
+"""The skills behind both servers: an echo, and a task that waits."""
 
 from __future__ import annotations
 

@@ -1,15 +1,19 @@
 """What a long conversation costs in history, and how soon its words are seen.
 
-The same conversation three times, on one Temporal server: as a skill of refold; as a workflow written by hand that
-sends hashes and nothing else (`bench/talk_twin.py`); and as an agent of pydantic-ai in its own Temporal integration
-(`bench/talk_peer.py`), which repeats its messages in each call. A turn is a reply of 1 KB with a tool call, and 1 KB
-that the tool returns. refold's model is an OpenAI-compatible server over HTTP; the others' models are functions.
+The same conversation three times, on one Temporal server: as a skill of refold; as a hand-written workflow that sends
+hashes alone (`bench/talk_twin.py`); and as an agent of pydantic-ai in its own Temporal integration
+(`bench/talk_peer.py`), which repeats its messages in each call. A turn is a reply of 1 KB with a tool call, and a tool
+result of 1 KB. refold's model is an OpenAI-compatible server over HTTP; the others' models are functions.
 
-History bytes: the history as the server hands it out (protobuf), over all runs, divided by the turns.
-Growth: what turns 51 to 100 add, against what turns 1 to 50 do.
+History bytes: the history as the server returns it (protobuf), over all runs, divided by the turns.
+
+Growth: the bytes that turns 51 to 100 add, compared with turns 1 to 50.
+
 400 turns: the task completes, whatever number of runs it takes.
+
 First token: from when the provider sends the first byte of an answer to when a `watch` shows the first of its text.
-History events: those of a task whose model calls are streamed, against those of one whose are not.
+
+History events: of a task whose model calls are streamed, compared with a task whose model calls are not.
 """
 
 from __future__ import annotations
@@ -52,11 +56,11 @@ BYTES_LIMIT = 1.15
 GROWTH_LIMIT = 1.10
 FIRST_TOKEN_LIMIT_MS = 200.0
 PIECE_S = 0.03
-"""Between two pieces of an answer: about as fast as a provider speaks."""
+"""Seconds between two pieces of an answer: about the speed of a provider."""
 
 
 class Provider(OpenAIServer):
-    """The model, which answers from the script and notes when it began to.
+    """The model, which answers from the script and notes when each answer began.
 
     Attributes:
         began: When the first byte of each streamed answer was sent, in seconds of the monotonic clock.
@@ -67,7 +71,7 @@ class Provider(OpenAIServer):
         self.began: list[float] = []
 
     def reply_to(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The line of the turn, which is the number of replies so far."""
+        """The line of the turn, whose number is that of the replies so far."""
         asked = next(one for one in body["messages"] if one["role"] == "user")
         talk = Talk.of(asked["content"])
         turn = sum(one["role"] == "assistant" for one in body["messages"]) + 1
@@ -80,7 +84,7 @@ class Provider(OpenAIServer):
 
     async def _complete(self, request: Request) -> Response:
         response = await super()._complete(request)
-        self.requests.clear()  # each holds the whole conversation
+        self.requests.clear()  # each contains the whole conversation
         if isinstance(response, StreamingResponse):
             response.body_iterator = self._paced(response.body_iterator)
         return response
@@ -148,7 +152,7 @@ class Bench:
         self.pydantic_ai = await Client.connect(self.address, plugins=[PydanticAIPlugin()])
 
     def _id(self) -> str:
-        return f"talk-{next(self._ids):07}"  # of one length, so that ids count the same in bytes
+        return f"talk-{next(self._ids):07}"  # of one length, so that ids take the same number of bytes
 
     async def ours(self, talk: Talk, *, stream: bool = False) -> list[HistoryEvent]:
         """The history of the conversation as a skill."""
@@ -173,14 +177,14 @@ class Bench:
             return await _history(self.by_hand, id)
 
     async def peer(self, talk: Talk) -> list[HistoryEvent]:
-        """The history of the conversation as pydantic-ai runs it."""
+        """The history of the conversation in pydantic-ai's integration."""
         async with Worker(self.pydantic_ai, task_queue="queue-peer", workflows=[TalkPeer]):
             id = self._id()
             await self.pydantic_ai.execute_workflow("talk_peer", talk.question, id=id, task_queue="queue-peer")
             return await _history(self.pydantic_ai, id)
 
     async def long(self, talk: Talk) -> Check:
-        """A conversation that no single history would hold for ever."""
+        """A conversation that no single history could contain."""
         began = time.monotonic()
         async with make_worker(self.refold, self.plugin, task_queue="queue-ours"):
             id = await self._talked(talk)
@@ -195,7 +199,7 @@ class Bench:
         )
 
     async def first_tokens(self, streams: int) -> list[Check]:
-        """How soon a watch shows a streamed answer, and whether streaming leaves a trace in history."""
+        """How soon a watch shows a streamed answer, and whether streaming adds history events."""
         short = Talk(turns=1, said_chars=400, returned_chars=10)
         waits: list[float] = []
         async with make_worker(self.refold, self.plugin, task_queue="queue-ours"):
@@ -254,13 +258,13 @@ def _histories(
 
 
 def _growth(name: str, events: list[HistoryEvent], turns: int) -> Check:
-    """What the second half of the turns adds, against the first."""
+    """The bytes of the second half of the turns, divided by those of the first."""
     sizes = [0]
     completed = 0
     for event in events:
         sizes[-1] += event.ByteSize()
         completed += event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
-        if completed == 2:  # a reply and what the tool returned
+        if completed == 2:  # a reply and a tool result
             sizes.append(0)
             completed = 0
     half = turns // 2

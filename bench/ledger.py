@@ -1,14 +1,14 @@
-"""What a receipt costs: an effect that happens once, against the same effect without a receipt.
+"""What a receipt costs: an effect with a receipt, compared with the same effect without one.
 
 Both are tools that do nothing, called as a worker calls them, in turn; between them a plain commit: one row into an
-SQLite file beside the ledger, WAL, `synchronous=FULL`, by `sqlite3` alone. It is made in a thread beside the event
-loop, as every commit of a worker must be; made on the loop, which it would hold up, it is shown as well, without a
-limit. A receipt takes two commits of this kind, one before the effect and one after it.
+SQLite file beside the ledger, WAL, `synchronous=FULL`, by `sqlite3` alone. The plain commit is made in a thread beside
+the event loop, as every commit of a worker must be; a commit on the loop, which would block it, is shown as well,
+without a limit. A receipt takes two such commits, one before the effect and one after it.
 
-A round takes each kind's lower quartile: what lies above it is mostly somebody else's use of the disk and the
-processor. Milliseconds are those of the round in which a plain commit was fastest.
+Each round takes the lower quartile of each kind: higher values are mostly due to other processes' use of the disk and
+the processor. Milliseconds are those of the round in which a plain commit was fastest.
 
-The disk must be a real one: where `fsync` costs nothing, "four commits" are nothing too.
+The disk must be a real one: if `fsync` costs nothing, "four commits" cost nothing either.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Round:
 
     @property
     def extra(self) -> float:
-        """What the receipt costs."""
+        """Measure the cost of the receipt."""
         return self.ledgered - self.plain
 
 

@@ -1,4 +1,4 @@
-"""Logs of a benchmark's processes: written as a deployed worker writes them, and thrown away."""
+"""Logs of a benchmark's processes: formatted as a deployed worker formats them, and discarded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import structlog
 
 
 def quiet_logs() -> None:
-    """JSON lines from INFO on, to nowhere: no disk is measured."""
+    """JSON lines from INFO on, to nowhere, so that no disk is measured."""
     nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
     structlog.configure(
         processors=[

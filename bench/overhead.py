@@ -1,18 +1,22 @@
-"""What refold costs over a workflow written by hand: CPU, replay, memory, history.
+"""What refold costs compared with a hand-written workflow: CPU, replay, memory, history.
 
-`bench/twin.py` is the workflow written by hand, and says what it does and does not do. Both sides run the research
-loop against one Temporal server with the same scripted model, which costs next to nothing. Workers and replays run
-in processes of their own, in the sandbox as in production; what is counted is the use of that process alone. The
-model call is a stub on both sides, so what surrounds a real one in `refold.effects` is not counted either. Rounds are
-taken in turn (by hand, reducer, steps, table, and again), and a ratio is the median of the rounds' ratios.
+`bench/twin.py` is the hand-written workflow, and says what it does and does not do. Both sides run the research loop
+against one Temporal server with the same scripted model, which costs next to nothing. Workers and replays run in
+processes of their own, in the sandbox as in production; only the use of that process is measured. The model call is a
+stub on both sides, so the code around a real one in `refold.effects` is not measured. Rounds alternate (hand-written,
+reducer, steps, table, and again), and a ratio is the median of the rounds' ratios.
 
-CPU per step: user and system time of the worker for a batch of tasks, start, one status query, one pause and its
-answer included, divided by the model calls; for realistic values (1 KB topic, 2 KB drafts) and for tiny ones.
-Replay: CPU time of replaying recorded histories; outside the sandbox as well, without a limit. Wall time is shown,
-without a limit, since it counts the neighbours on a shared machine.
+CPU per step: user and system time of the worker for a batch of tasks, start, one status query, one pause and its answer
+included, divided by the model calls; for realistic values (1 KB topic, 2 KB drafts) and for tiny ones.
+
+Replay: CPU time of replaying recorded histories; outside the sandbox as well, without a limit. Wall time is shown
+without a limit, since on a shared machine it includes other processes.
+
 Memory per idle task: growth of the resident set of a fresh worker with the number of tasks that wait for an answer.
-History bytes: the history as the server hands it out (protobuf), divided by the model calls.
-History events: by type, against the workflow by hand.
+
+History bytes: the history as the server returns it (protobuf), divided by the model calls.
+
+History events: by type, compared with the hand-written workflow.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ REPLAY_LIMIT = 1.20
 MEMORY_LIMIT = 1.20
 BYTES_LIMIT = 1.15
 
-# As the demo: the shipped loop, and drafts as long as the scripted model's.
+# As in the demo: the shipped loop, and drafts as long as the scripted model's.
 SHORT = Plan(name="short", cycles=3, pause=2, topic_chars=40, draft_chars=96)
 TINY = Plan(name="tiny", cycles=10, pause=5, topic_chars=40, draft_chars=60)
 REAL = Plan(name="realistic", cycles=8, pause=4, topic_chars=1_000, draft_chars=2_000)
@@ -57,15 +61,15 @@ WAITING = Plan(name="waiting", cycles=3, pause=1, topic_chars=1_000, draft_chars
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """How much is run.
+    """The size of the benchmark.
 
     Attributes:
         rounds: Of CPU and of replay.
         tasks: In one batch of a round.
         histories: Of each plan, replayed in one round.
         memory_rounds: Of memory; each takes a fresh worker for each subject.
-        idle: Waiting tasks whose memory is counted.
-        warm: Waiting tasks before the first count, which fill what is filled only once.
+        idle: Waiting tasks whose memory is measured.
+        warm: Waiting tasks before the first measurement, which fill caches that are filled once.
     """
 
     rounds: int
@@ -136,7 +140,7 @@ class Bench:
     # --- the four parts
 
     async def history(self) -> tuple[list[Figure], list[Check]]:
-        """Events and bytes."""
+        """Compare events and bytes."""
         figures, checks = [], []
         async with self._workers() as queues:
             for plan in (SHORT, TINY, REAL):
@@ -170,7 +174,7 @@ class Bench:
         return figures
 
     async def replay(self) -> list[Figure]:
-        """The time that reading a history again takes."""
+        """The time of a replay."""
         histories: dict[str, list[WorkflowHistory]] = {}
         async with self._workers() as queues:
             for subject in SUBJECTS:
@@ -232,11 +236,11 @@ class Bench:
         return handle
 
     async def _paused(self, subject: Subject, plan: Plan, queue: str) -> WorkflowHandle[Any, Any]:
-        # Seven digits, so that ids are of one length and count the same in bytes.
+        # Seven digits, so that ids are of one length and take the same number of bytes.
         id = f"task-{next(self._ids):07}"
         handle = await sides.start(self.clients[subject.side], subject, plan, id, queue)
         asked = 0
-        # Seen in history, which costs the worker nothing.
+        # Read from the history, which costs the worker nothing.
         async for event in handle.fetch_history_events(wait_new_event=True):
             asked += event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
             if asked == 2 * plan.pause and event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
@@ -250,10 +254,10 @@ class Bench:
             before = await queues[subject.side].worker.ask("memory")
             await self._wait_there(subject, self.size.idle, queues)
             after = await queues[subject.side].worker.ask("memory")
-        return max(after - before, 4096.0) / self.size.idle / 1024  # less than a page cannot be seen
+        return max(after - before, 4096.0) / self.size.idle / 1024  # less than a page cannot be measured
 
     async def _wait_there(self, subject: Subject, number: int, queues: dict[str, _Queue]) -> None:
-        # A few at a time: a burst would leave the worker with buffers that are no task's.
+        # A few at a time: a burst would leave buffers in the worker that belong to no task.
         for done in range(0, number, 5):
             few = range(min(5, number - done))
             await asyncio.gather(*(self._paused(subject, WAITING, queues[subject.side].name) for _ in few))

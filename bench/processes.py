@@ -1,7 +1,7 @@
-"""Processes that a benchmark measures, and what they say of themselves.
+"""Processes that a benchmark measures, and that report their own use.
 
 Each line on stdin is a question, each line on stdout its answer as JSON; the end of stdin ends the process. `cpu`
-answers the seconds of CPU that it has used, `memory` the bytes that are resident.
+returns the seconds of CPU that it has used, `memory` its resident bytes.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process:
-    """A process, and what it says of itself."""
+    """A process that reports its use."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
 
     async def ask(self, question: str) -> float:
-        """A figure of it."""
+        """Ask it for a figure."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{question}\n".encode())
         return float(await self.answer())
 
     async def answer(self) -> Any:
-        """What it says next.
+        """Its next line.
 
         Raises:
             RuntimeError: It has ended.
@@ -52,7 +52,7 @@ class Process:
 
 @contextlib.asynccontextmanager
 async def running(*arguments: str) -> AsyncIterator[Process]:
-    """A module of ours as a process, for the length of the block."""
+    """One of our modules as a process, while the block runs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -71,12 +71,12 @@ async def running(*arguments: str) -> AsyncIterator[Process]:
 
 
 def cpu_of(pid: int) -> float:
-    """The CPU time of somebody else's process, in seconds; by the tick, so only for many of them."""
+    """The CPU time of another process, in seconds; measured in ticks, so only useful for many of them."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-# --- in the process that is asked
+# --- in the measured process
 
 
 def cpu() -> float:
@@ -86,7 +86,7 @@ def cpu() -> float:
 
 
 def memory() -> float:
-    """The resident set, in bytes, without what is free already: neither side is charged for its leftovers."""
+    """The resident set in bytes, without memory that is already free, which would count leftovers."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -33,7 +33,7 @@ async def replay(subject: Subject, histories: list[WorkflowHistory], *, sandboxe
 
     replayer = Replayer(workflows=[], plugins=[sides.plugin(subject.side, sandboxed=sandboxed)])
     gc.collect()
-    async with replayer.workflow_replay_iterator(given()) as results:  # the worker is made here, out of the clock
+    async with replayer.workflow_replay_iterator(given()) as results:  # makes the worker, which is not measured
         cpu, wall = time.process_time(), time.perf_counter()
         async for result in results:
             if result.replay_failure is not None:
@@ -62,5 +62,5 @@ async def rounds(folder: Path, number: int) -> None:
 if __name__ == "__main__":
     quiet_logs()
     asyncio.run(rounds(Path(sys.argv[1]), int(sys.argv[2])))
-    # Without Python's own end: the SDK's threads may still want the interpreter, and abort it when it is gone.
+    # Exit without Python's own shutdown: the SDK's threads may still use the interpreter, and abort when it is gone.
     os._exit(0)

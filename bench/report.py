@@ -18,9 +18,9 @@ class Figure:
         key: The same for programs, unique in the report.
         unit: Of `ours` and `twin`.
         ours: refold's value, the median of the rounds.
-        twin: The other side's: the hand-written workflow, in most.
-        ratio: `ours / twin`, the median of the rounds' own ratios: what slows a whole round down cancels out.
-        limit: The highest ratio that passes; None where the figure only informs.
+        twin: The other side's value; mostly that of the hand-written workflow.
+        ratio: `ours / twin`, the median of the rounds' own ratios, so that a slowdown of a whole round cancels out.
+        limit: The highest ratio that passes; None if the figure only informs.
         ratios: Each round's ratio, in the order of the rounds.
     """
 
@@ -58,7 +58,7 @@ def figure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Something that holds or does not.
+    """A check that holds or does not.
 
     Attributes:
         name: What should hold, for people.
@@ -74,12 +74,12 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """All that one benchmark found.
+    """The result of one benchmark.
 
     Attributes:
         benchmark: Its name.
-        settings: What it was run with.
-        beside: What refold is measured beside.
+        settings: The options of the run.
+        beside: What refold is compared with.
     """
 
     benchmark: str

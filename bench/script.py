@@ -1,7 +1,7 @@
-"""What the model says in a benchmark: nothing is computed and nothing is remembered, so that it costs nothing.
+"""The model of a benchmark: its answers follow from its input and cost nothing.
 
-The topic says how the task goes: `cycles=8 pause=4 size=2000 …`. Every draft repeats that, so that the critic, who sees
-nothing else, knows it too.
+The topic holds the plan of the task: `cycles=8 pause=4 size=2000 …`. Every draft repeats the plan, because the critic
+sees nothing else.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _PLAN = re.compile(r"cycles=(\d+) pause=(\d+) size=(\d+)(?: round=(\d+))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How one task goes.
+    """The plan of one task.
 
     Attributes:
         name: For the report.
         cycles: Drafts and critiques; the last critique approves.
-        pause: The cycle whose critique asks for a person, once; 0 asks never.
+        pause: The cycle whose critique asks for a person, once; 0 never asks.
         topic_chars: The length of the first message.
         draft_chars: The length of each draft.
     """
@@ -43,13 +43,13 @@ class Plan:
 
 
 def draft(brief: str) -> str:
-    """The draft that a brief leads to: its round is the number of the brief's lines."""
+    """The draft for a brief: its round is the number of the brief's lines."""
     cycles, pause, size, _ = _plan(brief)
     return padded(f"cycles={cycles} pause={pause} size={size} round={brief.count(chr(10)) + 1} ", size)
 
 
 def verdict(draft: str) -> dict[str, str]:
-    """What the critic says of a draft, as data."""
+    """The critic's verdict on a draft, as data."""
     cycles, pause, _, number = _plan(draft)
     if number == cycles:
         return {"decision": "Approved"}
@@ -67,6 +67,6 @@ def _plan(text: str) -> tuple[int, int, int, int]:
 
 
 def padded(text: str, size: int) -> str:
-    """`text`, with words behind it up to this length in characters."""
+    """`text`, padded with words to this length in characters."""
     words = "the tide turns twice a day and nobody has asked it to "
     return (text + words * (size // len(words) + 1))[: max(size, len(text))].strip()

@@ -1,4 +1,4 @@
-"""The two sides of the comparison: a skill in one of its styles, and the workflow written by hand."""
+"""The two sides of the comparison: a skill in one of its styles, and the hand-written workflow."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ SUBJECTS = (*STYLES, BY_HAND)
 @activity.defn(name=LLM_ACTIVITY)
 async def scripted_llm(command: CallLlm, stream: bool = False) -> LlmOutcome:
     """Answer from the script, as `bench.twin_wire.model_call` does."""
-    command = CallLlm.model_validate(command)  # as refold's own activity does, where one argument of two came
+    command = CallLlm.model_validate(command)  # as refold's own activity does if one of two arguments arrived
     asked = command.input.text if command.input is not None else ""
     value: Any = script.draft(asked) if command.expect is None else script.verdict(asked)
     return LlmOutcome(value=value, model="scripted:bench", usage=Usage(input_tokens=250, output_tokens=500))
 
 
 class _Scripted(RefoldPlugin):
-    """refold as it runs in production, its model call answered from the script."""
+    """refold as it runs in production, except that its model answers from the script."""
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """The plugin's own settings, with one activity for all of its own."""
+        """The plugin's own settings, with one activity in place of all of refold's."""
         config = super().configure_worker(config)
         config["activities"] = [scripted_llm]
         return config
@@ -79,7 +79,8 @@ def plugin(side: str, *, sandboxed: bool = True) -> SimplePlugin:
     if side == REFOLD:
         skills = [workflows.research_loop, workflows.research_loop_steps, workflows.research_loop_table]
         return _Scripted(skills, sandboxed=sandboxed)
-    # Without pydantic outside, its models would be made of other classes inside: everybody who uses both does this.
+    # pydantic is passed through: otherwise its models would be of different classes inside the sandbox, as every user
+    # of both finds.
     passed = SandboxRestrictions.default.with_passthrough_modules(
         "pydantic", "pydantic_core", "annotated_types", "structlog"
     )
@@ -93,7 +94,7 @@ def plugin(side: str, *, sandboxed: bool = True) -> SimplePlugin:
 
 
 async def start(client: Client, subject: Subject, plan: Plan, id: str, queue: str) -> WorkflowHandle[Any, Any]:
-    """Start a task as the side's own starter would: with search attributes and a summary.
+    """Start a task as the side's own starter does: with search attributes and a summary.
 
     Args:
         client: With the side's plugin.

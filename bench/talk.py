@@ -1,6 +1,6 @@
-"""What is said in the conversation benchmark: a turn is a reply with a tool call, and what the tool returns.
+"""The conversation of the benchmark: a turn is a reply with a tool call, and the tool's result.
 
-Nothing is computed and nothing is remembered: both follow from the number of the turn.
+Both follow from the number of the turn, so nothing is computed or remembered.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class Talk:
 
     @property
     def question(self) -> str:
-        """The first message, which says all this."""
+        """The first message, which contains the plan."""
         return f"turns={self.turns} said={self.said_chars} returned={self.returned_chars}"
 
     @classmethod
     def of(cls, question: str) -> Talk:
-        """The conversation that a first message begins."""
+        """The plan in a first message."""
         numbers = [int(one.partition("=")[2]) for one in question.split()]
         return cls(turns=numbers[0], said_chars=numbers[1], returned_chars=numbers[2])
 
     def said(self, turn: int) -> str:
-        """What the model says in a turn, counted from 1."""
+        """The model's reply in a turn, counted from 1."""
         return padded(f"In turn {turn} I look at source {turn}. ", self.said_chars) if turn <= self.turns else FINAL
 
     def returned(self, source: int) -> str:
-        """What the tool returns for a source."""
+        """The tool's result for a source."""
         return padded(f"Source {source} says: ", self.returned_chars)

@@ -1,7 +1,7 @@
-"""The conversation as pydantic-ai's own Temporal integration runs it: an agent in a workflow.
+"""The conversation in pydantic-ai's own Temporal integration: an agent in a workflow.
 
-Its model calls carry all messages so far, so its history grows with the square of the conversation. Everything is as
-its documentation shows it; only its limit of fifty requests a run is lifted.
+Its model calls contain all messages so far, so its history grows with the square of the conversation. Everything
+follows its documentation; only its limit of fifty requests a run is lifted.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ async def look_up(source: int, chars: int) -> str:
 
 @flow_skill(id="bench_talk")
 class BenchTalk:
-    """Asks the model, calls what it asks for, and tells it, until it asks for nothing more."""
+    """Calls the model and the tools that it requests, until it requests none."""
 
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:

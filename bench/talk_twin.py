@@ -1,11 +1,11 @@
-"""The conversation as a Temporal workflow written by hand, without a byte too much.
+"""The conversation as a hand-written Temporal workflow, with as few bytes as possible.
 
-A model call is sent the hash of the conversation, what the tool returned last included; the worker has it in memory,
-or would ask by the query. What the model says and what tools return is in history once, as the activities' results.
-Timeouts, retry policy and summaries are those that refold sets.
+A model call is sent the hash of the conversation, the last tool result included; the worker has the conversation in
+memory, or would ask by the query. Replies and tool results are in history once, as the activities' results. Timeouts,
+retry policy and summaries are those that refold sets.
 
 It does not: number its effects, keep a journal, retry by lifecycle, send instructions or tools (its activity has them),
-check what it is told against its hash, go on as new.
+check its input against the hash, continue as new.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=200), backoff_coeffi
 
 @workflow.defn(name="talk_twin")
 class TalkTwin:
-    """Asks the model, calls what it asks for, and tells it, until it asks for nothing more."""
+    """Calls the model and the tools that it requests, until it requests none."""
 
     @workflow.init
     def __init__(self, question: str) -> None:

@@ -1,4 +1,4 @@
-"""What the conversation written by hand sends: hashes in, what is said out."""
+"""The values that the hand-written conversation sends: hashes to the model call, replies back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Usage(BaseModel):
 
 
 class Answer(BaseModel):
-    """What the model says."""
+    """The model's reply."""
 
     text: str
     calls: list[Call]
@@ -47,7 +47,7 @@ class Turn(BaseModel):
 
 
 class Conversation(BaseModel):
-    """What the workflow answers to a worker that does not have the conversation."""
+    """The workflow's answer to a worker that does not have the conversation."""
 
     question: str
     turns: list[Turn]
@@ -65,7 +65,7 @@ async def model_call(ask: Ask) -> Answer:
 
 @activity.defn(name="talk.look_up")
 async def look_up(args: dict[str, JsonValue]) -> str:
-    """Return from the script."""
+    """A tool result from the script."""
     chars, source = args["chars"], args["source"]
     assert isinstance(chars, int)
     assert isinstance(source, int)
@@ -73,4 +73,4 @@ async def look_up(args: dict[str, JsonValue]) -> str:
 
 
 PLAYED: dict[str, Talk] = {}
-"""What is played where, by workflow id: the script needs to know, and a real model would not."""
+"""The plan by workflow id: the script needs to know it, and a real model would not."""

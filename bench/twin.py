@@ -1,20 +1,20 @@
-"""The research loop as a Temporal workflow written by hand: what refold's cost is compared with.
+"""The research loop as a hand-written Temporal workflow, with which refold's cost is compared.
 
-It does what any production workflow has, and does it without waste:
+It has everything that a production workflow has, without waste:
 
 - the same models (`workflows/research.py`), prompts, inputs and answers, one typed activity for both model calls;
 - the same timeouts, heartbeat timeout and retry policy; activity summaries; `set_current_details` before each wait;
-- the conversation, the artifact and the rounds kept in the workflow; a `status` query that gives them as a model;
-- guidance by a `message` update with a validator that refuses it while nobody has asked;
-- one structlog line a change of status, not repeated on replay;
+- the conversation, the artifact and the rounds as state of the workflow; a `status` query that returns them as a model;
+- guidance by a `message` update with a validator that refuses it while no question is open;
+- one structlog line for each change of status, not repeated on replay;
 - started with the search attributes and the static summary that the starter sets; ends with a readable result.
 
-It runs as Temporal's documentation sets up a worker with pydantic: the SDK's sandbox, pydantic and the models passed
-through, the SDK's pydantic converter.
+Its worker is set up as Temporal's documentation describes for pydantic: the SDK's sandbox, pydantic and the models
+passed through, the SDK's pydantic converter.
 
-It does not: keep a journal, write search attributes when it pauses, number its effects, keep its state as data,
-hold what comes too early, retry by lifecycle, go on as new, put large values elsewhere. Nor does it have refold's
-sandbox (`refold/temporal/worker/sandbox.py`), which is a part of what is compared.
+It does not: keep a journal, write search attributes when it pauses, number its effects, keep its state as data, hold
+early messages, retry by lifecycle, continue as new, store large values elsewhere. Nor does it have refold's sandbox
+(`refold/temporal/worker/sandbox.py`), which is part of the comparison.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=200), backoff_coeffi
 
 @workflow.defn(name="research_twin")
 class ResearchTwin:
-    """Drafts a text on a topic, has it critiqued, and asks a person where the editor cannot decide."""
+    """Drafts a text on a topic, has it critiqued, and asks a person if the editor cannot decide."""
 
     @workflow.init
     def __init__(self, start: Start) -> None:

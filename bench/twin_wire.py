@@ -1,4 +1,4 @@
-"""What the hand-written workflow sends and keeps: the models of its activity, its start, its status and its result.
+"""The values that the hand-written workflow sends and stores: of its activity, its start, its status and its result.
 
 The workflow passes this module through the sandbox, as Temporal advises for models.
 """
@@ -29,7 +29,7 @@ class Usage(BaseModel):
 
 
 class Answer(BaseModel):
-    """What a model call came to."""
+    """The result of a model call."""
 
     value: JsonValue
     model: str
@@ -57,7 +57,7 @@ class Start(BaseModel):
 
 
 class Status(BaseModel):
-    """The task as people see it: what the `status` query answers, and what the workflow leaves behind."""
+    """The task as people see it: the answer of the `status` query, and the workflow's result."""
 
     task_id: str
     status: str

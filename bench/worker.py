@@ -1,4 +1,4 @@
-"""A worker in a process of its own, which says what it has used: `python -m bench.worker SIDE ADDRESS QUEUE`."""
+"""A worker in a process of its own, which reports its use: `python -m bench.worker SIDE ADDRESS QUEUE`."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ async def serve(side: str, address: str, queue: str) -> None:
 if __name__ == "__main__":
     quiet_logs()
     asyncio.run(serve(*sys.argv[1:4]))
-    # Without Python's own end: the SDK's threads may still want the interpreter, and abort it when it is gone.
+    # Exit without Python's own shutdown: the SDK's threads may still use the interpreter, and abort when it is gone.
     os._exit(0)
