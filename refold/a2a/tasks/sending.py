@@ -161,7 +161,7 @@ class Sender:
             await self._say(record, content, message, delivery, caller)
         after = await self.engine.record(record.task_id)
         if delivery is not None and (mine := idempotency.taken(after, delivery)) is not None:
-            # Somebody else may have used the key at the same moment, and have been faster.
+            # Another call with the same key may have been faster.
             idempotency.check_same(mine, content, message.message_id or None)
         return Sent(record=after, after=record.seq)
 
