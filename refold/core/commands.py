@@ -229,6 +229,8 @@ class AskUser(_Command):
     Attributes:
         message: What is asked.
         expect: The type the reply must fit; None takes any content.
+        raced: The first of several calls ends the wait (`ctx.first`), so that the answer is delivered at once, whatever
+            else is open.
         timeout_s: Seconds until the question is closed without an answer; it then comes back as a `CommandFailed` whose
             failure has the type `timeout`. None waits for ever.
     """
@@ -236,6 +238,7 @@ class AskUser(_Command):
     kind: Literal["ask"] = "ask"
     message: Content
     expect: Schema | None = lean()
+    raced: bool = lean(False)
     timeout_s: Patience | None = lean()
 
     @property
@@ -252,6 +255,7 @@ class AskApproval(_Command):
         show: What is decided on, as data: the approver sees it, and a decision is for exactly this.
         policy: Who decides, and how long they have.
         editable: What of it whoever grants may change, or add: keys of `show`, which is an object then.
+        raced: As in `AskUser`.
     """
 
     kind: Literal["approval"] = "approval"
@@ -259,6 +263,7 @@ class AskApproval(_Command):
     show: JsonValue = lean()
     policy: GatePolicy = lean(factory=GatePolicy)
     editable: tuple[str, ...] = lean(())
+    raced: bool = lean(False)
 
     @property
     def slot(self) -> str:

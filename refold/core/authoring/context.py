@@ -18,7 +18,7 @@ from refold.core.errors import SkillError
 from refold.core.events import SkillOutcome
 from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.retry import RetryPolicy
-from refold.core.steps.calls import Call, Called, Gather, decode_as
+from refold.core.steps.calls import RACEABLE, Call, Called, First, Gather, decode_as
 from refold.core.steps.parallel import Parallel
 
 T = TypeVar("T")
@@ -88,8 +88,8 @@ class Ctx:
 
     @property
     def task_id(self) -> str:
-        """The task's id."""
-        return self._moment.task_id
+        """The task's id. A recovered or forked task has that of the task it goes on from: what was made of it stays."""
+        return self._moment.known_as or self._moment.task_id
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -350,14 +350,39 @@ class Ctx:
         Waits until all have come back, then raises the first failure in that order, if there is one. Calls of one
         id are told apart: the second of `search` becomes `search.2`.
         """
-        for given in calls:
-            _check_call(given)
-        seen: dict[str, int] = {}
-        for call in calls:
-            count = seen[call.command.id] = seen.get(call.command.id, 0) + 1
-            if count > 1:  # two in flight need two ids
-                call.command = call.command.model_copy(update={"id": f"{call.command.id}.{count}"})
+        _tell_apart("gather", calls)
         return Gather(calls)
+
+    @overload
+    def first(self, *calls: Call[T]) -> First[tuple[int, T]]: ...
+
+    @overload
+    def first(self, *calls: Call[Any]) -> First[tuple[int, Any]]: ...
+
+    def first(self, *calls: Call[Any]) -> First[Any]:
+        """Race calls: the index of the first one that comes back, and its value. The others are withdrawn.
+
+        A question that loses is closed, a timer stopped, a model call canceled:
+
+            index, answer = await ctx.first(ctx.ask("size", "Which size?"), ctx.sleep(3600))
+
+        Timers, questions, gates and model calls can be raced. Nobody could say of another effect that loses whether it
+        takes place. Where several have come back, the first in the order of the arguments counts.
+
+        Raises:
+            SkillError: There is no call, or one that cannot be raced.
+            CommandError: At the `await`: the first to come back has failed.
+        """
+        _tell_apart("first", calls)
+        if not calls:
+            raise SkillError("first takes one call at least: ctx.first(ctx.ask(...), ctx.sleep(...))")
+        for call in calls:
+            if not isinstance(call.command, RACEABLE):
+                raise SkillError(
+                    f"first cannot race {call.command.id!r}, a {call.command.kind}: if it lost, nobody could say "
+                    "whether it takes place; race timers, questions, gates and model calls"
+                )
+        return First(calls)
 
     def parallel(self, *runs: Coroutine[Any, Any, T], limit: int | None = None) -> Parallel[T]:
         """Run several coroutines of yours at once: their results, in the order of the arguments.
@@ -459,12 +484,17 @@ class Ctx:
         return altered(NOTHING, resume=carry).cmd(asked)
 
 
-def _check_call(given: object) -> None:
-    if isinstance(given, Call):
-        return
-    if inspect.iscoroutine(given):
-        given.close()  # or Python would warn that nobody awaited it
-    raise SkillError(f"gather takes calls of ctx, not {given!r}; give coroutines of yours to ctx.parallel")
+def _tell_apart(method: str, calls: Sequence[Any]) -> None:
+    """Check that these are calls, and give each an id of its own: two in flight need two."""
+    seen: dict[str, int] = {}
+    for call in calls:
+        if not isinstance(call, Call):
+            if inspect.iscoroutine(call):
+                call.close()  # or Python would warn that nobody awaited it
+            raise SkillError(f"{method} takes calls of ctx, not {call!r}; give coroutines of yours to ctx.parallel")
+        count = seen[call.command.id] = seen.get(call.command.id, 0) + 1
+        if count > 1:
+            call.command = call.command.model_copy(update={"id": f"{call.command.id}.{count}"})
 
 
 def _decoded_as(expect: Any, otherwise: Any) -> Any:

@@ -17,6 +17,7 @@ class Moment:
 
     Attributes:
         task_id: The task's id.
+        known_as: The id that the skill sees: that of the first task, where this one was recovered or forked from it.
         seq: The number of the entry that is being made.
         at: The entry's time.
         issued: How many commands this entry has issued before this call.
@@ -28,6 +29,7 @@ class Moment:
     """
 
     task_id: str
+    known_as: str = ""
     seq: int
     at: datetime
     issued: int = 0

@@ -57,6 +57,7 @@ class Transition:
         ignored: The skill has no use for this event.
         enters: The step to enter next (set by `goto`).
         resume: The payload that the awaited reply's step gets (set by `Ctx.await_input`).
+        withdraws: Ids of questions and commands that are not wanted any more (set by the step styles).
         forgets: The receipts kept so far are not needed any more (set by the styles).
         uncaught: What ends the task: a command's failure, or whatever else nobody caught (set by the step styles).
         writes: What changes in the state of the skill's contract (set by `patch`).
@@ -76,6 +77,7 @@ class Transition:
     ignored: bool = False
     enters: Goto | None = field(default=None, init=False)
     resume: dict[str, Any] | None = field(default=None, init=False)
+    withdraws: tuple[str, ...] = field(default=(), init=False)
     forgets: bool = field(default=False, init=False)
     uncaught: BaseException | None = field(default=None, init=False)
     writes: StatePatch | None = field(default=None, init=False)

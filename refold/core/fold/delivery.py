@@ -18,11 +18,12 @@ from refold.core.chat import EMPTY, UserSaid
 from refold.core.commands import CallChat, Command
 from refold.core.content import Message
 from refold.core.errors import CommandError, SkillError, describe
-from refold.core.events import CommandFailed, Event, TimerFired
+from refold.core.events import CommandFailed, Event, TimerFired, UserMessage
 from refold.core.fold import ending, failures
 from refold.core.fold.draft import Draft
 from refold.core.fold.failures import Action, Role, Stage, cell_of
 from refold.core.fold.redo import go_on_with_new_outcomes
+from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, TaskEvent, TaskState
 
 
@@ -70,11 +71,14 @@ def _decide_redone(draft: Draft) -> None:
 
 
 def _let_through(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
-    """Decide failures that the skill is not to have now, and give it timers while it waits; leave the other events."""
+    """Decide failures that the skill is not to have now, and leave the other events.
+
+    While the task is paused, timers are delivered at once, and so are answers in a race (`questions.closed`).
+    """
     for event in events:
         if isinstance(event, CommandFailed) and cell_of(draft, event)[0] is not Stage.RUNNING:
             yield from decide(draft, event)
-        elif isinstance(event, TimerFired) and draft.lifecycle is TaskState.PAUSED:
+        elif isinstance(event, TimerFired | UserMessage | DecisionMade) and draft.lifecycle is TaskState.PAUSED:
             _call(draft, event)
         else:
             yield event
@@ -147,6 +151,7 @@ def _call(draft: Draft, event: Event) -> None:
 def _moment(draft: Draft) -> Moment:
     return Moment(
         task_id=draft.base.task_id,
+        known_as=draft.base.known_as,
         seq=draft.seq,
         at=draft.at,
         issued=len(draft.issued),
@@ -182,6 +187,7 @@ def _leave_pause(draft: Draft) -> None:
 
 
 def _apply(draft: Draft, transition: Transition) -> None:
+    draft.withdraw(transition.withdraws)
     _check(draft, transition)
     if transition.commands or transition.uncaught is not None or transition.ending is not None:
         _leave_pause(draft)
@@ -202,6 +208,8 @@ def _apply(draft: Draft, transition: Transition) -> None:
         ending.end(draft, transition.ending, transition.reason)
     elif draft.waits and draft.lifecycle is TaskState.RUNNING:
         draft.move(TaskEvent.PAUSE_FOR_APPROVAL)
+    elif not draft.waits:
+        _leave_pause(draft)
 
 
 def _check(draft: Draft, transition: Transition) -> None:

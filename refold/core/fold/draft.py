@@ -6,7 +6,7 @@ comes out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -31,6 +31,7 @@ from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.events import ChatResult, ChildAsked, Event, Result, UserMessage
 from refold.core.fold.journal import Backoff, Entry, Issued, receipt_of
 from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Done, Pending, Snapshot, asked_by, status_of
+from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, Move, Status, TaskEvent, TaskState, next_state
 from refold.core.waits import Wait
 
@@ -190,6 +191,14 @@ class Draft:
 
     # --- what came back
 
+    def withdraw(self, ids: Sequence[str]) -> None:
+        """Close questions and drop commands that are not wanted any more, with what came of them and is held."""
+        for id in ids:
+            self.pending.pop(id, None)
+        self.waits = tuple(wait for wait in self.waits if wait.gate not in ids)
+        if ids:
+            self.held = tuple(event for event in self.held if _answers(event) not in ids)
+
     def hold(self, *events: Event) -> None:
         """Keep events until the task runs again."""
         self.held = (*self.held, *events)
@@ -307,6 +316,11 @@ class Draft:
             return ()
         gates = {wait.gate for wait in (*self.waits, *self.asked_by_parts)}
         return tuple(gate for gate in before if gate not in gates)
+
+
+def _answers(event: Event) -> str | None:
+    """The id of the question or command that an event answers."""
+    return event.gate if isinstance(event, UserMessage | DecisionMade) else getattr(event, "invocation_id", None)
 
 
 def to_undo(id: str, command: CallTool, undo: Undo, result: JsonValue) -> Done:

@@ -150,8 +150,9 @@ _ROWS: dict[tuple[Stage, Role], Mapping[Cause, Action]] = {
     (Stage.ENDED, Role.SKILL): dict.fromkeys(Cause, Action.NOTE),
     (Stage.ENDED, Role.REDO): dict.fromkeys(Cause, Action.NOTE),
     (Stage.ENDED, Role.UNDO): _UNDO,
-    **{(stage, Role.QUESTION): {Cause.PERMANENT: Action.HOLD} for stage in (Stage.REDOING, Stage.PAUSED)},
-    (Stage.RUNNING, Role.QUESTION): {Cause.PERMANENT: Action.DELIVER},
+    (Stage.REDOING, Role.QUESTION): {Cause.PERMANENT: Action.HOLD},
+    # Paused: in a race only; what must wait for other questions is held by `questions.closed`.
+    **{(stage, Role.QUESTION): {Cause.PERMANENT: Action.DELIVER} for stage in (Stage.RUNNING, Stage.PAUSED)},
     **{
         (stage, Role.REMINDER): dict.fromkeys(Cause, Action.DROP)
         for stage in (Stage.RUNNING, Stage.REDOING, Stage.RETRYING, Stage.PAUSED, Stage.BLOCKED)

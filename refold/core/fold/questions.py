@@ -52,9 +52,12 @@ def closed(draft: Draft, wait: Wait, outcome: UserMessage | DecisionMade | Comma
     """Close one of the task's own questions or gates. With the last one the task runs again.
 
     Returns:
-        The outcomes of all that were closed while it was paused, in the order they came; nothing while another is open.
+        The outcomes of all that were closed while it was paused, in the order they came. While another is open,
+        nothing, unless the outcome is one in a race: that is delivered at once.
     """
     draft.waits = tuple(one for one in draft.waits if one.gate != wait.gate)
+    if draft.waits and wait.ask.raced:
+        return [outcome]
     if draft.waits:
         draft.hold(outcome)
         return []

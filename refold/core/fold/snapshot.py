@@ -217,6 +217,7 @@ class Snapshot(Value):
         owner: Whose task it is, as far as whoever started it says.
         started_by: Who started it, recovered it or branched it off, as far as they say.
         context: The conversation that it belongs to, with other tasks.
+        known_as: The id that its skill sees, where it is another task's, which this one was recovered or forked from.
         status_at: When `status` last changed; None where it never did.
         grace: The time for a late grant, after a gate's timeout.
         late: The grant that came in that time.
@@ -256,6 +257,7 @@ class Snapshot(Value):
     owner: str | None = lean()
     started_by: tuple[str, ...] = lean(())
     context: str | None = lean()
+    known_as: str = lean("")
     status_at: datetime | None = lean()
     grace: Grace | None = lean()
     late: DecisionMade | None = lean()

@@ -91,6 +91,7 @@ def _branch(snapshot: Snapshot, made: Fork, at: datetime) -> Snapshot:
     return snapshot.changed(
         {
             "task_id": made.scope,
+            "known_as": snapshot.known_as or snapshot.task_id,
             "at": at,
             "lifecycle": TaskState.PLANNED,
             "state": renamed(snapshot.state, ids),

@@ -187,6 +187,7 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
     return snapshot.changed(
         {
             "task_id": task_id,
+            "known_as": snapshot.known_as or snapshot.task_id,
             "seq": entries[-1].seq,
             "at": at,
             "lifecycle": TaskState.PLANNED,

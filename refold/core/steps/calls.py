@@ -19,7 +19,7 @@ from refold.core.commands import (
     CallWorkflow,
     Sleep,
 )
-from refold.core.errors import DecodeError
+from refold.core.errors import CommandError, DecodeError
 from refold.core.retry import Failure, FailureKind
 from refold.core.schema import problems
 
@@ -30,12 +30,14 @@ Called = CallLlm | CallChat | CallTool | CallSkill | CallActivity | CallWorkflow
 class Call(Generic[T]):
     """A command that a step awaits: `draft = await ctx.llm("draft", "Write.", topic)`."""
 
-    __slots__ = ("awaited", "command", "kind")
+    __slots__ = ("awaited", "command", "kind", "raced", "withdrawn")
 
     def __init__(self, command: Called, kind: Any) -> None:
         self.command: Called = command
         self.kind = kind
         self.awaited = False
+        self.raced = False
+        self.withdrawn = False  # another call of its race came back first
 
     @property
     def named(self) -> str:
@@ -92,6 +94,34 @@ class FirstOf:
         for call in calls:
             call.awaited = True
 
+
+class First(Generic[T]):
+    """The first of several calls; see `Ctx.first`."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: tuple[Call[Any], ...]) -> None:
+        self.calls = calls
+        for call in calls:
+            call.raced = True
+            if isinstance(call.command, AskUser | AskApproval):
+                call.command = call.command.model_copy(update={"raced": True})
+
+    def __await__(self) -> Generator[FirstOf, Any, T]:
+        came: list[tuple[Call[Any], Any]] = yield FirstOf(self.calls)
+        back = {id(call): result for call, result in came}
+        index = next(number for number, call in enumerate(self.calls) if id(call) in back)
+        for number, call in enumerate(self.calls):
+            call.withdrawn = number != index
+        result = back[id(self.calls[index])]
+        if isinstance(result, CommandError):
+            raise result
+        found: Any = (index, result)
+        return found  # type: ignore[no-any-return]  # a pair, as `Ctx.first` says
+
+
+RACEABLE = (Sleep, AskUser, AskApproval, CallLlm)
+"""What can be withdrawn without a doubt left behind: timers, questions, gates and model calls."""
 
 Asked = tuple[Call[Any], ...]
 

@@ -17,7 +17,7 @@ from refold.core.authoring.context import Ctx
 from refold.core.authoring.moment import Moment
 from refold.core.authoring.skill import Live
 from refold.core.authoring.transition import NOTHING, UNCHANGED, Transition, altered
-from refold.core.commands import AskUser, fingerprint
+from refold.core.commands import AskApproval, AskUser, fingerprint
 from refold.core.content import Content
 from refold.core.errors import CommandError, ReplayMismatch, SkillError, brief, first_of
 from refold.core.events import UserMessage
@@ -57,6 +57,7 @@ class Drive:
         self.steps, self.resumes, self.moment, self.live, self.hooks = steps, resumes, moment, live, hooks
         self.said = NOTHING
         self._left = False
+        self._withdrawn: list[str] = []
 
     # --- entering a step
 
@@ -66,11 +67,13 @@ class Drive:
         """Enter a step with values; follow its gotos."""
         return self._follow(step, self.enter_once(step, payload, message, entered_by))
 
-    def resume(self, position: Position, message: Answer) -> Transition:
-        """Enter the step that receives the answer to a question."""
+    def resume(self, position: Position, message: Answer | None) -> Transition:
+        """Enter the step that receives the answer to a question; None where nobody answered in time."""
         step = self._saved_step(str(position.resume))
         carried = {name: Json(data) for name, data in position.args.items()}
         slot = position.slot
+        if message is None:
+            carried |= {name: Json(None) for name in _answered_by(step, slot) if name not in carried}
         if isinstance(message, UserMessage) and _takes_reply(step, slot) and slot not in carried:
             carried[slot] = Json(reply_value(message.content))
         return self.enter(step, carried, message, [position.gate])
@@ -102,7 +105,8 @@ class Drive:
             step, transition = target, self.enter_once(target, transition.enters.payload)
         if transition.enters is not None:
             transition = self._fed(transition, step.name)
-        return altered(transition.after(self.said), forgets=self._left, enters=None, resume=None)
+        withdraws = tuple(self._withdrawn)
+        return altered(transition.after(self.said), forgets=self._left, withdraws=withdraws, enters=None, resume=None)
 
     def enter_once(
         self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None = None, entered_by: Sequence[str] = ()
@@ -200,6 +204,8 @@ class Drive:
             found = _next_ask(step, going.run, results)
         except CommandError as error:
             return self.hooks.uncaught(error, ctx._said)
+        finally:
+            self._withdrawn += going.drop_withdrawn()
         if isinstance(found, _Returned):
             return self._ended(step, ctx, found.value)
         try:
@@ -275,6 +281,7 @@ class Drive:
         if isinstance(ask, AskUser) and ask.expect is None and _takes_reply(target, ask.slot):
             # Checked before it is taken: what does not fit must not end the task.
             ask = ask.model_copy(update={"expect": reference_of(target.params[ask.slot].annotation)})
+        _check_timeout(target, ask)
         commands = (*transition.commands[:number], ask, *transition.commands[number + 1 :])
         args = _carried(target, transition.resume or {}, {ask.slot}, message=True)
         gate = self.moment.invocation_id(number)
@@ -320,8 +327,16 @@ class Going:
 
     def asks(self, calls: Asked, ids: list[str], *, first: bool) -> None:
         """Note what it asks for; beside what is still open, where it goes on with the first that comes back."""
+        self.drop_withdrawn()
         asked = dict(zip(ids, calls, strict=True))
         self.open = {**self.open, **asked} if first else asked
+
+    def drop_withdrawn(self) -> list[str]:
+        """Wait no more for calls that lost a race; their ids."""
+        lost = [id for id, call in self.open.items() if call.withdrawn]
+        for id in lost:
+            del self.open[id]
+        return lost
 
 
 class _Asked(NamedTuple):
@@ -381,6 +396,29 @@ def _check_way_out(step: StepSpec, outcome: Transition) -> None:
 def _takes_reply(step: StepSpec, slot: str) -> bool:
     """Whether the step has a parameter for the decoded reply: one that is named like the slot."""
     return slot in step.params and step.params[slot].source is Source.PAYLOAD
+
+
+def _answered_by(step: StepSpec, slot: str) -> list[str]:
+    """The parameters that only an answer fills."""
+    own = [name for name, param in step.params.items() if param.needed and param.source.from_message]
+    return [*own, slot] if _takes_reply(step, slot) else own
+
+
+def _check_timeout(target: StepSpec, ask: AskUser | AskApproval) -> None:
+    """Check that the step which receives the answer can be entered without one, where the question may time out."""
+    if isinstance(ask, AskApproval):
+        may_time_out = ask.policy.on_timeout == "continue" and ask.policy.timeout_s is not None
+    else:
+        may_time_out = ask.timeout_s is not None
+    for name in _answered_by(target, ask.slot) if may_time_out else ():
+        try:
+            target.params[name].codec.fresh(None)
+        except ValidationError:
+            kind = target.params[name].type_name
+            raise SkillError(
+                f"{ask.slot!r} may time out, and step {target.name!r}, which receives the answer, needs {name}: "
+                f"{kind}; annotate it as `{kind} | None`, which is None then"
+            ) from None
 
 
 def _from_message(param: Param, message: Answer | None) -> Any:

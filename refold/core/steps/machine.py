@@ -78,6 +78,8 @@ class StepMachine:
             # The event may be the answer to another question, which an await asked and has received.
             if isinstance(event, UserMessage | DecisionMade) and event.gate == position.gate:
                 return drive.resume(position, event)
+            if isinstance(event, CommandFailed) and event.invocation_id == position.gate:
+                return drive.resume(position, None)
         elif position.fed_by:
             if all(id in receipts for id in position.fed_by.values()):
                 return drive.enter_fed(position)

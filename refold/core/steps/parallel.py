@@ -64,9 +64,12 @@ class Parallel(Generic[T]):
     def _next(self) -> tuple[Call[Any], ...] | None:
         """What is asked for now; None when all is done.
 
-        A question pauses the task, and then nothing new is started. So it is asked when nothing else goes on, together
-        with all others.
+        A question pauses the task, and then nothing new is started. So it is asked when nothing else goes on but the
+        timers that questions are raced against, together with all others.
         """
+        self._open = {key: one for key, one in self._open.items() if not one[0].withdrawn}
+        self._waiting = deque(one for one in self._waiting if not one[0].withdrawn)
+        self._questions = [one for one in self._questions if not one[0].withdrawn]
         asked = []
         busy = sum(not isinstance(call.command, Sleep) for call, _ in self._open.values())
         for call, job in list(self._waiting):
@@ -75,7 +78,7 @@ class Parallel(Generic[T]):
                 self._waiting.remove((call, job))
                 asked.append((call, job))
                 busy += not isinstance(call.command, Sleep)
-        if not asked and not self._open:
+        if not asked and all(call.raced and isinstance(call.command, Sleep) for call, _ in self._open.values()):
             asked, self._questions = self._questions, []
         for call, job in asked:
             self._name_apart(call)

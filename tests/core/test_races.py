@@ -1,0 +1,256 @@
+"""Races: the first of several calls ends the wait, and the others are withdrawn."""
+
+from typing import Any
+
+import pytest
+
+from refold import CommandError, Content, Ctx, DecisionMade, GatePolicy, Status, Step, TaskState, Transition, table
+from refold.core.fold.wanted import wanted
+from refold.testing import check_laws
+from tests.core.byhand import ByHand
+
+BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
+
+
+def skill(begin: Any, *more: Step) -> Any:
+    return table("races", Step("begin", begin).start(), *more)
+
+
+async def patient(ctx: Ctx, content: Content) -> Transition:
+    index, answer = await ctx.first(ctx.ask("size", "Which size?"), ctx.sleep(60, id="patience"))
+    mailed = await ctx.tool("mail")
+    return ctx.complete(f"{answer.text if index == 0 else 'nobody'} {mailed}")
+
+
+@BOTH
+def test_a_timer_wins_over_a_question(cut: bool) -> None:
+    """
+    The question is closed, and the task runs again.
+    """
+    task = ByHand(skill(patient), cut=cut)
+    task.say()
+    assert (task.status, task.alarms) == (Status.INPUT_REQUIRED, [61.0])
+
+    entry = task.ring("patience")
+
+    assert (task.state, task.waiting, task.out) == (TaskState.RUNNING, [], ["mail"])
+    assert entry.closed == ("T/1.1",)
+    assert "waits for no message" in task.say("large").refused
+    task.give("mail", "sent")
+    assert (task.status, task.said[-1]) == (Status.COMPLETED, "nobody sent")
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_a_question_wins_over_a_timer(cut: bool) -> None:
+    """
+    The timer is wanted no more.
+    """
+    task = ByHand(skill(patient), cut=cut)
+    task.say()
+
+    task.say("large")
+
+    assert (task.alarms, task.out) == ([], ["mail"])
+    task.give("mail", "sent")
+    assert task.said[-1] == "large sent"
+    assert task.folded() == task.task
+
+
+@BOTH
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_gate_and_a_question_are_raced(approved: bool, cut: bool) -> None:
+    """
+    Whichever is answered first ends the wait, though the other is open.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        gate = ctx.approve("ok", "Send it?", policy=GatePolicy(on_denied="continue", reminder_s=None))
+        index, answer = await ctx.first(gate, ctx.ask("other", "Or what else?"))
+        return ctx.complete(answer.decision if index == 0 else answer.text)
+
+    one = ByHand(skill(begin), cut=cut)
+    one.say()
+    other = ByHand(skill(begin), cut=cut)
+    other.say()
+
+    one.decide("ok", approved)
+    other.say("a letter", slot="other")
+
+    assert (one.status, one.said[-1]) == (Status.COMPLETED, "approved" if approved else "denied")
+    assert (other.status, other.said[-1]) == (Status.COMPLETED, "a letter")
+    assert wanted(other.task) == {}
+
+
+def test_a_race_beside_other_coroutines() -> None:
+    """
+    It goes on by itself, and its loser is withdrawn there, too.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(" ".join(await ctx.parallel(race(ctx), look(ctx))))
+
+    async def race(ctx: Ctx) -> str:
+        index, _ = await ctx.first(ctx.sleep(5, id="short"), ctx.sleep(50, id="long"))
+        return f"{index} {await ctx.tool('a')}"
+
+    async def look(ctx: Ctx) -> str:
+        value: str = await ctx.tool("look")
+        return value
+
+    task = ByHand(skill(begin))
+    task.say()
+    task.ring("short")
+    assert (task.out, task.alarms) == (["look", "a"], [])
+    task.give("a", "A")
+    task.give("look", "L")
+
+    assert (task.status, task.said) == (Status.COMPLETED, ["0 A L"])
+
+
+def test_the_failure_that_comes_first_is_raised() -> None:
+    """
+    At the `await`.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        try:
+            await ctx.first(ctx.llm("draft"), ctx.sleep(5))
+        except CommandError as error:
+            return ctx.complete(f"{error.id} failed")
+        return ctx.complete("in time")
+
+    task = ByHand(skill(begin))
+    task.say()
+    task.fail("draft")
+
+    assert (task.status, task.said, task.alarms) == (Status.COMPLETED, ["draft failed"], [])
+
+
+@pytest.mark.parametrize(
+    ("calls", "why"),
+    [
+        pytest.param(lambda ctx: [], "one call at least", id="none"),
+        pytest.param(lambda ctx: [ctx.tool("pay"), ctx.sleep(5)], "cannot race 'pay', a tool", id="an effect"),
+        pytest.param(lambda ctx: [5], "first takes calls of ctx", id="no call"),
+    ],
+)
+def test_what_cannot_be_raced_is_named(calls: Any, why: str) -> None:
+    """
+    With what can.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.first(*calls(ctx))
+        return ctx.complete()
+
+    task = ByHand(skill(begin))
+    task.say()
+
+    assert task.status is Status.FAILED
+    assert why in task.reason
+
+
+# --- questions at the end of a step
+
+
+def asks(ctx: Ctx, content: Content) -> Transition:
+    return ctx.await_input("size", "Which size?", timeout_s=60)
+
+
+@BOTH
+def test_the_step_that_gets_the_answer_gets_none_after_the_timeout(cut: bool) -> None:
+    """
+    Where it is annotated so.
+    """
+
+    def answered(ctx: Ctx, content: Content | None) -> Transition:
+        return ctx.complete("nobody" if content is None else content.text)
+
+    silent = ByHand(skill(asks, Step("answered", answered).resume_from("begin")), cut=cut)
+    silent.say()
+    silent.clock("~timeout")
+    heard = ByHand(skill(asks, Step("answered", answered).resume_from("begin")), cut=cut)
+    heard.say()
+    heard.say("large")
+
+    assert (silent.said[-1], heard.said[-1]) == ("nobody", "large")
+    assert silent.folded() == silent.task
+
+
+def test_a_decision_that_did_not_come_is_none() -> None:
+    """
+    Where the gate's policy lets the skill go on.
+    """
+
+    def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.await_approval("ok", "Sure?", policy=GatePolicy(on_timeout="continue", timeout_s=60))
+
+    def decided(ctx: Ctx, decision: DecisionMade | None) -> Transition:
+        return ctx.complete("nobody" if decision is None else decision.approver)
+
+    task = ByHand(skill(begin, Step("decided", decided).resume_from("begin")))
+    task.say()
+    task.clock("~timeout")
+
+    assert (task.status, task.said[-1]) == (Status.COMPLETED, "nobody")
+
+
+def test_a_step_that_needs_the_answer_is_found_when_it_is_asked_for() -> None:
+    """
+    And not after the time is over.
+    """
+
+    def answered(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete()
+
+    task = ByHand(skill(asks, Step("answered", answered).resume_from("begin")))
+    task.say()
+
+    assert task.status is Status.FAILED
+    assert "'size' may time out" in task.reason
+    assert "annotate it as `Content | None`" in task.reason
+
+
+def test_the_laws_hold() -> None:
+    """
+    For races of all kinds.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        index, _ = await ctx.first(ctx.ask("size", "Size?"), ctx.sleep(60), ctx.llm("guess"))
+        gate = ctx.approve("ok", "Sure?", policy=GatePolicy(on_denied="continue", on_timeout="continue"))
+        other, _ = await ctx.first(gate, ctx.ask("else", "Or else?", timeout_s=30))
+        await ctx.parallel(one(ctx), two(ctx))
+        return ctx.complete(f"{index} {other}")
+
+    async def one(ctx: Ctx) -> None:
+        await ctx.first(ctx.ask("one", "?"), ctx.sleep(5))
+
+    async def two(ctx: Ctx) -> None:
+        await ctx.gather(ctx.tool("look"), ctx.sleep(1))
+
+    check_laws(skill(begin), max_examples=60)
+
+
+def test_a_task_that_was_recovered_has_the_id_it_had() -> None:
+    """
+    For its skill: what was made of it is the same when a step is driven again.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool("open", session=ctx.task_id)
+        mailed = await ctx.tool("mail")
+        return ctx.complete(f"{ctx.task_id} {mailed}")
+
+    task = ByHand(skill(begin), cut=True)
+    task.say()
+    task.give("open", 1)
+    task.fail("mail")
+    branch = task.forked(2)
+    new = task.recovered()
+
+    new.give("mail", "sent")
+
+    assert (new.status, new.said) == (Status.COMPLETED, ["T sent"])
+    assert branch.task.known_as == "T"
