@@ -19,6 +19,7 @@ from refold import core as refold_core
 from refold.core.errors import DefinitionError
 from refold.core.schema import problems
 from refold.static.code.loaded import is_installed
+from refold.static.code.module import FunctionNode
 from refold.static.code.sources import Source
 from refold.static.finding import Finding, shown
 
@@ -61,7 +62,8 @@ def _one_by_one(source: Source) -> Iterator[Finding]:
             place = statement.lineno if isinstance(statement, ast.ClassDef) else line
             for problem in error.problems:
                 message = f"{error.skill}: {problem}"
-                yield Finding(file=shown(source.file), line=place, column=1, rule="definition", message=message)
+                own = _line_of_step(problem, statement if isinstance(statement, ast.ClassDef) else tree) or place
+                yield Finding(file=shown(source.file), line=own, column=1, rule="definition", message=message)
             tree.body.remove(statement)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - see above
             if attempt == 0:
@@ -69,6 +71,26 @@ def _one_by_one(source: Source) -> Iterator[Finding]:
             return  # it misses what was taken out
         else:
             return
+
+
+def _line_of_step(problem: str, where: ast.AST) -> int | None:
+    """The line of the step that a problem names, or of the goto or question in it that the problem is about."""
+    named = re.match(r"step '(\w+)'", problem)
+    steps = [one for one in ast.walk(where) if isinstance(one, FunctionNode) and named and one.name == named[1]]
+    if not steps:
+        return None
+    target = re.search(r" goes to '(\w+)'", problem)
+    asks = "awaits input" in problem or " asks " in problem
+    for call in [one for one in ast.walk(steps[0]) if isinstance(one, ast.Call)]:
+        match call:
+            case ast.Call(func=ast.Attribute(attr="goto"), args=[ast.Constant(value=name), *_]):
+                if target is not None and name == target[1]:
+                    return call.lineno
+            case ast.Call(func=ast.Attribute(attr="await_input" | "await_approval")) if asks:
+                return call.lineno
+            case _:
+                pass
+    return steps[0].lineno
 
 
 def _run(tree: ast.Module, source: Source) -> None:

@@ -245,7 +245,7 @@ WRONG = {
         old='ctx.goto("gate", order=order)',
         new='ctx.goto("gaet", order=order)',
         rule="definition",
-        at="class Buy:",
+        at='ctx.goto("gaet"',
         says=("step 'judge' goes to 'gaet', which does not exist", "look, judge, told, gate, pay"),
     ),
     "a misspelt step in a constant": Wrong(
@@ -260,14 +260,14 @@ WRONG = {
         old=GOTO,
         new=GOTO.replace("asked", "askd"),
         rule="definition",
-        at="class Buy:",
+        at="askd=0",
         says=("goes to 'judge' with askd, which step 'judge' does not take; it takes: order, asked",),
     ),
     "a missing parameter": Wrong(
         old=GOTO,
         new=GOTO.replace(", asked=0", ""),
         rule="definition",
-        at="class Buy:",
+        at='ctx.goto("judge", order=order)',
         says=("goes to 'judge' without asked: int, which step 'judge' needs",),
     ),
     "a literal of another type": Wrong(
@@ -281,7 +281,7 @@ WRONG = {
         old=DOUBT,
         new=DOUBT.replace(", asked=asked", ""),
         rule="definition",
-        at="class Buy:",
+        at="ctx.await_input(",
         says=("without asked: int, which step 'told' needs",),
     ),
     "a decision's step that wants a message": Wrong(
@@ -299,12 +299,27 @@ WRONG = {
         says=("no step says resume_from='gate'",),
     ),
     # Types, skills and gates.
+    "a parameter that is a set": Wrong(
+        old=PAY,
+        new=PAY.replace("order: Order", "order: Order, tags: set[str]"),
+        rule="definition",
+        at="tags: set[str]",
+        says=("parameter 'tags' cannot be saved as data", "a set, which has no order: use a list"),
+    ),
+    "a state that holds a set": Wrong(
+        file=LETTER,
+        old="    about: str",
+        new="    about: set[str]",
+        rule="definition",
+        at="class Letter:",
+        says=("its state", "a set, which has no order: use a list"),
+    ),
     "a parameter that cannot be saved": Wrong(
         old=PAY,
         new=PAY.replace("order: Order", "order: Order, cart: Cart"),
         also=("class Wish", "class Cart: ...\n\n\nclass Wish"),
         rule="definition",
-        at="class Buy:",
+        at="cart: Cart",
         says=("parameter 'cart' cannot be saved as data", "use a BaseModel"),
     ),
     "a type by a wrong name": Wrong(
