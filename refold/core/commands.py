@@ -421,8 +421,12 @@ def _valid(kind: type[V], command_id: object, **fields: Any) -> V:
         raise SkillError(f"command {shown(command_id)}: {problems(error)}") from None
 
 
-def _json(value: Any, what: str) -> JsonValue:
-    """A value as JSON data that nobody else holds."""
+def as_json(value: Any, what: str) -> JsonValue:
+    """A value of an author's as JSON data that nobody else holds.
+
+    Raises:
+        SkillError: It cannot be written so; the message says `what` it is.
+    """
     if value is None or type(value) is bool:
         return cast("JsonValue", value)
     if type(value) is str:
@@ -559,7 +563,7 @@ class Cmd:
             name, undo = spec.name, spec.undone_by
             if found := spec.unfit(given.keys()):
                 raise SkillError(f"command {id!r} cannot call the tool {name!r}: {found}")
-        data = {one: _json(value, f"argument {one!r} of command {id!r}") for one, value in given.items()}
+        data = {one: as_json(value, f"argument {one!r} of command {id!r}") for one, value in given.items()}
         return _valid(CallTool, id, id=id, name=name, args=data, key=key, retry=retry, queue=queue, undo=undo)
 
     @staticmethod
@@ -572,7 +576,7 @@ class Cmd:
             SkillError: It is no skill, or the input cannot be written as JSON.
         """
         name = skill if isinstance(skill, str) else _skill_name(skill)
-        content = input if isinstance(input, str | Content) else Content.from_data(_json(input, f"input of {id!r}"))
+        content = input if isinstance(input, str | Content) else Content.from_data(as_json(input, f"input of {id!r}"))
         return _valid(CallSkill, id, id=id, skill=name, input=as_content(content))
 
     @staticmethod
@@ -585,13 +589,13 @@ class Cmd:
         queue: str | None = None,
     ) -> CallActivity:
         """Run an existing Temporal activity; see `CallActivity`."""
-        data = tuple(_json(value, f"argument {n} of command {id!r}") for n, value in enumerate(args, 1))
+        data = tuple(as_json(value, f"argument {n} of command {id!r}") for n, value in enumerate(args, 1))
         return _valid(CallActivity, id, id=id, name=name, args=data, timeout_s=timeout_s, retry=retry, queue=queue)
 
     @staticmethod
     def workflow(id: str, name: str, *args: Any, queue: str | None = None) -> CallWorkflow:
         """Run an existing Temporal workflow; see `CallWorkflow`."""
-        data = tuple(_json(value, f"argument {n} of command {id!r}") for n, value in enumerate(args, 1))
+        data = tuple(as_json(value, f"argument {n} of command {id!r}") for n, value in enumerate(args, 1))
         return _valid(CallWorkflow, id, id=id, name=name, args=data, queue=queue)
 
     @staticmethod
@@ -629,7 +633,7 @@ class Cmd:
         Raises:
             SkillError: What is shown cannot be written as JSON; or it is to be editable, and is no object.
         """
-        shown = _json(show, f"what gate {slot!r} shows")
+        shown = as_json(show, f"what gate {slot!r} shows")
         if editable and not isinstance(shown, dict):
             raise SkillError(f"gate {slot!r}: editable={tuple(editable)!r} names keys, but what it shows is no object")
         return _valid(

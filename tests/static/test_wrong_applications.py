@@ -263,12 +263,28 @@ WRONG = {
         at="askd=0",
         says=("goes to 'judge' with askd, which step 'judge' does not take; it takes: order, asked",),
     ),
+    "a misspelt parameter of a step in a constant": Wrong(
+        old=GOTO,
+        new=GOTO.replace("asked", "askd").replace('"judge"', "NEXT"),
+        also=("class Wish", 'NEXT = "judge"\n\n\nclass Wish'),
+        rule="goto",
+        at="askd=0",
+        says=("hands 'askd' on, and step 'judge' has no such parameter", "did you mean 'asked'?"),
+    ),
     "a missing parameter": Wrong(
         old=GOTO,
         new=GOTO.replace(", asked=0", ""),
         rule="definition",
         at='ctx.goto("judge", order=order)',
         says=("goes to 'judge' without asked: int, which step 'judge' needs",),
+    ),
+    "a missing parameter of a step in a constant": Wrong(
+        old=GOTO,
+        new=GOTO.replace(", asked=0", "").replace('"judge"', "NEXT"),
+        also=("class Wish", 'NEXT = "judge"\n\n\nclass Wish'),
+        rule="goto",
+        at="ctx.goto(NEXT, order=order)",
+        says=("does not give step 'judge' its asked: int", "`ctx.goto(..., asked=...)`"),
     ),
     "a literal of another type": Wrong(
         old=GOTO,
@@ -283,6 +299,14 @@ WRONG = {
         rule="definition",
         at="ctx.await_input(",
         says=("without asked: int, which step 'told' needs",),
+    ),
+    "an answer's step that misses what was carried, and a slot in a constant": Wrong(
+        old=DOUBT,
+        new=DOUBT.replace(", asked=asked", "").replace('"doubt"', "SLOT"),
+        also=("class Wish", 'SLOT = "doubt"\n\n\nclass Wish'),
+        rule="goto",
+        at="ctx.await_input(",
+        says=("does not give step 'told' its asked: int", "`ctx.await_input(..., asked=...)`"),
     ),
     "a decision's step that wants a message": Wrong(
         old=PAY,

@@ -47,6 +47,14 @@ class ReducerSkill:
         """A reducer is called with each outcome; what it waits for is in its state, as it likes."""
         return ()
 
+    def own_state(self, state: JsonValue) -> JsonValue:
+        """All of it."""
+        return state
+
+    def with_own_state(self, state: JsonValue, own: JsonValue) -> JsonValue:
+        """The other one."""
+        return own
+
     def edges(self) -> list[tuple[str, str]]:
         """A reducer's moves are not literal; `refold graph` reads them from its source."""
         return []

@@ -162,6 +162,18 @@ class Skill(Protocol):
         """The ids of the commands whose outcomes the skill's current await gives or raises; empty where it says not."""
         ...
 
+    def own_state(self, state: JsonValue) -> JsonValue:
+        """The author's own part of a saved state, as `upgrade` is given it; None where there is none yet."""
+        ...
+
+    def with_own_state(self, state: JsonValue, own: JsonValue) -> JsonValue:
+        """A saved state whose own part is another one.
+
+        Raises:
+            SkillError: It has not the form that `own_state` gives.
+        """
+        ...
+
     def edges(self) -> list[tuple[str, str]]:
         """Which step may lead to which, as far as the code says so literally."""
         ...

@@ -64,6 +64,16 @@ class ContractedMachine(StepMachine):
         ]
         return list(dict.fromkeys([*super().edges(), *moves]))
 
+    def own_state(self, state: JsonValue) -> JsonValue:
+        """The fields of the contract's state."""
+        return None if state is None else Position(state).state
+
+    def with_own_state(self, state: JsonValue, own: JsonValue) -> JsonValue:
+        """See `Skill.with_own_state`."""
+        if not isinstance(own, dict):
+            raise SkillError(f"returned {brief(own)}; it returns the fields of {self.contract.state.__name__}")
+        return {**Position(state).data, "state": own}
+
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
         return _Orchestrator(self, state, moment, live).on(event)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic_core import to_jsonable_python
-
 from refold.core.authoring.skill import Skill, skill_id
 from refold.core.codec import copied
-from refold.core.errors import SkillError
+from refold.core.commands import as_json
+from refold.core.errors import SkillError, describe
 from refold.core.fold.snapshot import Snapshot
 
 
 def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
     """The snapshot with its state in the shape of today's version of the skill.
 
-    `upgrade(version, state)` is called once for each version in between, oldest first.
+    `upgrade(version, state)` is called once for each version in between, oldest first, with the author's own part of
+    the state: see `Skill.own_state`.
 
     Raises:
         SkillError: The state is newer than the code, or there is no way up to today's version, or that way failed.
@@ -31,14 +31,15 @@ def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
             f"task {snapshot.task_id!r} was saved by version {version} of skill {skill_id(skill)!r}, which is now "
             f"{today} and has no `upgrade`: give flow_skill(upgrade=...) a function (version, state) -> state"
         )
-    while version < today:
-        if state is not None:
-            try:
-                state = to_jsonable_python(skill.options.upgrade(version, copied(state)))
-            except Exception as error:  # `upgrade` is the author's code
-                raise SkillError(
-                    f"task {snapshot.task_id!r}: `upgrade` of skill {skill_id(skill)!r} failed on its state of version "
-                    f"{version}: {type(error).__name__}: {error}"
-                ) from error
-        version += 1
+    own = skill.own_state(state)
+    try:
+        while version < today and state is not None:
+            own = as_json(skill.options.upgrade(version, copied(own)), "what it returned")
+            version += 1
+        state = None if state is None else skill.with_own_state(state, own)
+    except Exception as error:  # `upgrade` is the author's code
+        raise SkillError(
+            f"task {snapshot.task_id!r}: `upgrade` of skill {skill_id(skill)!r} failed on its state of version "
+            f"{version}: {describe(error)}"
+        ) from error
     return snapshot.changed({"state": state, "skill_version": today})

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from refold.core.authoring.moment import Moment
 from refold.core.authoring.skill import Live, Options
 from refold.core.authoring.transition import NOTHING, Transition
+from refold.core.errors import SkillError, brief
 from refold.core.events import CommandFailed, Event, UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.steps.drive import Drive
@@ -57,6 +58,21 @@ class StepMachine:
             return ()
         position = Position(state)
         return (*position.outstanding, *(last.failed if (last := position.last) else ()))
+
+    def own_state(self, state: JsonValue) -> JsonValue:
+        """The step that the task is in, or that receives the answer, and its arguments: `{"step": …, "args": …}`."""
+        if state is None:
+            return None
+        position = Position(state)
+        return {"step": position.resume or position.step, "args": position.args}
+
+    def with_own_state(self, state: JsonValue, own: JsonValue) -> JsonValue:
+        """See `Skill.with_own_state`."""
+        position = Position(state)
+        if not (isinstance(own, dict) and own.keys() == {"step", "args"} and isinstance(own["args"], dict)):
+            raise SkillError(f'returned {brief(own)}; it returns {{"step": name, "args": {{name: value}}}}')
+        key = "step" if position.resume is None else "resume"
+        return {**position.data, key: own["step"], "args": own["args"]}
 
     def edges(self) -> list[tuple[str, str]]:
         """Literal gotos and resumes."""

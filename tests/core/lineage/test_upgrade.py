@@ -94,9 +94,9 @@ def test_a_state_that_cannot_be_brought_up_is_an_error(version: int, upgrade: An
     assert message in str(caught.value)
 
 
-def test_steps_are_upgraded_by_their_record() -> None:
+def test_steps_are_upgraded_by_name_and_arguments() -> None:
     """
-    A step's state is its record, with the step's name and its arguments in it.
+    `upgrade` gets the step that the task is in, or that receives the answer, and its arguments; nothing of refold's.
     """
 
     async def first(ctx: Ctx, content: Content) -> Transition:
@@ -111,9 +111,9 @@ def test_steps_are_upgraded_by_their_record() -> None:
     def answered_2(ctx: Ctx, content: Content, topics: list[str]) -> Transition:
         return ctx.complete(f"{topics}, {content.text}")
 
-    def upgrade(version: int, record: Any) -> Any:
-        record["args"] = {"topics": [record["args"].pop("topic")]}
-        return record
+    def upgrade(version: int, state: Any) -> Any:
+        assert state == {"step": "answered", "args": {"topic": "tides"}}
+        return {"step": "answered", "args": {"topics": [state["args"]["topic"]]}}
 
     begin = Step("begin", first).start()
     task = ByHand(table("versioned", begin, Step("answered", answered_1).resume_from("begin")))
@@ -126,3 +126,39 @@ def test_steps_are_upgraded_by_their_record() -> None:
 
     assert task.said[-1] == "['tides'], yes"
     assert old.model_dump_json() == before
+
+
+@pytest.mark.parametrize("returned", [None, "x", {"step": "answered"}, {"args": {}, "step": "answered", "awaits": []}])
+def test_what_no_step_can_begin_with_is_an_error(returned: Any) -> None:
+    """
+    The message says what an upgrade of steps returns.
+    """
+
+    def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.await_input("q", "?")
+
+    def answered(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete()
+
+    steps = (Step("begin", begin).start(), Step("answered", answered).resume_from("begin"))
+    task = ByHand(table("versioned", *steps))
+    task.say()
+
+    with pytest.raises(SkillError, match=r'it returns \{"step": name, "args"|failed on its state of version 1'):
+        upgraded(table("versioned", *steps, version=2, upgrade=lambda version, state: returned), task.task)
+
+
+def test_a_recovered_task_is_brought_up_first() -> None:
+    """
+    A failed run that was begun by version 1 goes on with version 2.
+    """
+    task = ByHand(skill(1))
+    task.say()
+    task.cancel()
+    task.base = task.base.model_copy(update={"skill_version": 1})
+
+    new = task.recovered(author=skill(2))
+
+    assert new.task.skill_version == 2
+    new.give("a", "x")
+    assert new.said == ["[]"]
