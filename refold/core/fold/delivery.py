@@ -17,7 +17,7 @@ from refold.core.authoring.transition import UNCHANGED, Transition
 from refold.core.chat import EMPTY, UserSaid
 from refold.core.commands import CallChat, Command
 from refold.core.content import Message
-from refold.core.errors import CommandError, SkillError, describe
+from refold.core.errors import CommandError, SkillError, brief, describe
 from refold.core.events import CommandFailed, Event, TimerFired, UserMessage
 from refold.core.fold import ending, failures
 from refold.core.fold.draft import Draft
@@ -55,9 +55,15 @@ def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
     draft.held = tuple(fresh)
     draft.was_held = len(fresh) > held_before
     if draft.lifecycle is TaskState.RUNNING and all(one.background for one in draft.pending.values()):
-        where = draft.skill.where(draft.state)
-        reason = f"stalled: {where!r} answered {draft.event.kind} without asking for anything, waiting or ending"
-        ending.end(draft, Ending.FAILED, reason)
+        ending.end(draft, Ending.FAILED, _stalled(draft))
+
+
+def _stalled(draft: Draft) -> str:
+    """Why a task ends that would wait for ever. A state that says more than its kind, such as a reason, is shown."""
+    where, state = draft.skill.where(draft.state), draft.skill.own_state(draft.state)
+    reason = f"stalled: {where!r} answered {draft.event.kind} without asking for anything, waiting or ending"
+    says_more = isinstance(state, dict) and state.keys() - {"kind"}
+    return f"{reason}; its state is {brief(state)}" if says_more else reason
 
 
 def _decide_redone(draft: Draft) -> None:

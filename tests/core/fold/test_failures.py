@@ -495,3 +495,29 @@ def test_an_early_message_answers_what_a_part_asks() -> None:
 
     assert [answer.content.text for answer in task.pending("child").answers] == ["red"]
     assert (task.task.early, task.status) == ((), Status.WORKING)
+
+
+class Failed(BaseModel):
+    kind: str = "failed"
+    reason: str = ""
+
+
+def test_a_state_that_only_sounds_like_an_end_is_shown_in_the_reason() -> None:
+    """
+    `Transition.to(Failed(reason))` ends nothing by itself; the task stalls, and the reason is not lost.
+    """
+
+    @flow_skill(id="sounds")
+    class Sounds:
+        @staticmethod
+        def initial() -> Failed:
+            return Failed()
+
+        def on_event(self, state: Failed, event: Event, ctx: Ctx) -> Transition:
+            return Transition.to(Failed(reason="no such account"))
+
+    task = ByHand(Sounds)
+    task.say()
+
+    assert task.reason.startswith("stalled: 'failed' answered user_message without asking")
+    assert "no such account" in task.reason

@@ -519,7 +519,9 @@ def test_a_task_with_nothing_to_wait_for_is_stalled() -> None:
     task.give("a", "x")
 
     assert task.status is Status.FAILED
-    assert task.reason == "stalled: 'Log' answered llm_result without asking for anything, waiting or ending"
+    assert task.reason.startswith(
+        "stalled: 'Log' answered llm_result without asking for anything, waiting or ending; its state is {"
+    )
 
 
 class Bad(BaseModel):
