@@ -29,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
@@ -46,6 +47,7 @@ from refold.core.errors import DefinitionError
 from refold.core.events import LlmOutcome
 from refold.core.fold.snapshot import Given
 from refold.core.retry import Failure, FailureKind
+from refold.effects.asking import asked
 from refold.effects.attempt import about_try, as_application_error, effect, given_up, heartbeats, lease_s, until_stored
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.heartbeat import Heartbeater
@@ -319,11 +321,15 @@ async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
     why: Exception | None = None
     for seconds in TASK_PATIENCE_S:
         try:
-            answer: Conversation = await handle.query(
-                CONVERSATION,
-                args=[thread, since, upto],
-                result_type=Conversation,
-                rpc_timeout=timedelta(seconds=seconds),
+            patience = timedelta(seconds=seconds)
+            answer: Conversation = await asked(
+                partial(
+                    handle.query,
+                    CONVERSATION,
+                    args=[thread, since, upto],
+                    result_type=Conversation,
+                    rpc_timeout=patience,
+                )
             )
         except (WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError) as error:
             why = error

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -18,6 +18,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import NotConnected, TaskNotFound
+from refold.effects.asking import asked
 from refold.temporal.client import search
 from refold.temporal.client.errors import refusals, server_refused, timed_out
 from refold.temporal.data import search_attributes
@@ -99,15 +100,17 @@ class Connection:
             WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError: As the SDK's `query`.
         """
         handle = self.client.get_workflow_handle(task_id, run_id=run_id)
+        ask = partial(
+            handle.query,
+            name,
+            args=arguments,
+            result_type=kind,
+            reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
+            rpc_timeout=(patience or self.patience) / QUERY_ATTEMPTS,
+        )
         for attempt in range(1, QUERY_ATTEMPTS + 1):
             try:
-                answer: T = await handle.query(
-                    name,
-                    args=arguments,
-                    result_type=kind,
-                    reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
-                    rpc_timeout=(patience or self.patience) / QUERY_ATTEMPTS,
-                )
+                answer: T = await asked(ask)
             except (RPCTimeoutOrCancelledError, RPCError) as error:
                 if attempt == QUERY_ATTEMPTS or not timed_out(error):
                     raise

@@ -18,7 +18,6 @@ from temporalio.converter import DataConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     Replayer,
-    UnsandboxedWorkflowRunner,
     WorkerConfig,
     WorkflowReplayResult,
     WorkflowRunner,
@@ -30,6 +29,7 @@ from refold.effects.mcp.servers import McpServer
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Storage, storage_from_env
 from refold.temporal.worker import profile
+from refold.temporal.worker.committed import Unsandboxed
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
@@ -75,7 +75,7 @@ class RefoldPlugin(SimplePlugin):
         """
         classes = self._classes = workflows_of(skills)
         self.skill_ids = [cls.type_name for cls in classes]
-        self._runner = sandbox(classes, tools) if sandboxed else UnsandboxedWorkflowRunner()
+        self._runner = sandbox(classes, tools) if sandboxed else Unsandboxed()
         self.storage = storage or storage_from_env()
         self.recovery = recovery
         middleware = {cls.type_name: cls.skill.options.middleware for cls in classes}

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temporalio.converter import StorageDriverStoreContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
@@ -26,13 +26,9 @@ from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, R
 from temporalio.worker.workflow_sandbox._runner import _Instance
 
 from refold.core.authoring.tool import tool_spec
+from refold.temporal.worker.committed import Committed
 from refold.temporal.worker.immutable import is_immutable
 from refold.temporal.worker.workflow import SkillWorkflow
-
-if TYPE_CHECKING:
-    from temporalio.bridge.proto.workflow_activation import WorkflowActivation
-    from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
-    from temporalio.workflow import Info
 
 PASSED_THROUGH = (
     "refold",
@@ -115,21 +111,9 @@ def _all_immutable(importer: Importer) -> bool:
     return all(isinstance(module, RestrictedModule) or is_immutable(module) for module in own)
 
 
-class _WithoutContexts(WorkflowInstance):
-    def __init__(self, inner: WorkflowInstance) -> None:
-        self._inner = inner
-
-    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
-        return self._inner.activate(act)
-
+class _WithoutContexts(Committed):
     def get_serialization_context(self, command_info: object) -> None:
         return None
 
     def get_external_store_context(self, command_info: object) -> StorageDriverStoreContext:
         return _NOBODY
-
-    def get_info(self) -> Info:
-        return self._inner.get_info()
-
-    def get_thread_id(self) -> int | None:
-        return self._inner.get_thread_id()

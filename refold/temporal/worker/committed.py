@@ -1,0 +1,87 @@
+"""A query never shows what no workflow task has brought yet, and never changes the order in which a task takes it.
+
+A query that waited for a worker comes with the history as it is by then. The SDK's core gives the workflow all of it
+before it asks, also events that no workflow task has delivered. The workflow task that does deliver them may bring
+more, and core then gives the workflow only the rest. A replay gets both at once, and the SDK takes signals and updates
+first: in another order than the task did, so that no worker can go on with the task any more (TMPRL1100).
+
+Such a query is refused here (`asked` asks again). Core then forgets the run, and the workflow task finds it as every
+replay will. An activation does not say what it is part of; these are told apart as follows:
+
+1. A workflow task brings its own time and the size of the history. Events that come with neither are ahead of one.
+2. Where the workflow tasks before it had nothing for the workflow, their time and size were never seen. So where a run
+   was loaded, and took events, and a query comes next: whether a workflow task brought them is not known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
+
+from refold.effects.asking import ASK_AGAIN
+
+if TYPE_CHECKING:
+    from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+    from temporalio.converter import StorageDriverStoreContext
+    from temporalio.workflow import Info
+
+DIRECT = "legacy_query"
+"""Core's id of a query that came by itself; a query with another id came with a workflow task."""
+
+
+class Committed(WorkflowInstance):
+    """An instance of the SDK's that answers no query ahead of a workflow task."""
+
+    def __init__(self, inner: WorkflowInstance) -> None:
+        self._inner = inner
+        self._length = 0
+        self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
+        self._loading = False
+        self._unsure = False
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        """See the SDK."""
+        queries = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
+        if self._is_ahead(act, queries):
+            refused = WorkflowActivationCompletion(run_id=act.run_id)
+            refused.failed.failure.message = ASK_AGAIN
+            return refused
+        return self._inner.activate(act)
+
+    def _is_ahead(self, act: WorkflowActivation, queries: list[str]) -> bool:
+        mark, more = (act.timestamp.ToNanoseconds(), act.history_size_bytes), act.history_length > self._length
+        new, self._mark, self._length = mark != self._mark, mark, act.history_length
+        if queries:
+            self._unsure = self._unsure and queries == [DIRECT]
+            return self._unsure
+        if act.is_replaying:
+            self._loading = True
+            return False
+        self._unsure, self._loading = self._loading or (self._unsure and not new), False
+        return more and not new
+
+    def get_serialization_context(self, command_info: Any) -> Any:
+        """See the SDK."""
+        return self._inner.get_serialization_context(command_info)
+
+    def get_external_store_context(self, command_info: Any) -> StorageDriverStoreContext:
+        """See the SDK."""
+        return self._inner.get_external_store_context(command_info)
+
+    def get_info(self) -> Info:
+        """See the SDK."""
+        return self._inner.get_info()
+
+    def get_thread_id(self) -> int | None:
+        """See the SDK."""
+        return self._inner.get_thread_id()
+
+
+class Unsandboxed(UnsandboxedWorkflowRunner):
+    """The SDK's runner without a sandbox, of such instances."""
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        """See the SDK."""
+        return Committed(super().create_instance(det))

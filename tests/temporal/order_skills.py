@@ -1,0 +1,63 @@
+"""A task to which many things happen at once, for the tests of the order in which it takes them."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from refold import Content, Ctx, Transition, flow_skill, step, tool
+from refold.temporal import workflow_for
+
+HANDS = "order-hands"
+"""The queue of the activity that ends when a test says so."""
+
+
+class Mix(BaseModel):
+    """What a task does beside the activity that a test holds.
+
+    Attributes:
+        rounds: How often it asks a person.
+        rest_s: A timer before each question; 0 is none.
+        part: Whether a part asks too, and is answered through the task.
+    """
+
+    rounds: int = 3
+    rest_s: float = 0.0
+    part: bool = False
+
+
+@tool(effect="idempotent")
+async def double(number: int) -> int:
+    """Twice the number."""
+    return 2 * number
+
+
+@flow_skill(id="mingled_part")
+class MingledPart:
+    """Asks once the test lets go of its activity."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.activity("held", "hold", queue=HANDS)
+        answer = await ctx.ask("part", "Which part?")
+        return ctx.complete(answer.text)
+
+
+@flow_skill(id="mingled", input=Mix)
+class Mingled:
+    """Waits for an activity, a timer, a part and a person in turn: each changes what is published of the task."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, mix: Mix) -> Transition:
+        for number in range(mix.rounds):
+            await ctx.activity(f"held{number}", "hold", queue=HANDS)
+            if mix.rest_s:
+                await ctx.sleep(mix.rest_s, id=f"rest{number}")
+            answer = await ctx.ask(f"more{number}", "Is that all?")
+            await ctx.tool(double, number=len(answer.text))
+            if mix.part:
+                await ctx.skill(f"part{number}", MingledPart, answer)
+        return ctx.complete("done")
+
+
+MingledPartWorkflow = workflow_for(MingledPart)
+MingledWorkflow = workflow_for(Mingled)

@@ -1,0 +1,118 @@
+"""The order in which a task takes what happens to it: the same while it happens, and in every replay."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from functools import partial
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pydantic import JsonValue
+from temporalio import activity
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.service import RPCError
+from temporalio.worker import Replayer, Worker
+
+from refold import Content
+from refold.effects.asking import asked
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.storage import Folder
+from tests.temporal import order_skills
+
+SOON = timedelta(milliseconds=100)
+
+
+class Mill:
+    """Tasks to which things happen while no worker is there, and the workers that then find it all at once."""
+
+    def __init__(self, client: Client, values: Folder, seed: int) -> None:
+        self.client = client
+        self.queue = f"order-{uuid4().hex[:8]}"
+        self.engine = TemporalEngine(client, self.queue)
+        self.plugin = RefoldPlugin([order_skills], [order_skills.double], storage=values)
+        self.random = Random(seed)
+        self.begun: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+        self.let_go: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def hands(self) -> Worker:
+        """A worker that ends an activity once the test lets go of its task."""
+
+        @activity.defn(name="hold")
+        async def hold() -> None:
+            task_id = str(activity.info().workflow_id)
+            self.begun[task_id].set()
+            await self.let_go[task_id].wait()
+            self.let_go[task_id].clear()
+
+        return Worker(self.client, task_queue=order_skills.HANDS, activities=[hold], max_concurrent_activities=10_000)
+
+    def worker(self, **options: Any) -> Worker:
+        """A worker of the tasks, which remembers none of them yet."""
+        given = {"task_queue": self.queue, "sticky_queue_schedule_to_start_timeout": SOON, **options}
+        return make_worker(self.client, self.plugin, **given)
+
+    async def start(self) -> str:
+        """A task that stands in its activity."""
+        chosen: dict[str, JsonValue] = {"rest_s": self.random.choice([0.0, 0.01]), "part": self.random.random() < 0.3}
+        view = await self.engine.start("mingled", Content.from_data(chosen))
+        await self.begun[view.task_id].wait()
+        return view.task_id
+
+    async def happen(self, task_id: str) -> list[asyncio.Task[Any]]:
+        """Some things in some order, each at the server before the next; what nobody has answered yet."""
+        handle = self.client.get_workflow_handle(task_id)
+        unanswered = []
+        for what in self.random.choices(["ask", "let go", "signal", "update"], k=self.random.randint(2, 5)):
+            match what:
+                case "ask":
+                    unanswered.append(asyncio.create_task(asked(partial(handle.query, "status"))))
+                case "let go":
+                    self.let_go[task_id].set()
+                case "signal":
+                    await handle.signal("message", "yes")
+                case _:
+                    unanswered.append(asyncio.create_task(handle.execute_update("message", "yes")))
+            await handle.describe()  # by then the server has it
+        return unanswered
+
+    async def histories(self, task_ids: list[str]) -> AsyncIterator[WorkflowHistory]:
+        """All that the server keeps of the tasks; none of their workflow tasks has failed."""
+        for task_id in task_ids:
+            history = await self.client.get_workflow_handle(task_id).fetch_history()
+            kinds = [event.event_type for event in history.events]
+            assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in kinds, history.to_json()
+            yield history
+
+
+@pytest.mark.parametrize(
+    "tasks", [40, pytest.param(700, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)])]
+)
+async def test_a_task_takes_events_in_the_order_in_which_a_replay_takes_them(
+    client: Client, values: Folder, tasks: int
+) -> None:
+    """
+    Queries, activities' ends, timers, parts, signals and updates, in any order, while a worker is lost: no workflow
+    task fails, and every history can be replayed.
+    """
+    mill = Mill(client, values, seed=tasks)
+    async with mill.hands():
+        async with mill.worker(max_cached_workflows=0):  # so that the server takes tasks and queries to any worker
+            task_ids = [await mill.start() for _ in range(tasks)]
+        for _ in range(3):
+            unanswered = [await mill.happen(task_id) for task_id in task_ids]
+            async with mill.worker():
+                for answer in asyncio.as_completed([one for some in unanswered for one in some]):
+                    with contextlib.suppress(WorkflowUpdateFailedError, RPCError):  # refused, or not answered in time
+                        await answer
+                for task_id in task_ids:
+                    await mill.engine.look(task_id)
+
+        replayer = Replayer(workflows=[], plugins=[mill.plugin])
+        await replayer.replay_workflows(mill.histories(task_ids), raise_on_replay_failure=True)
