@@ -56,6 +56,9 @@ EFFECTS_IMPORTERS = {
     "refold.temporal.worker.refusals",
     "refold.temporal.webhooks.delivery",
     "refold.temporal.webhooks.webhooks",
+    # A query that a worker asks to be sent again: clients and activities send it alike.
+    "refold.temporal.client.connection",
+    "refold.temporal.worker.committed",
 }
 
 # A worker that kills itself where a test says so is a Temporal worker; nothing of refold imports it.
@@ -64,7 +67,7 @@ TEMPORAL_IMPORTERS = {"refold.testing.crash_worker"}
 # Who may import a package from outside; a package that is not named here is open to all but the core.
 OUTSIDE_IMPORTERS = {
     "temporalio": re.compile(
-        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt)|refold\.testing\.crash_worker"
+        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking)|refold\.testing\.crash_worker"
     ),
     "a2a": re.compile(r"refold\.a2a(\..+)?"),
     "typer": re.compile(r"refold\.cli(\..+)?"),
