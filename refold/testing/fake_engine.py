@@ -47,6 +47,7 @@ from refold.core.lineage.ids import id_before
 from refold.core.lineage.previous import Previous, check_previous, previous_of
 from refold.core.lineage.recover import recover
 from refold.core.retry import Failure
+from refold.core.waits import Wait
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, recovered_before, view_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.play import EVENT_LIMIT, START
@@ -82,9 +83,10 @@ class _Task:
     entries: list[Entry] = field(default_factory=list)
     told: list[Entry | Tokens] = field(default_factory=list)
     live: Live = field(default_factory=Live)
-    going: set[str] = field(default_factory=set)
+    going: dict[str, object] = field(default_factory=dict)
     first: Event | None = None
     asked_by: str | None = None
+    reported: tuple[Wait, ...] = ()
     watchers: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
@@ -540,39 +542,44 @@ class FakeEngine:
                     if want.due_at <= self.clock.now:
                         self._feed(task, want.event)
                         return True
+                elif key in task.going:
+                    continue
                 elif isinstance(want, Tell):
-                    if key not in task.going:
-                        task.going.add(key)
-                        self._feed(self._tasks[want.task_id], want.message)
-                        return True
-                elif key not in task.going and await self._performed(task, key, want):
+                    task.going[key] = object()  # an answer is passed on once, for as long as it is wanted
+                    self._feed(self._tasks[want.task_id], want.message)
+                    return True
+                elif await self._performed(task, key, want):
                     return True
         return False
 
     async def _performed(self, task: _Task, key: str, want: Perform) -> bool:
+        going = task.going[key] = object()
         answer: Any
         if want.given is not None:
-            task.going.add(key)
             answer = want.given.outcome
         elif self.answers.know(want.command):
-            task.going.add(key)
             answer = self.answers.give(want.command)
             if inspect.iscoroutine(answer):
                 answer = await answer
         elif isinstance(want.command, Notify):
-            task.going.add(key)
             answer = None
         elif isinstance(want.command, CallSkill):
-            task.going.add(key)
             answer = self._call_skill(task, want.command, want.invocation_id)
             if answer is None:
                 return True
         else:
+            del task.going[key]
             return False
         # The task may have dropped the command while the stand-in ran.
-        if key in wanted(task.now):
-            self._feed(task, outcome(want.command, want.invocation_id, answer))
+        if task.going.get(key) is going:
+            self._come_to(task, want, answer)
         return True
+
+    def _come_to(self, task: _Task, want: Perform, answer: Any) -> None:
+        """Feed what a command came to, and forget the command: where it is wanted again, it is performed again."""
+        for key in [key for key, one in wanted(task.now).items() if one == want]:
+            task.going.pop(key, None)
+        self._feed(task, outcome(want.command, want.invocation_id, answer))
 
     def _go_on_with(self, part: _Task, new_id: str, asked_by: str) -> SkillOutcome | Failure | None:
         """Start the task that recovers a child of a recovered task; or deliver that child's result."""
@@ -613,18 +620,19 @@ class FakeEngine:
         return None
 
     def _feed(self, task: _Task, event: Event) -> Entry:
-        asked_before = task.now.open_waits
         snapshot, entry = advance(task.skill, task.now, event, self.clock.now, live=task.live)
         task.snapshots.append(snapshot)
         task.entries.append(entry)
         task.tell(entry)
+        want = wanted(snapshot)
+        task.going = {key: one for key, one in task.going.items() if key in want}
         self._stop_children(task)
         if task.asked_by is not None and snapshot.ended:
             self._report(task, task.asked_by)
-        elif task.asked_by is not None and snapshot.open_waits != asked_before:
-            self._feed(
-                self._tasks[task.asked_by], ChildAsked(invocation_id=snapshot.task_id, waits=snapshot.open_waits)
-            )
+        elif task.asked_by is not None and snapshot.open_waits != task.reported:
+            task.reported = snapshot.open_waits
+            asked = ChildAsked(invocation_id=snapshot.task_id, waits=task.reported)
+            self._feed(self._tasks[task.asked_by], asked)
         return entry
 
     def _stop_children(self, task: _Task) -> None:
@@ -636,8 +644,9 @@ class FakeEngine:
     def _report(self, child: _Task, parent_id: str) -> None:
         """Deliver a child task's result to its parent."""
         parent, now = self._tasks[parent_id], child.now
-        pending = parent.now.pending.get(now.task_id)
-        if pending is None:
+        out = (one for one in wanted(parent.now).values() if isinstance(one, Perform))
+        want = next((one for one in out if one.invocation_id == now.task_id), None)
+        if want is None:
             return
         answer: SkillOutcome | Failure
         if now.ending is Ending.COMPLETED:
@@ -646,7 +655,7 @@ class FakeEngine:
             answer = permanent(
                 f"task {now.task_id!r} of skill {now.skill!r} {now.status}: {now.reason}", type=now.status
             )
-        self._feed(parent, outcome(pending.command, now.task_id, answer))
+        self._come_to(parent, want, answer)
 
     def _out(self, task: _Task, id: str) -> Perform:
         out = [one for one in wanted(task.now).values() if isinstance(one, Perform)]
@@ -658,8 +667,7 @@ class FakeEngine:
 
     async def _come_back(self, task_id: str, id: str, answer: Any) -> TaskView:
         task = self._task(task_id)
-        out = self._out(task, id)
-        self._feed(task, outcome(out.command, out.invocation_id, answer))
+        self._come_to(task, self._out(task, id), answer)
         await self._do()
         return self._view(task)
 

@@ -445,3 +445,49 @@ async def test_one_task_at_a_time_goes_on_for_another() -> None:
         await engine.recover(failed)
     await engine.cancel(second.task_id)
     assert (await engine.recover(failed)).task_id == "T.r2"
+
+
+async def test_what_is_wanted_again_is_performed_again() -> None:
+    """
+    The engine remembers nothing of a command that came back, as no worker does: a core that wanted one again would
+    have its effect twice here, too.
+    """
+    asked = 0
+
+    def answer(_: object) -> str:
+        nonlocal asked
+        asked += 1
+        return "Hello."
+
+    engine = FakeEngine([Hello], answers={"greeting": answer}, auto=False)
+    await engine.start("hello", TEXT("Ada"), task_id="T")
+    await engine.settle()
+    before = await engine.at("T", 1)
+
+    engine._task("T").snapshots.append(before)  # as a core with a fault would leave it
+    await engine.settle()
+
+    assert asked == 2
+
+
+async def test_the_open_gate_of_a_recovered_part_is_shown_at_its_parent() -> None:
+    """
+    The part goes on with the gate that was open; the new parent has to be told of it.
+    """
+
+    async def child(ctx: Ctx, content: Content) -> Transition:
+        decision = await ctx.approve("sure", "Sure?")
+        return ctx.complete(decision.decision)
+
+    async def caller(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("part", "part", "go")).text)
+
+    engine = FakeEngine([table("part", Step("begin", child).start()), table("caller", Step("begin", caller).start())])
+    asked = await engine.start("caller", TEXT("go"), task_id="T")
+    await engine.cancel("T")
+    new = await engine.recover("T")
+
+    assert [wait.slot for wait in asked.waiting_for] == ["sure"]
+    assert (new.status, [wait.slot for wait in new.waiting_for]) == ("input-required", ["sure"])
+    done = await engine.decide(new.task_id, "sure", approved=True, approver="Ann")
+    assert done.messages[-1].text == "approved"
