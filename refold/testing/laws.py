@@ -9,11 +9,17 @@ Rule 4: a refused event changes only the number, the time and the count of refus
 Rule 5: each lifecycle state means what it says: in retrying a command is in backoff, in paused a question is open, in
   blocked a command waits for its dependency or an operator, in running something is open, and after the end nothing is
   open but the time for a late grant, and compensations.
+Rule 6: a settled command, which has its result or a failure that is not retried, is never wanted again: not before the
+  end, not after it, and not in a task that was recovered from this one. The journal alone says what is settled.
+Rule 7: an open task that wants nothing waits for a person; an ended task that wants nothing stays so.
+Rule 8: every entry and snapshot can be written as JSON, and reads back equal.
+Rule 9: recovering or forking a task twice gives the same task, and that task keeps these laws.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -22,18 +28,17 @@ from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id
 from refold.core.commands import Notify, Sleep
 from refold.core.errors import RefoldError
-from refold.core.events import BackoffOver, CommandFailed, Event, GateTimedOut, GraceOver, ReminderDue, ToolResult
-from refold.core.fold.apply import advance, fold, planned
-from refold.core.fold.ending import under_way
+from refold.core.events import BackoffOver, CommandFailed, Event, GraceOver, ToolResult
+from refold.core.fold.apply import advance, fold
 from refold.core.fold.journal import Entry
 from refold.core.fold.record import TaskRecord, record_of, told
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import UNDO, Snapshot
-from refold.core.fold.wanted import Alarm, Tell, Want, finished, wanted
+from refold.core.fold.wanted import Tell, finished, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
-from refold.testing.play import START
-from refold.testing.strategies import OWNER, Happening, histories
+from refold.testing.past import Past, check_past, id_of, is_of_gate
+from refold.testing.strategies import Happening, Life, Made, first_of, lineages
 
 _ONLY_COUNTED = {"seq", "at", "refused"}
 
@@ -47,7 +52,7 @@ class LawBroken(RefoldError, AssertionError):
         history: The events so far.
     """
 
-    def __init__(self, law: str, found: str, history: Sequence[Happening]) -> None:
+    def __init__(self, law: str, found: str, history: Sequence[Happening | Made]) -> None:
         self.law = law
         self.found = found
         self.history = tuple(history)
@@ -71,19 +76,19 @@ def laws_of(
         values: Results of commands, by their id or by what they call: a type or a Hypothesis strategy of JSON values.
             Without it models answer what fits `expect`, and others anything.
         tools: Tools, whose declared return types say the same.
-        max_examples: How many histories are tried.
-        max_events: Length of the longest history.
+        max_examples: How many lineages are tried: a task, and sometimes tasks recovered or forked from it.
+        max_events: Length of the longest lineage, in events.
         profile: Hypothesis's settings, instead of the profile in force without a deadline.
     """
     compiled = skill_of(skill)
-    plausible = histories(compiled, values=values, tools=tools, max_events=max_events)
+    plausible = lineages(compiled, values=values, tools=tools, max_events=max_events)
 
     tolerated = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
     @(profile or settings(max_examples=max_examples, deadline=None, suppress_health_check=tolerated))
-    @given(history=plausible)
-    def laws(history: list[Happening]) -> None:
-        check_history(compiled, history)
+    @given(lives=plausible)
+    def laws(lives: list[Life]) -> None:
+        check_lineage(compiled, lives)
 
     laws.__doc__ = f"Skill {skill_id(compiled)!r} keeps the laws."
     laws.__name__ = laws.__qualname__ = f"laws_of_{skill_id(compiled)}"
@@ -107,67 +112,159 @@ def check_laws(
     laws_of(skill, values=values, tools=tools, max_examples=max_examples, max_events=max_events, profile=profile)()
 
 
-def check_history(skill: Any, history: Sequence[Happening], *, task_id: str = "T") -> list[Entry]:
-    """Check the laws for one history, and return its journal.
+def check_lineage(skill: Any, lives: Sequence[Life]) -> list[list[Entry]]:
+    """Check the laws for a task and the tasks made from it, one after the other, and return their journals.
 
     Raises:
         LawBroken: A law does not hold.
     """
     compiled = skill_of(skill)
-    snapshots, entries = _once(compiled, history, task_id)
-    written = [entry.model_dump_json() for entry in entries], [task.model_dump_json() for task in snapshots]
+    base = first_of(compiled)
+    journals: list[list[Entry]] = []
+    past: Past | None = None
+    happened: list[Happening | Made] = []
+    for life in lives:
+        if life.made is not None:
+            happened.append(life.made)
+            base = _made(compiled, life.made, base, journals[-1], happened)
+            past = past if life.made.how == "recovered" else None
+        try:
+            entries, past = _checked(compiled, life.history, base, past)
+        except LawBroken as broken:
+            raise LawBroken(broken.law, broken.found, [*happened, *broken.history]) from broken
+        journals.append(entries)
+        happened += life.history
+    return journals
+
+
+def _made(
+    skill: Skill, made: Made, base: Snapshot, entries: list[Entry], history: Sequence[Happening | Made]
+) -> Snapshot:
+    """Recover or fork the previous task, twice: as it is, and from its base and journal read back from JSON."""
+    law = "recovering or forking a task twice gives the same task"
+    read = [Entry.model_validate_json(entry.model_dump_json()) for entry in entries]
+    try:
+        task, first = made.of(skill, base, entries)
+        again, first_again = made.of(skill, Snapshot.model_validate_json(base.model_dump_json()), read)
+    except Exception as error:
+        raise LawBroken(law, f"{type(error).__name__}: {error}", history) from error
+    once = [task.model_dump_json(), first.model_dump_json()]
+    _alike(law, once, [again.model_dump_json(), first_again.model_dump_json()], history)
+    return task
+
+
+def check_history(
+    skill: Any, history: Sequence[Happening], *, task_id: str = "T", base: Snapshot | None = None
+) -> list[Entry]:
+    """Check the laws for one history, and return its journal.
+
+    Args:
+        skill: A skill's class, a table, or a compiled skill.
+        history: The events.
+        task_id: The task's id.
+        base: The task before the first event; None for a new one.
+
+    Raises:
+        LawBroken: A law does not hold.
+    """
+    compiled = skill_of(skill)
+    return _checked(compiled, history, base or first_of(compiled, task_id))[0]
+
+
+def _checked(
+    skill: Skill, history: Sequence[Happening], base: Snapshot, earlier: Past | None = None
+) -> tuple[list[Entry], Past]:
+    snapshots, entries = _once(skill, history, base)
+    past, going = Past(base, earlier), wanted(base)
     for number, entry in enumerate(entries):
         seen = history[: number + 1]
-        _check_refusal(compiled, snapshots[number], entry, snapshots[number + 1], seen)
-        _check_entry(snapshots[number], entry, snapshots[number + 1], seen)
-        _check_state(compiled, snapshots[number + 1], seen)
-        _check_json(entry, snapshots[number + 1], seen)
-        _check_record(snapshots[number], entry, snapshots[number + 1], seen)
-    _check_ids(entries, history)
-    _check_other_ways(compiled, history, task_id, *written)
+        before, after = snapshots[number], snapshots[number + 1]
+        _check_refusal(skill, before, entry, after, seen)
+        _check_entry(before, entry, after, seen)
+        _check_state(skill, after, seen)
+        _check_record(before, entry, after, seen)
+        past.add(entry)
+        is_going = wanted(after)
+        check_past(past, going, is_going, ended=after.ended, law=partial(_law, after, seen))
+        going = is_going
+    _check_ids(base, entries, history)
+    written = _written(entries, snapshots, history)
+    _check_other_ways(skill, history, *written)
     same = [entry.model_dump_json() for entry in entries], [task.model_dump_json() for task in snapshots]
     _alike("what is recorded never changes", written[0] + written[1], same[0] + same[1], history)
-    return entries
+    return entries, past
 
 
-def _once(skill: Skill, history: Sequence[Happening], task_id: str) -> tuple[list[Snapshot], list[Entry]]:
+def _law(task: Snapshot, history: Sequence[Happening], holds: bool, said: str) -> None:
+    if not holds:
+        raise LawBroken(said, f"the task is {task!r}", history)
+
+
+def _once(skill: Skill, history: Sequence[Happening], base: Snapshot) -> tuple[list[Snapshot], list[Entry]]:
     """Apply all events, and check after each that earlier entries have not changed."""
-    snapshots = [planned(skill, task_id, START, owner=OWNER)]
+    snapshots = [base]
     entries: list[Entry] = []
     live = Live()
     before: list[str] = []
     for number, happening in enumerate(history):
+        seen = history[: number + 1]
         try:
             snapshot, entry = advance(skill, snapshots[-1], happening.event, happening.at, live=live)
         except Exception as error:
-            raise LawBroken("no event raises", f"{type(error).__name__}: {error}", history[: number + 1]) from error
-        now = [snapshots[-1].model_dump_json(), *(one.model_dump_json() for one in entries[-1:])]
+            raise LawBroken("no event raises", f"{type(error).__name__}: {error}", seen) from error
+        now = [_text(snapshots[-1], seen), *(_text(one, seen) for one in entries[-1:])]
         if before:
-            _alike("what is recorded never changes", before, now, history[: number + 1])
+            _alike("what is recorded never changes", before, now, seen)
         snapshots.append(snapshot)
         entries.append(entry)
-        before = [snapshot.model_dump_json(), entry.model_dump_json()]
+        before = [_text(snapshot, seen), _text(entry, seen)]
     return snapshots, entries
 
 
-def _check_other_ways(
-    skill: Skill, history: Sequence[Happening], task_id: str, entries: list[str], snapshots: list[str]
-) -> None:
-    """Apply the same events in other ways: again, without running steps, cut through JSON, folded from the journal."""
-    again = [one.model_dump_json() for one in _once(skill, [Happening(_fresh(h), h.at) for h in history], task_id)[1]]
+def _written(
+    entries: Sequence[Entry], snapshots: Sequence[Snapshot], history: Sequence[Happening]
+) -> tuple[list[str], list[str]]:
+    """Entries and snapshots as JSON, checked to read back equal."""
+    return [_read_back(one, history) for one in entries], [_read_back(one, history) for one in snapshots]
+
+
+def _read_back(value: Entry | Snapshot, history: Sequence[Happening]) -> str:
+    law, text = "entries and snapshots read back from JSON as they were", _text(value, history)
+    try:
+        read = type(value).model_validate_json(text)
+    except ValueError as error:
+        raise LawBroken(law, f"{text}\n{error}", history) from error
+    if read != value:
+        raise LawBroken(law, f"{value!r}\nreads back as\n{read!r}", history)
+    return text
+
+
+def _text(value: Entry | Snapshot, history: Sequence[Happening]) -> str:
+    try:
+        return value.model_dump_json()
+    except Exception as error:
+        law = "every entry and snapshot can be written as JSON"
+        raise LawBroken(law, f"{value!r}\n{type(error).__name__}: {error}", history) from error
+
+
+def _check_other_ways(skill: Skill, history: Sequence[Happening], entries: list[str], snapshots: list[str]) -> None:
+    """The same events, taken in other ways: again, without running steps, cut through JSON, folded from the journal."""
+    base = Snapshot.model_validate_json(snapshots[0])
+    fresh = [Happening(_fresh(one), one.at) for one in history]
+    again = [one.model_dump_json() for one in _once(skill, fresh, base)[1]]
     _alike("the same events give the same journal", entries, again, history)
     for law, cuts in (
         ("a task cut through JSON at each event goes on the same", range(len(history))),
         ("a task cut through JSON once goes on the same", [len(history) // 2]),
     ):
-        snapshot, live = Snapshot.model_validate_json(snapshots[0]), Live()
+        snapshot, live = base, Live()
         for number, happening in enumerate(history):
             if number in cuts:
                 snapshot, live = Snapshot.model_validate_json(snapshot.model_dump_json()), Live()
             snapshot, entry = advance(skill, snapshot, _fresh(happening), happening.at, live=live)
             _alike(law, [entries[number]], [entry.model_dump_json()], history[: number + 1])
             _alike(law, [snapshots[number + 1]], [snapshot.model_dump_json()], history[: number + 1])
-    snapshot = Snapshot.model_validate_json(snapshots[0])
+    snapshot = base
     for number, written in enumerate(entries):
         snapshot = fold(skill, snapshot, [Entry.model_validate_json(written)])
         law = "the fold of a journal is the task that wrote it"
@@ -188,7 +285,7 @@ def _fresh(happening: Happening) -> Any:
     return happening.event.model_copy(deep=True)
 
 
-def _alike(law: str, one: list[str], other: list[str], history: Sequence[Happening]) -> None:
+def _alike(law: str, one: list[str], other: list[str], history: Sequence[Happening | Made]) -> None:
     for first, second in zip(one, other, strict=True):
         if first != second:
             raise LawBroken(law, f"once: {first}\nthen: {second}", history)
@@ -251,10 +348,7 @@ def _check_entry(before: Snapshot, entry: Entry, after: Snapshot, history: Seque
 
 
 def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> None:
-    def law(holds: bool, said: str) -> None:
-        if not holds:
-            raise LawBroken(said, f"the task is {task.model_dump_json()}", history)
-
+    law = partial(_law, task, history)
     try:
         going, status, over, _ = wanted(task), task.status, finished(task), skill.where(task.state)
     except Exception as error:
@@ -274,7 +368,9 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
     law((task.lifecycle in TERMINAL) == task.ended, "ended means done or failed")
     law(over == (task.ended and not going), "a task is finished when it has ended and nothing goes on")
     if task.lifecycle is TaskState.PLANNED:
-        law(task.state is None and not (going or task.messages or task.artifacts), "planned means untouched")
+        law(not going, "nothing goes on for a planned task")
+        made = task.recovered_from is not None or task.fork is not None
+        law(made or not (task.state is not None or task.messages or task.artifacts), "planned means untouched")
     if task.lifecycle is TaskState.RUNNING:
         law(bool(task.pending), "running means that a command is pending")
         redone = any(one.background and not isinstance(one.command, Notify) for one in task.pending.values())
@@ -285,7 +381,6 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
         undoing = [id for id in task.pending if id.endswith(UNDO)]
         law(not (task.waits or task.held or task.receipts), "nothing is waited for after the end")
         late = [one for id, one in task.pending.items() if id not in undoing]
-        law(all(under_way(one) for one in late), "only undoing, and what is to be undone, goes on after the end")
         law(len(undoing) <= 1, "effects are undone one at a time")
         law(not (undoing and (task.grace or late)), "nothing is undone while a late grant may come, or a late effect")
         law(bool(task.grace or task.pending) or not task.done, "what is to be undone is being undone")
@@ -293,8 +388,7 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
     elif task.done:
         law(task.grace is None and task.late is None and not task.undone, "only an ended task undoes")
     settled = {event.invocation_id for event in task.held if isinstance(event, CommandFailed)}
-    effects = {key: want for key, want in going.items() if not _is_of_gate(want)}
-    ids = [_invocation(want) for want in effects.values() if not isinstance(want, Tell)]
+    ids = [id_of(want) for want in going.values() if not (is_of_gate(want) or isinstance(want, Tell))]
     told = [want.task_id for want in going.values() if isinstance(want, Tell)]
     law(len(ids) == len(set(ids)), "a command goes on once")
     law({*ids, *told} <= set(task.pending), "only what is pending goes on")
@@ -302,26 +396,11 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
     law(not missing, "what is out goes on until it comes back")
 
 
-def _is_of_gate(want: Want) -> bool:
-    return isinstance(want, Alarm) and isinstance(want.event, ReminderDue | GateTimedOut | GraceOver)
-
-
-def _invocation(want: Want) -> str:
-    return str(getattr(getattr(want, "event", want), "invocation_id", ""))
-
-
-def _check_json(entry: Entry, task: Snapshot, history: Sequence[Happening]) -> None:
-    for value in (entry, task):
-        read = type(value).model_validate_json(value.model_dump_json())
-        if read != value:
-            found = f"{value!r}\nreads back as\n{read!r}"
-            raise LawBroken("entries and snapshots read back from JSON as they were", found, history)
-
-
-def _check_ids(entries: Sequence[Entry], history: Sequence[Happening]) -> None:
+def _check_ids(base: Snapshot, entries: Sequence[Entry], history: Sequence[Happening]) -> None:
     all_ids = [issued.invocation_id for entry in entries for issued in entry.commands]
     undone = [id.removesuffix(UNDO) for id in all_ids if id.endswith(UNDO)]
-    if len(all_ids) != len(set(all_ids)) or not set(undone) <= set(all_ids):
+    known = {*all_ids, *base.pending, *(done.invocation_id for done in base.done)}
+    if len(all_ids) != len(set(all_ids)) or not set(undone) <= known:
         raise LawBroken("invocation ids are unique, and what is undone was done", f"{all_ids}", history)
     ids = [id for id in all_ids if not id.endswith(UNDO)]
     own = {entry.seq: [one for one in entry.commands if not one.invocation_id.endswith(UNDO)] for entry in entries}

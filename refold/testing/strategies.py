@@ -1,8 +1,9 @@
 """Hypothesis strategies: plausible events for a snapshot, and whole histories of a skill.
 
-Plausible means: results and failures of open commands, answers to open questions, decisions at gates, timers, an
-operator's resolution of a blocked command; and now and then a cancel, a repeated delivery, a result that no command
-awaits, a stale timer, an answer that does not fit, or a decision of a person who may not decide.
+Plausible means: results and failures of open commands, answers to open questions, decisions at gates, timers, messages
+sent before the task asks, an operator's resolution of a blocked command; and now and then a cancel, a repeated
+delivery, a result that no command awaits, a stale or late timer, an answer that does not fit, or a decision of a person
+who may not decide. A *lineage* is a task, and tasks that are recovered or forked from it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -35,6 +36,7 @@ from refold.core.commands import (
     Sleep,
 )
 from refold.core.content import Artifact, Content
+from refold.core.errors import RefoldError
 from refold.core.events import (
     EVENT,
     ActivityResult,
@@ -60,10 +62,13 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.fold.apply import advance, planned
-from refold.core.fold.snapshot import Pending, Snapshot
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Given, Pending, Snapshot
 from refold.core.fold.wanted import Alarm, Perform, Tell, finished, wanted
 from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.lifecycle import TaskState
+from refold.core.lineage.fork import fork
+from refold.core.lineage.recover import recover
 from refold.core.retry import Failure, FailureKind
 from refold.core.schema import Schema
 from refold.core.waits import Wait
@@ -83,6 +88,47 @@ class Happening:
 
     def __str__(self) -> str:
         return f"{self.at.isoformat()} {self.event!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """How a task is made from the previous task of a lineage.
+
+    Attributes:
+        how: Whether it is recovered or forked.
+        task_id: Its id.
+        at: When it is made.
+        seq: The entry that a fork begins at.
+        live: Whether the effects of a fork take place.
+    """
+
+    how: Literal["recovered", "forked"]
+    task_id: str
+    at: datetime
+    seq: int = 0
+    live: bool = False
+
+    def of(self, skill: Skill, base: Snapshot, entries: Sequence[Entry]) -> tuple[Snapshot, Event]:
+        """The task and its first event, made from the previous task's base and journal.
+
+        Raises:
+            InputRejected: The previous task cannot be recovered, or forked there.
+        """
+        if self.how == "recovered":
+            return recover(skill, base, entries, self.task_id, self.at, by="Ops")
+        return fork(skill, base, entries, self.task_id, self.at, seq=self.seq, live=self.live)
+
+    def __str__(self) -> str:
+        where = f" at entry {self.seq}{', live' if self.live else ''}" if self.how == "forked" else ""
+        return f"{self.at.isoformat()} {self.how} as {self.task_id!r}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One task of a lineage: how it is made from the previous task, None for the first; and its history."""
+
+    made: Made | None
+    history: list[Happening]
 
 
 failures: st.SearchStrategy[Failure] = st.builds(
@@ -113,7 +159,8 @@ OWNER = "Olga"
 _PEOPLE = (OWNER, "Ann", "Bob", " ")
 _DELIVERIES = st.none() | st.sampled_from(["d1", "d2"])
 _SHARES = st.integers(0, 99)
-_PASSED = st.sampled_from([0, 1, 7, -3])  # a worker's clock may be behind that of the previous worker
+# A worker's clock may be behind that of the previous worker; and after an outage, timers fire late.
+_PASSED = st.sampled_from([0, 1, 7, -3] * 5 + [4000])
 _ODD_RETRIES = st.integers(0, 4)
 
 
@@ -174,13 +221,71 @@ def histories(
         honest: Every result fits what its command expects, as workers ensure for models.
     """
     compiled = skill_of(skill)
+    base = first_of(compiled, task_id)
+    return _history(draw, compiled, base, None, strategies_of(values, tools), max_events, honest)[0]
+
+
+def first_of(skill: Skill, task_id: str = "T") -> Snapshot:
+    """A new task of the skill, as every history and lineage begins with."""
+    return planned(skill, task_id, START, owner=OWNER)
+
+
+@st.composite
+def lineages(
+    draw: Draw,
+    skill: Any,
+    *,
+    values: Mapping[str, Any] | None = None,
+    tools: Iterable[Callable[..., Any]] = (),
+    max_events: int = 20,
+) -> list[Life]:
+    """A task's history, and sometimes the histories of tasks recovered or forked from it, at most three in all.
+
+    The arguments are those of `histories`; `max_events` is the limit for all histories together.
+    """
+    compiled = skill_of(skill)
     known = strategies_of(values, tools)
-    snapshot = planned(compiled, task_id, START, owner=OWNER)
+    base, first, made = first_of(compiled), None, None
+    lives: list[Life] = []
+    for number in range(1, draw(st.sampled_from([1, 1, 2, 3])) + 1):
+        left = max_events - sum(len(life.history) for life in lives)
+        history, entries = _history(draw, compiled, base, first, known, left, False)
+        lives.append(Life(made, history))
+        if len(entries) < len(history) or len(history) == left:
+            break
+        made = _making(draw, entries, f"T{number + 1}")
+        try:
+            base, first = made.of(compiled, base, entries)
+        except RefoldError:
+            break
+    return lives
+
+
+def _making(draw: Draw, entries: Sequence[Entry], task_id: str) -> Made:
+    last = entries[-1]
+    if any(entry.ends for entry in entries) and draw(st.integers(0, 3)):
+        return Made(how="recovered", task_id=task_id, at=last.at)
+    seq = draw(st.integers(entries[0].seq, last.seq))
+    return Made(how="forked", task_id=task_id, at=last.at, seq=seq, live=draw(st.booleans()))
+
+
+def _history(
+    draw: Draw,
+    skill: Skill,
+    snapshot: Snapshot,
+    first: Event | None,
+    known: Mapping[str, Values],
+    max_events: int,
+    honest: bool,
+) -> tuple[list[Happening], list[Entry]]:
+    """A history of one task, which begins with `first`; and its journal, which is shorter where an event raised."""
     history: list[Happening] = []
-    at, after_end, live = START, 0, Live()
+    entries: list[Entry] = []
+    at, after_end, live = snapshot.at, 0, Live()
     while len(history) < max_events and after_end < 2:
         past = [happening.event for happening in history]
-        event = _event(draw, compiled, snapshot, known, past, honest)
+        event = _event(draw, skill, snapshot, known, past, honest) if first is None else first
+        first = None
         due = [want.due_at for want in wanted(snapshot).values() if isinstance(want, Alarm) and want.event == event]
         at = max([at + timedelta(seconds=draw(_PASSED)), *due])
         # Events reach a task through JSON.
@@ -188,11 +293,12 @@ def histories(
         history.append(Happening(event, at))
         try:
             # A copy, so that the skill cannot change the history by writing into an event.
-            snapshot, _ = advance(compiled, snapshot, event.model_copy(deep=True), at, live=live)
+            snapshot, entry = advance(skill, snapshot, event.model_copy(deep=True), at, live=live)
         except Exception:  # noqa: BLE001 - the law says that this never happens, and its check is who tells of it
             break
+        entries.append(entry)
         after_end += finished(snapshot)
-    return history
+    return history, entries
 
 
 def _event(
@@ -231,6 +337,9 @@ def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> l
     recipes: list[Recipe] = []
     for want in wanted(snapshot).values():
         match want:
+            case Perform(invocation_id=id, command=command, given=Given(outcome=outcome)):
+                recipes += [_receipt(command.id, id, outcome)] * 3
+                recipes.append(_failure(command.id, id))
             case Perform(invocation_id=id, command=command):
                 recipes += [_result(command, id, values)] * 3
                 recipes.append(_failure(command.id, id))
@@ -243,6 +352,8 @@ def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> l
                 recipes += [lambda _, event=event: event] * times  # type: ignore[misc]  # bound to this round's event
     for wait in snapshot.open_waits:
         recipes += [_answer(wait, wait.ask)] * 3 if isinstance(wait.ask, AskUser) else [_decision(wait, wait.ask)] * 6
+    if not (snapshot.ended or snapshot.open_waits):
+        recipes.append(lambda draw: UserMessage(content=draw(contents), early=True, delivery_id=draw(_DELIVERIES)))
     grace = snapshot.grace
     if grace is not None:
         recipes += [_grant(grace.gate, grace.digest, grace.policy)] * 2
@@ -347,6 +458,11 @@ def _result(command: Effect, id: str, values: Mapping[str, Values]) -> Recipe:
     return recipe
 
 
+def _receipt(name: str, id: str, outcome: JsonValue) -> Recipe:
+    """The outcome that an operator gave, once its receipt is written."""
+    return lambda _: ToolResult(id=name, invocation_id=id, value=outcome)
+
+
 def replies(frame: Frame) -> st.SearchStrategy[Reply]:
     """A reply of a model: calls of the offered tools, or an answer that fits."""
     names = [offer.name for offer in frame.tools]
@@ -372,12 +488,16 @@ def _failure(name: str, id: str) -> Recipe:
 
 
 def _child_asks(id: str) -> Recipe:
-    """The open questions of a child task: none, a question, a gate, or both."""
+    """A part of the task says what it asks now: nothing, questions, gates, or both; some with a timeout of its own."""
 
     def recipe(draw: Draw) -> Event:
-        gates = draw(st.sampled_from([(), (1,), (1, 2), (2,)]))
+        gates = draw(st.sampled_from([(), (1,), (1, 2), (2,), (2, 3)]))
         said = Content.from_text("Well?")
-        asks = {1: AskUser(id="child", message=said), 2: AskApproval(id="gate", message=said, show=1)}
+        asks: dict[int, AskUser | AskApproval] = {
+            1: AskUser(id="child", message=said),
+            2: AskApproval(id="gate", message=said, show=1),
+            3: AskUser(id="size", message=said, expect={"type": "integer"}, timeout_s=60),
+        }
         waits = tuple(Wait(gate=f"{id}/1.{gate}", ask=asks[gate], since=START) for gate in gates)
         return ChildAsked(invocation_id=id, waits=waits)
 

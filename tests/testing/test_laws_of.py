@@ -11,15 +11,19 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter
 
 import refold.testing
-from refold import Content, Ctx, Event, Transition, UserMessage, flow_skill, step
-from refold.testing import LawBroken, check_history, check_laws, histories, laws_of
+from refold import Cmd, CommandFailed, Content, Ctx, Event, LlmResult, Transition, UserMessage, flow_skill, step
+from refold.core.events import CancelRequested, Forked, Recovered
+from refold.core.fold.wanted import Perform
+from refold.testing import LawBroken, check_history, check_laws, histories, laws_of, permanent
+from refold.testing.laws import check_lineage
 from refold.testing.play import START
-from refold.testing.strategies import Happening, events, strategies_of
+from refold.testing.strategies import Happening, Life, Made, events, strategies_of
 from refold.testing.values import values_for, values_of_schema
 from workflows.hello import Hello
 from workflows.research import Critique
 
 EVENTS = get_args(get_args(Event)[0])
+CANCEL = Happening(CancelRequested(), START)
 QUICK = settings(max_examples=20, deadline=None)
 
 
@@ -74,6 +78,57 @@ def test_one_history_can_be_checked() -> None:
         check_history(Unsteady, begun)
     assert raised.value.history == tuple(begun)
     assert "1. 2026-01-01T00:00:00+00:00 UserMessage" in str(raised.value)
+
+
+SAID = Happening(UserMessage(content=Content.from_text("hi")), START)
+GREETED = Happening(LlmResult(id="greeting", invocation_id="T/1.1", value="Hello."), START)
+GREETING = Perform(invocation_id="T/1.1", command=Cmd.llm("greeting"), attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("history", "going", "law"),
+    [
+        pytest.param([SAID, GREETED], {"T/1.1#1": GREETING}, r"never wanted again, but \['T/1.1'\] is", id="settled"),
+        pytest.param([SAID, CANCEL], {"T/1.2#1": GREETING}, "was wanted before it", id="new after the end"),
+        pytest.param([SAID], {}, "an open task that wants nothing waits for a person", id="stalled"),
+    ],
+)
+def test_a_core_that_wants_the_wrong_thing_is_found(
+    history: list[Happening], going: dict[str, Perform], law: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    By the journal alone: a command that came back, an effect that begins after the end, a task that nobody wakes.
+    """
+    before = {"T/1.1#1": GREETING}
+    monkeypatch.setattr("refold.testing.laws.wanted", lambda task: going if task.seq == len(history) else before)
+    monkeypatch.setattr("refold.testing.laws._check_state", lambda *_: None)
+
+    with pytest.raises(LawBroken, match=law):
+        check_history(Hello, history)
+
+
+def test_a_lineage_goes_on_from_task_to_task() -> None:
+    """
+    The journals of a task, of the one that goes on for it, and of a branch of that one; the law names them all.
+    """
+    failed = CommandFailed(id="greeting", invocation_id="T/1.1", failure=permanent("no words"))
+    lives = [
+        Life(None, [SAID, Happening(failed, START)]),
+        Life(Made(how="recovered", task_id="T2", at=START), [Happening(Recovered(task_id="T", by="Ops"), START)]),
+        Life(Made(how="forked", task_id="T3", at=START, seq=3), [Happening(Forked(task_id="T2", seq=3), START)]),
+    ]
+
+    journals = check_lineage(Hello, lives)
+
+    assert [[entry.event.kind for entry in one] for one in journals] == [
+        ["user_message", "command_failed"],
+        ["recovered"],
+        ["forked"],
+    ]
+    broken = [*lives[:2], Life(Made(how="forked", task_id="T3", at=START, seq=9), [])]
+    with pytest.raises(LawBroken, match="twice gives the same task") as raised:
+        check_lineage(Hello, broken)
+    assert "3. 2026-01-01T00:00:00+00:00 recovered as 'T2'" in str(raised.value)
 
 
 @pytest.mark.parametrize("kind", [Tree, int, list[Critique], str | None, Literal["a", 1]])

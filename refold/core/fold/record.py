@@ -123,8 +123,8 @@ def said_in(entry: Entry) -> tuple[Message, ...]:
     if entry.refused:
         return ()
     agent = tuple(Message.trusted(role="agent", content=content, seq=entry.seq) for content in entry.messages)
-    user = _heard(entry.event)
-    if user is None:
+    user = _taken(entry.event)
+    if not isinstance(user, UserMessage):
         return agent
     message = Message.trusted(
         role="user", content=user.content, seq=entry.seq, id=user.message_id, delivery_id=user.delivery_id
@@ -132,10 +132,11 @@ def said_in(entry: Entry) -> tuple[Message, ...]:
     return (message, *agent)
 
 
-def _heard(event: Event) -> UserMessage | None:
+def _taken(event: Event) -> Event:
+    """The event itself; or the event of a failed task that its recovery delivers once more."""
     if isinstance(event, Recovered) and event.again is not None:
-        event = EVENT.validate_python(event.again)
-    return event if isinstance(event, UserMessage) else None
+        return EVENT.validate_python(event.again)
+    return event
 
 
 def _news(record: TaskRecord, entry: Entry) -> dict[str, object]:
@@ -167,7 +168,7 @@ def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
     still = [wait for wait in record.waits if wait.gate not in entry.closed]
     own = [wait for wait in still if wait.gate not in record.reported_by]
     parts = [wait for wait in still if wait.gate in record.reported_by]
-    match entry.event:
+    match _taken(entry.event):
         case ChildAsked(invocation_id=part, waits=waits):
             parts = [wait for wait in parts if record.reported_by[wait.gate] != part]
             parts += [wait for wait in waits if wait.gate not in entry.closed]
