@@ -94,9 +94,13 @@ def _drop_commands(draft: Draft, ending: Ending) -> None:
     for id, one in draft.pending.items():
         if isinstance(one.command, CallTool) and one.blocked and one.due_at is None:
             draft.notes.append(f"NOT known whether {one.command.id} took place: {one.failure}")
-        if ending is Ending.COMPLETED or not under_way(one):
+        if ending is Ending.COMPLETED:
             continue
-        if id in failed:
+        if one.given is not None and (id in failed or not under_way(one)):
+            _believe(draft, one)
+        elif not under_way(one):
+            continue
+        elif id in failed:
             draft.notes.append(_did_not_take_place(failed[id]))
         else:
             kept[id] = one
@@ -107,6 +111,16 @@ def under_way(pending: Pending) -> bool:
     """Whether a command is an effect that is being performed now, and is compensated if the task does not complete."""
     command, out = pending.command, pending.started and pending.due_at is None
     return out and isinstance(command, CallTool) and command.undo is not None
+
+
+def _believe(draft: Draft, pending: Pending) -> None:
+    """Keep an effect for compensation that took place as an operator says, although it has no receipt."""
+    assert pending.given is not None
+    result = ToolResult(id=pending.command.id, invocation_id=pending.invocation_id, value=pending.given.outcome)
+    before = draft.done
+    draft.keep_undo(pending, result)
+    if draft.done is not before:
+        draft.notes.append(f"{pending.command.id} took place, as an operator says: to be undone")
 
 
 def _did_not_take_place(failed: CommandFailed) -> str:
@@ -152,9 +166,15 @@ def record_late_grant(draft: Draft, grant: DecisionMade) -> None:
 
 
 def failed_late(draft: Draft, failed: CommandFailed) -> None:
-    """Note that an effect which was under way when the task ended did not take place."""
-    del draft.pending[failed.invocation_id]
-    draft.notes.append(_did_not_take_place(failed))
+    """Note that an effect which was under way when the task ended did not take place.
+
+    If an operator has said that it did, only its receipt failed, and it is compensated.
+    """
+    pending = draft.pending.pop(failed.invocation_id)
+    if pending.given is not None:
+        _believe(draft, pending)
+    else:
+        draft.notes.append(_did_not_take_place(failed))
     undo_next(draft)
 
 

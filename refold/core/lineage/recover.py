@@ -113,6 +113,7 @@ def _not_over(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> str:
         for entry in [last, *after]
         if isinstance(entry.event, ToolResult) or (isinstance(entry.event, CommandFailed) and not entry.backoffs)
     }
+    over |= {event.invocation_id for event in snapshot.held if isinstance(event, CommandFailed)}
     late = [id for id, one in snapshot.pending.items() if under_way(one) and id not in over]
     if late:
         return f"still waits for {', '.join(late)}, which is under way and has to be undone"
@@ -178,6 +179,9 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
     open_still = {id: one for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)}
     ids = _new_ids(snapshot, entries, again)
     pending = {ids.get(id, id): anew(one, ids.get(id, id)) for id, one in open_still.items()}
+    for id in (ids[id] for id in undone & ids.keys()):
+        # What an operator said of the effect is void, since the effect is compensated.
+        pending[id] = pending[id].model_copy(update={"given": None})
     effects = {done.invocation_id: done.command for done in snapshot.done}
     if delivered is not None and isinstance(command := snapshot.pending[delivered].command, CallTool):
         effects[delivered] = command

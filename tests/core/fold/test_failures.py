@@ -111,6 +111,39 @@ def test_a_failure_held_at_a_gate_is_not_performed_after_it(how: str) -> None:
     assert (task.out, finished(task.task)) == ([], True)
 
 
+@pytest.mark.parametrize("stands", ["out", "declined late", "backing off", "held"])
+def test_an_effect_that_an_operator_says_took_place_is_compensated(stands: str) -> None:
+    """
+    Also where the task is canceled before the receipt of that outcome is written, or cannot be written.
+    """
+    task = charging()
+    task.fail("charge", unknown())
+    task.feed(DependencyResolved(outcome="c-9"))
+    match stands:
+        case "backing off":
+            task.fail("charge", busy())
+        case "held":
+            task.fail("look", busy())
+            task.fail("charge", refused())
+        case _:
+            pass
+    task.cancel()
+    match stands:
+        case "out":
+            task.give("charge", "c-9")
+        case "declined late":
+            task.fail("charge", refused())
+        case _:
+            pass
+
+    assert task.out == ["undo charge"]
+    assert task.pending("undo charge").command.args == {"result": "c-9"}  # type: ignore[union-attr]  # a tool
+    task.give("undo charge")
+    new = task.recovered()
+    assert sorted(new.out) == ["charge", "look"]
+    assert new.pending("charge").given is None  # that one was compensated
+
+
 # --- an effect that is performed again
 
 
