@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from refold.testing.answers import ScriptError, calls, permanent, transient, unknown
+from refold.testing.coverage import Coverage, coverage
 from refold.testing.fake_engine import Clock, FakeEngine
 from refold.testing.play import Played, play
 from refold.testing.turns import approve, cancel, deny, fails, fires, passes, refused, reply, resolve, user
@@ -30,6 +31,7 @@ _NEED_HYPOTHESIS = {
 
 __all__ = [
     "Clock",
+    "Coverage",
     "FakeEngine",
     "LawBroken",
     "Played",
@@ -39,6 +41,7 @@ __all__ = [
     "cancel",
     "check_history",
     "check_laws",
+    "coverage",
     "deny",
     "fails",
     "fires",

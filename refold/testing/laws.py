@@ -185,7 +185,8 @@ def _checked(
         _check_record(before, entry, after, seen)
         past.add(entry)
         is_going = wanted(after)
-        check_past(past, going, is_going, ended=after.ended, law=partial(_law, after, seen))
+        law = partial(_law, after, seen)
+        check_past(past, going, is_going, ended=after.ended, ended_before=before.ended, law=law)
         going = is_going
     _check_ids(base, entries, history)
     written = _written(entries, snapshots, history)

@@ -93,7 +93,9 @@ class Past:
         self.unknown.difference_update(ids)
 
 
-def check_past(past: Past, before: dict[str, Want], after: dict[str, Want], *, ended: bool, law: Holds) -> None:
+def check_past(
+    past: Past, before: dict[str, Want], after: dict[str, Want], *, ended: bool, ended_before: bool, law: Holds
+) -> None:
     """The laws that a journal alone decides.
 
     Args:
@@ -101,6 +103,7 @@ def check_past(past: Past, before: dict[str, Want], after: dict[str, Want], *, e
         before: What was wanted before the entry.
         after: What is wanted after it.
         ended: Whether the task has ended by now.
+        ended_before: Whether it had ended before the entry.
         law: Called for each law.
     """
     effects = {id_of(want) for want in after.values() if not is_of_gate(want)}
@@ -114,7 +117,7 @@ def check_past(past: Past, before: dict[str, Want], after: dict[str, Want], *, e
     own = {gate for gate, part in past.questions.items() if part is None}
     law(alarms <= own, f"only an open question has a timer, but {sorted(alarms - own)} is not open")
     if ended:
-        law(bool(before or not after), "an ended task that wants nothing stays so")
+        law(bool(not ended_before or before or not after), "an ended task that wants nothing stays so")
         late = {key: want for key, want in after.items() if not (id_of(want).endswith(UNDO) or is_of_gate(want))}
         law(
             all(key in before and _is_compensable(want) for key, want in late.items()),
@@ -138,4 +141,6 @@ def is_of_gate(want: Want) -> bool:
 
 
 def _is_compensable(want: Want) -> bool:
+    if isinstance(want, Alarm):
+        return isinstance(want.event, CommandFailed)  # a command of a dry fork
     return isinstance(want, Perform) and isinstance(want.command, CallTool) and want.command.undo is not None

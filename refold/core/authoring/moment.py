@@ -26,6 +26,7 @@ class Moment:
         threads: Conversations with models so far, by name.
         patched: Whether new code takes its new path here, by patch id, and by whether a step is driven again through
             what it did with older code; see `ctx.patched`.
+        enters: The skill calls it with the name of each step or state that it enters.
     """
 
     task_id: str
@@ -37,6 +38,7 @@ class Moment:
     messages: tuple[Message, ...] = ()
     threads: Mapping[str, Thread] = field(default_factory=dict)
     patched: Callable[[str, bool], bool] = lambda _, again: not again
+    enters: Callable[[str], None] = lambda _: None
 
     def invocation_id(self, position: int) -> str:
         """The id of the command at `position` (0 is the first) of the transition that this call returns."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import JsonValue, ValidationError
 
@@ -14,7 +15,7 @@ from refold.core.authoring.moment import Moment
 from refold.core.authoring.skill import Live, Options, snake
 from refold.core.authoring.tool import tool_spec
 from refold.core.authoring.transition import UNCHANGED, Transition, altered
-from refold.core.codec import Codec, NoData, codec, unsavable
+from refold.core.codec import NoData, codec, unsavable
 from refold.core.errors import DefinitionError, SkillError, brief, describe
 from refold.core.events import Event
 from refold.core.schema import problems
@@ -23,10 +24,11 @@ from refold.core.schema import problems
 class ReducerSkill:
     """A skill written as a reducer."""
 
-    def __init__(self, options: Options, author: Any, states: Codec) -> None:
+    def __init__(self, options: Options, author: Any, annotation: Any) -> None:
         self._options = options
         self.author = author
-        self.states = states
+        self.annotation = annotation
+        self.states = codec(annotation)
         self.first, _ = self._encoded(author.initial())  # as data: no task gets the object that another one was given
 
     @property
@@ -36,12 +38,14 @@ class ReducerSkill:
 
     def where(self, state: JsonValue) -> str:
         """The state's `kind`, or the class's name."""
-        if isinstance(state, dict) and isinstance(state.get("kind"), str):
-            return str(state["kind"])
         try:
-            return "start" if state is None else type(self._decoded(state)).__name__
+            return "start" if state is None else _named(state) or type(self._decoded(state)).__name__
         except SkillError:
             return "unknown"
+
+    def places(self) -> list[str]:
+        """The types that the state may have, each by its `kind` or its class's name."""
+        return [_kind(member) for member in _members(self.annotation)]
 
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
         """A reducer is called with each outcome; what it waits for is in its state, as it likes."""
@@ -62,6 +66,8 @@ class ReducerSkill:
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
         ctx = Ctx(moment)
+        if state is None:
+            moment.enters(self.where(self.first))
         before = self._before(state, live)
         transition = _checked(self.author.on_event(before, event.own(), ctx), event, ctx)
         after = UNCHANGED if transition.ignored else transition.state
@@ -69,6 +75,7 @@ class ReducerSkill:
             after = self.first
         elif after is not UNCHANGED:
             after, fresh = self._encoded(after)
+            moment.enters(_named(after) or type(fresh).__name__)
             if live is not None:
                 live.decoded = (after, fresh)
         return altered(transition.after(ctx._said), state=after, forgets=True)
@@ -108,6 +115,29 @@ class ReducerSkill:
         return data, fresh
 
 
+def _named(state: JsonValue) -> str:
+    """The `kind` of a state as data; empty where it has none."""
+    kind = state.get("kind") if isinstance(state, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def _members(annotation: Any) -> list[Any]:
+    if hasattr(annotation, "__value__"):  # `type State = A | B`
+        return _members(annotation.__value__)
+    if get_origin(annotation) is Annotated:
+        return _members(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [one for member in get_args(annotation) for one in _members(member)]
+    return [get_origin(annotation) or annotation]
+
+
+def _kind(member: Any) -> str:
+    """What `where` calls a state of this type."""
+    field = getattr(member, "model_fields", {}).get("kind")
+    default = getattr(member, "kind", None) if field is None else field.default
+    return default if isinstance(default, str) else str(getattr(member, "__name__", member))
+
+
 def _checked(transition: object, event: Event, ctx: Ctx) -> Transition:
     if not isinstance(transition, Transition):
         raise SkillError(
@@ -144,7 +174,7 @@ def compile_reducer(options: Options, cls: type) -> ReducerSkill:
     if found:
         raise DefinitionError(options.card.id, found)
     try:
-        return ReducerSkill(options, author, codec(annotation))
+        return ReducerSkill(options, author, annotation)
     except Exception as error:
         raise DefinitionError(options.card.id, [f"its initial state: {describe(error)}"]) from error
 

@@ -158,6 +158,10 @@ class Skill(Protocol):
         """The name of the step or state that the task is in, for people."""
         ...
 
+    def places(self) -> list[str]:
+        """The steps or states that are declared, as `where` names them."""
+        ...
+
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
         """The ids of the commands whose outcomes the skill's current await gives or raises; empty where it says not."""
         ...

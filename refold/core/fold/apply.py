@@ -34,7 +34,7 @@ from refold.core.events import (
 )
 from refold.core.fold import ending, failures, gates, questions
 from refold.core.fold.delivery import decide, settle
-from refold.core.fold.draft import Draft
+from refold.core.fold.draft import Draft, watcher
 from refold.core.fold.journal import Entry
 from refold.core.fold.questions import answer_early
 from refold.core.fold.redo import note_redone
@@ -134,6 +134,8 @@ def _taken(draft: Draft, bug: Exception | None = None) -> tuple[Snapshot, Entry]
         _take(draft)
     else:
         ending.crash(draft, bug)
+    if (watch := watcher.get()) is not None:
+        watch(draft)
     return draft.outcome()
 
 

@@ -92,7 +92,9 @@ def _let_through(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
 
 def decide(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
     """Do what the table of failures says; what comes back is to be delivered."""
-    match failures.TABLE[cell_of(draft, failed)]:
+    cell = cell_of(draft, failed)
+    draft.cells.append(cell)
+    match failures.TABLE[cell]:
         case Action.RETRY | Action.RETRY_UNDO:
             failures.retry(draft, failed)
         case Action.HOLD:
@@ -165,6 +167,7 @@ def _moment(draft: Draft) -> Moment:
         messages=draft.messages,
         threads=draft.threads,
         patched=lambda patch, again: _patched(draft, patch, again),
+        enters=draft.entered.append,
     )
 
 

@@ -7,6 +7,7 @@ comes out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -34,6 +35,9 @@ from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Done, Pending, Snapshot,
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, Move, Status, TaskEvent, TaskState, next_state
 from refold.core.waits import Wait
+
+watcher: ContextVar[Callable[[Draft], None] | None] = ContextVar("watcher", default=None)
+"""Called with the draft of each event, once it is complete. Set by `refold.testing.coverage` only."""
 
 
 class Draft:
@@ -93,6 +97,9 @@ class Draft:
         self.patches: dict[str, bool] = {}
         self.audit: tuple[StateTransitionEvent, ...] = ()
         self.killed_by: str | None = None
+        # For `watcher` alone.
+        self.cells: list[tuple[str, str, str]] = []
+        self.entered: list[str] = []
 
     # --- what is known
 

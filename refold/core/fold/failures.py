@@ -101,7 +101,7 @@ class Action(StrEnum):
     END = "end"
     """Fail the task."""
     NOTE = "note"
-    """Note in the journal that a late effect did not take place."""
+    """Note in the journal that a late effect did not take place; compensate it, if an operator says that it did."""
     RETRY_UNDO = "retry_undo"
     GIVE_UP = "give_up"
     """Note in the journal that an effect is NOT undone, and compensate the next."""
@@ -137,12 +137,10 @@ _UNDO = {
 }
 _ROWS: dict[tuple[Stage, Role], Mapping[Cause, Action]] = {
     (Stage.RUNNING, Role.SKILL): _RUNNING,
-    (Stage.REDOING, Role.SKILL): _HELD,
     (Stage.REDOING, Role.REDO): {**_RUNNING, Cause.EXHAUSTED: Action.END, Cause.PERMANENT: Action.END},
     (Stage.RETRYING, Role.SKILL): {**_HELD, Cause.RETRYABLE: Action.RETRY},
     (Stage.RETRYING, Role.REDO): {**_HELD, Cause.RETRYABLE: Action.RETRY},
     (Stage.PAUSED, Role.SKILL): _HELD,
-    (Stage.PAUSED, Role.REDO): _HELD,
     (Stage.BLOCKED, Role.SKILL): _HELD,
     (Stage.BLOCKED, Role.REDO): _HELD,
     (Stage.PROBED, Role.SKILL): _PROBED,
@@ -153,10 +151,8 @@ _ROWS: dict[tuple[Stage, Role], Mapping[Cause, Action]] = {
     (Stage.REDOING, Role.QUESTION): {Cause.PERMANENT: Action.HOLD},
     # Paused: in a race only; what must wait for other questions is held by `questions.closed`.
     **{(stage, Role.QUESTION): {Cause.PERMANENT: Action.DELIVER} for stage in (Stage.RUNNING, Stage.PAUSED)},
-    **{
-        (stage, Role.REMINDER): dict.fromkeys(Cause, Action.DROP)
-        for stage in (Stage.RUNNING, Stage.REDOING, Stage.RETRYING, Stage.PAUSED, Stage.BLOCKED)
-    },
+    # A reminder is dropped with its gate, and while a gate is open the task is paused.
+    (Stage.PAUSED, Role.REMINDER): dict.fromkeys((Cause.RETRYABLE, Cause.EXHAUSTED, Cause.PERMANENT), Action.DROP),
 }
 TABLE: Mapping[Cell, Action] = {
     (stage, role, cause): action for (stage, role), row in _ROWS.items() for cause, action in row.items()
@@ -253,7 +249,7 @@ def await_probe(draft: Draft, failed: CommandFailed) -> None:
         draft.change_pending(pending.invocation_id, started=False, due_at=None, failure=failure.message, decided=False)
         draft.notes.append(f"{failed.id}: {failure.message}; a person must decide: `refold resolve`")
         return
-    probe = pending.retries - pending.uncounted - policy.max_retries + 1
+    probe = max(1, pending.retries - pending.uncounted - policy.max_retries + 1)
     draft.back_off(pending, policy.probe_delay(probe, failure.retry_after), failure.message)
     due_at = draft.backoffs[-1].due_at
     draft.notes.append(f"{failed.id}: {failure.message}; probe {probe} at {due_at:%H:%M:%S}")

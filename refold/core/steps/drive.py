@@ -112,6 +112,7 @@ class Drive:
         self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None = None, entered_by: Sequence[str] = ()
     ) -> Transition:
         """Enter a step with values; its gotos are not followed."""
+        self.moment.enters(step.name)
         kept = self.hooks.before(step, entered_by)
         args, values = self._arguments(step, payload, message)
         self._left = True

@@ -49,6 +49,10 @@ class StepMachine:
         """The step's name."""
         return str(state["step"]) if isinstance(state, dict) else self.start.name
 
+    def places(self) -> list[str]:
+        """The steps."""
+        return list(self.steps)
+
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
         """See `Skill.awaiting`: of the step's last await, or of its parameters' commands.
 
