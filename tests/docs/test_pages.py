@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from refold import TRANSITION_TABLE
+from refold.core.fold.failures import Action
 from refold.temporal.data.search_attributes import KINDS
+from tests.docs import failure_table
 from tests.docs.pages import PAGES, ROOT, blocks
 
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -78,6 +80,17 @@ def test_the_diagram_is_the_table() -> None:
     assert sorted(drawn) == sorted(
         (state.value, target.value, event.value) for (state, event), target in TRANSITION_TABLE.items()
     )
+
+
+def test_the_failure_table_is_the_one_that_runs() -> None:
+    """
+    Each action has its row below it. `python -m tests.docs.failure_table` writes the table anew.
+    """
+    below = HOW_IT_WORKS.read_text().partition("| action | refold |")[2]
+    explained = re.findall(r"^\| ([\w ,]+) \| \w", below, re.MULTILINE)
+
+    assert failure_table.shown() == failure_table.drawn()
+    assert {name.replace("_", " ") for name in Action} <= {one for row in explained for one in row.split(", ")}
 
 
 def test_the_search_attributes_are_listed() -> None:
