@@ -7,7 +7,7 @@ import pytest
 from refold import CommandError, Content, Ctx, DecisionMade, GatePolicy, Status, Step, TaskState, Transition, table
 from refold.core.fold.wanted import wanted
 from refold.testing import check_laws
-from tests.core.byhand import ByHand
+from tests.core.byhand import ByHand, result
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
 
@@ -80,6 +80,25 @@ def test_a_gate_and_a_question_are_raced(approved: bool, cut: bool) -> None:
     assert (one.status, one.said[-1]) == (Status.COMPLETED, "approved" if approved else "denied")
     assert (other.status, other.said[-1]) == (Status.COMPLETED, "a letter")
     assert wanted(other.task) == {}
+
+
+def test_a_gate_that_loses_takes_its_reminder_along() -> None:
+    """
+    Nobody is reminded of a gate that is not open any more, and a reminder that comes back late is refused.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.first(ctx.approve("ok", "Send it?"), ctx.sleep(1000))
+        return ctx.complete(await ctx.tool("mail"))
+
+    task = ByHand(skill(begin))
+    task.say()
+    task.clock("~remind")
+    reminder = task.pending("remind ok")
+    task.ring("sleep")
+
+    assert (task.out, task.state) == (["mail"], TaskState.RUNNING)
+    assert task.feed(result(reminder)).refused
 
 
 def test_a_race_beside_other_coroutines() -> None:

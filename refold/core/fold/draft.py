@@ -200,7 +200,10 @@ class Draft:
 
     def withdraw(self, ids: Sequence[str]) -> None:
         """Close questions and drop commands that are not wanted any more, with what came of them and is held."""
-        for id in ids:
+        reminders = [
+            id for id, one in self.pending.items() if isinstance(one.command, Notify) and one.command.gate in ids
+        ]
+        for id in (*ids, *reminders):
             self.pending.pop(id, None)
         self.waits = tuple(wait for wait in self.waits if wait.gate not in ids)
         if ids:
