@@ -14,7 +14,7 @@ from refold.core.commands import CallActivity, CallChat, CallLlm, CallSkill, Cal
 from refold.core.content import Artifact, Content
 from refold.core.gates import DecisionMade
 from refold.core.retry import Failure, FailureKind
-from refold.core.values import Value, encodable, lean, text, unreadable
+from refold.core.values import Name, Remark, Value, encodable, lean, text, unreadable
 from refold.core.waits import Wait
 
 
@@ -34,11 +34,11 @@ class UserMessage(Value):
 
     kind: Literal["user_message"] = "user_message"
     content: Content
-    slot: str | None = lean()
-    gate: str | None = lean()
-    delivery_id: str | None = lean()
-    sender: str | None = lean()
-    message_id: str | None = lean()
+    slot: Name | None = lean()
+    gate: Name | None = lean()
+    delivery_id: Name | None = lean()
+    sender: Name | None = lean()
+    message_id: Name | None = lean()
     early: bool = lean(False)
 
 
@@ -175,7 +175,7 @@ class ChildAsked(Value):
     """
 
     kind: Literal["child_asked"] = "child_asked"
-    invocation_id: str
+    invocation_id: Name
     waits: tuple[Wait, ...] = lean(())
 
 
@@ -225,11 +225,11 @@ class DependencyResolved(Value):
     """
 
     kind: Literal["dependency_resolved"] = "dependency_resolved"
-    invocation_id: str | None = lean()
+    invocation_id: Name | None = lean()
     retry: bool = lean(False)
     outcome: JsonValue = lean()
-    by: str | None = lean()
-    comment: str = lean("")
+    by: Name | None = lean()
+    comment: Remark = lean("")
 
 
 class Recovered(Value):
@@ -272,6 +272,19 @@ class CancelRequested(Value):
     by: str | None = lean()
 
 
+class Unreadable(Value):
+    """Something was sent that no task can read, or that none takes. It is always refused.
+
+    Attributes:
+        sent_as: How it was sent: the name of a signal, or `start`.
+        why: What came, in short, and what was expected.
+    """
+
+    kind: Literal["unreadable"] = "unreadable"
+    sent_as: str
+    why: str
+
+
 Result = LlmResult | ChatResult | ToolResult | SkillResult | ActivityResult | WorkflowResult | TimerFired | Notified
 RESULT_TYPES: tuple[type[Result], ...] = get_args(Result)
 Event = Annotated[
@@ -287,7 +300,8 @@ Event = Annotated[
     | Forked
     | BackoffOver
     | ChildAsked
-    | CancelRequested,
+    | CancelRequested
+    | Unreadable,
     Field(discriminator="kind"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge
 from pydantic import JsonValue, model_validator
 
-from refold.core.values import Patience, Seconds, Value, encodable, lean
+from refold.core.values import Name, Patience, Remark, Seconds, Value, encodable, lean
 
 
 class GateKind(StrEnum):
@@ -93,12 +93,12 @@ class DecisionMade(Value):
     """
 
     kind: Literal["decision_made"] = "decision_made"
-    gate: str
-    digest: str
+    gate: Name
+    digest: Name
     decision: Literal["approved", "denied"]
-    approver: str
-    asserted_by: str | None = lean()
-    comment: str = lean("")
+    approver: Name
+    asserted_by: Name | None = lean()
+    comment: Remark = lean("")
     said_at: datetime | None = lean()
     slot: str | None = lean()
     changes: dict[str, JsonValue] = lean(factory=dict)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 
-from refold.core.errors import SkillError
+from refold.core.errors import InputRejected, SkillError
 
 T = TypeVar("T")
 Schema = str | dict[str, JsonValue]
@@ -154,6 +154,18 @@ def problems(error: ValidationError) -> str:
         where = ".".join(str(step) for step in detail["loc"])
         found.append(f"{where}: {detail['msg']}" if where else detail["msg"])
     return "; ".join(found)
+
+
+def checked(make: Callable[..., T], **fields: Any) -> T:
+    """What `make` makes of fields that somebody outside has given.
+
+    Raises:
+        InputRejected: They do not fit; the message names each.
+    """
+    try:
+        return make(**fields)
+    except ValidationError as error:
+        raise InputRejected(problems(error)) from None
 
 
 def first_line(error: Exception) -> str:

@@ -9,12 +9,22 @@ from functools import cache, partial
 from math import inf, isfinite
 from operator import eq, is_
 from types import NoneType
-from typing import Annotated, Any, Self, TypeVar, cast, get_args
+from typing import Annotated, Any, Self, TypeVar, cast, get_args, get_origin
 
+from annotated_types import MaxLen
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 T = TypeVar("T")
+
+REFUSAL_CHARS = 2_000
+"""How much of the reason for a refusal is kept: it may quote what was sent."""
+
+Name = Annotated[str, MaxLen(2_000)]
+"""Who or what is meant, as somebody outside says it: journals and refusals repeat it."""
+
+Remark = Annotated[str, MaxLen(20_000)]
+"""What somebody outside says beside what matters."""
 
 LONGEST_S = 100 * 365 * 24 * 3600.0
 """A hundred years, the longest time that a skill can name: what is later cannot always be written as a date."""
@@ -89,6 +99,8 @@ def _changeable(cls: type[BaseModel]) -> tuple[str, ...]:
 
 
 def _fixed(kind: Any) -> bool:
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
     return kind in _FIXED or (isinstance(kind, type) and issubclass(kind, Value) and not _changeable(kind))
 
 
@@ -271,3 +283,8 @@ def _equal_to(usual: Any) -> Callable[[Any], bool]:
         return partial(eq, usual)
     # Matched by type too: 0 equals False, and 1.0 equals 1.
     return lambda value: type(value) is type(usual) and value == usual
+
+
+def shortened(text: str, chars: int) -> str:
+    """`text`, cut where it is longer than `chars`, with its length."""
+    return text if len(text) <= chars else f"{text[:chars]}… ({len(text):,} characters)"

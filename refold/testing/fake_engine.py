@@ -47,6 +47,7 @@ from refold.core.lineage.ids import id_before
 from refold.core.lineage.previous import Previous, check_previous, previous_of
 from refold.core.lineage.recover import recover
 from refold.core.retry import Failure
+from refold.core.schema import checked
 from refold.core.waits import Wait
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, recovered_before, view_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
@@ -173,7 +174,7 @@ class FakeEngine:
             task_id = next(id for n in self._numbers if (id := f"{skill}-{n}") not in self._tasks)
         if task_id in self._tasks:
             raise TaskExists(task_id)
-        message = UserMessage(content=content, message_id=message_id, delivery_id=delivery_id)
+        message = checked(UserMessage, content=content, message_id=message_id, delivery_id=delivery_id)
         before = None if previous is None else self._task(previous).now
         if before is not None:
             check_previous(before, owner)
@@ -206,8 +207,14 @@ class FakeEngine:
         task = self._task(task_id)
         self._need_worker()
         if delivery_id is None or delivery_id not in task.now.seen:
-            said = UserMessage(
-                content=content, slot=slot, delivery_id=delivery_id, message_id=message_id, sender=sender, early=early
+            said = checked(
+                UserMessage,
+                content=content,
+                slot=slot,
+                delivery_id=delivery_id,
+                message_id=message_id,
+                sender=sender,
+                early=early,
             )
             self._take(task, said)
             await self._do()
@@ -240,7 +247,8 @@ class FakeEngine:
         asked = (wait for pending in task.now.pending.values() for wait in pending.asks)
         part = next((wait.asked_by for wait in asked if wait.gate == gate), task_id)
         holder = self._tasks.get(part, task)  # a child task's gate is decided at the child
-        decision = DecisionMade(
+        decision = checked(
+            DecisionMade,
             gate=gate,
             digest=shown,
             decision="approved" if approved else "denied",
@@ -266,7 +274,9 @@ class FakeEngine:
         """See `Engine.resolve`."""
         task = self._task(task_id)
         self._need_worker()
-        said = DependencyResolved(invocation_id=invocation_id, retry=retry, outcome=outcome, by=by, comment=comment)
+        said = checked(
+            DependencyResolved, invocation_id=invocation_id, retry=retry, outcome=outcome, by=by, comment=comment
+        )
         self._take(task, said)
         await self._do()
         return self._view(task)

@@ -35,6 +35,7 @@ from refold.core.events import (
     Recovered,
     ReminderDue,
     TimerFired,
+    Unreadable,
     UserMessage,
 )
 from refold.core.fold.apply import advance, planned
@@ -451,7 +452,7 @@ def _line(entry: Entry) -> str:
             what = id
         case ReminderDue(gate=id) | GateTimedOut(gate=id) | GraceOver(gate=id):
             what = id
-        case Recovered(task_id=id) | Forked(task_id=id):
+        case Recovered(task_id=id) | Forked(task_id=id) | Unreadable(sent_as=id):
             what = id
         case DecisionMade(decision=decision, approver=approver, gate=gate):
             what = f"{decision} by {approver} at {gate}"

@@ -266,7 +266,18 @@ class Counts:
         return Transition.await_input("next", "And then?", state)
 
 
+@flow_skill(id="gated")
+class Gated:
+    """Asks anybody for leave."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        await ctx.approve("leave", "May I?", show={"amount": 5})
+        return ctx.complete("done")
+
+
 AdderWorkflow = workflow_for(Adder)
+GatedWorkflow = workflow_for(Gated)
 TalkWorkflow = workflow_for(Talk)
 PatientWorkflow = workflow_for(Patient)
 StubbornWorkflow = workflow_for(Stubborn)

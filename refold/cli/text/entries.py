@@ -32,6 +32,7 @@ from refold.core.events import (
     SkillResult,
     TimerFired,
     ToolResult,
+    Unreadable,
     UserMessage,
     WorkflowResult,
 )
@@ -144,6 +145,8 @@ def event_text(event: Event) -> str:
             return f"branches off from entry {seq} of {clean(id)}{'' if live else ', dry: nothing takes place'}"
         case CancelRequested(reason=reason, by=by):
             return f"cancel requested{f' by {clean(by)}' if by else ''}{f': {snippet(reason)}' if reason else ''}"
+        case Unreadable(sent_as=sent_as):
+            return f"{clean(sent_as)} that the task cannot take"
 
 
 def _replied(reply: Reply) -> str:

@@ -29,6 +29,7 @@ from refold.core.events import (
     Recovered,
     ReminderDue,
     Result,
+    Unreadable,
     UserMessage,
     admitted,
 )
@@ -180,7 +181,7 @@ def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
             return _go_on(draft, None if again is None else EVENT.validate_python(again), by)
         case Forked(by=by):
             return _go_on(draft, None, by)
-        case GraceOver():
+        case GraceOver() | Unreadable():
             raise AssertionError("refused while the task is open")
         case result:
             return _came_back(draft, result)

@@ -31,6 +31,7 @@ from refold.core.events import (
     Recovered,
     ReminderDue,
     ToolResult,
+    Unreadable,
     UserMessage,
 )
 from refold.core.fold.gates import decider_refusal, decision_refusal
@@ -39,13 +40,19 @@ from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
 from refold.core.schema import type_name
-from refold.core.values import unreadable
+from refold.core.values import REFUSAL_CHARS, shortened, unreadable
 
 _Outcome = (*RESULT_TYPES, CommandFailed)
 
 
 def refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime) -> str:
     """Why the task cannot take this event at this time; empty if it can. Changes nothing."""
+    return shortened(_refusal(skill, snapshot, event, at), REFUSAL_CHARS)
+
+
+def _refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime) -> str:
+    if isinstance(event, Unreadable):
+        return f"{event.sent_as}: {event.why}"
     if not isinstance(event, RESULT_TYPES) and (why := unreadable(event)):
         return f"what was sent {why}, which a task cannot keep"
     if snapshot.ended:

@@ -17,6 +17,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.record import TaskRecord
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
+from refold.core.schema import checked
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens
 from refold.temporal.client import lineage, listing, starting, updates, views
 from refold.temporal.client.connection import PATIENCE, Connection, connected
@@ -89,8 +90,9 @@ class TemporalEngine:
         started_by: str | None = None,
     ) -> TaskView:
         """See `Engine.start`."""
-        argument = TaskStart(
-            message=UserMessage(content=content, message_id=message_id, delivery_id=delivery_id),
+        argument = checked(
+            TaskStart,
+            message=checked(UserMessage, content=content, message_id=message_id, delivery_id=delivery_id),
             stream=stream,
             owner=owner,
             context=context,
@@ -139,8 +141,14 @@ class TemporalEngine:
         early: bool = False,
     ) -> TaskView:
         """See `Engine.send`."""
-        said = UserMessage(
-            content=content, slot=slot, delivery_id=delivery_id, message_id=message_id, sender=sender, early=early
+        said = checked(
+            UserMessage,
+            content=content,
+            slot=slot,
+            delivery_id=delivery_id,
+            message_id=message_id,
+            sender=sender,
+            early=early,
         )
         wire = said.model_dump(mode="json", exclude={"kind"})
         await updates.update(self.connection, task_id, "message", wire, update_id=delivery_id)
@@ -183,7 +191,9 @@ class TemporalEngine:
         comment: str = "",
     ) -> TaskView:
         """See `Engine.resolve`."""
-        resolved = DependencyResolved(invocation_id=invocation_id, retry=retry, outcome=outcome, by=by, comment=comment)
+        resolved = checked(
+            DependencyResolved, invocation_id=invocation_id, retry=retry, outcome=outcome, by=by, comment=comment
+        )
         await updates.update(self.connection, task_id, "resolve", resolved)
         return await self.look(task_id)
 

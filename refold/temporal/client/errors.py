@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from pydantic_core import PydanticSerializationError
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import (
@@ -15,7 +16,8 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import EngineError, NotConnected
+from refold.core.errors import EngineError, InputRejected, NotConnected
+from refold.core.values import REFUSAL_CHARS, shortened
 from refold.temporal.data.search_attributes import REGISTER
 
 NEWEST_EVENTS = 20
@@ -54,6 +56,11 @@ def server_refused(error: RPCError, what: str) -> EngineError:
     if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
         return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")
     return EngineError(f"the server cannot {what}: {error.message}")
+
+
+def unwritable(error: PydanticSerializationError) -> InputRejected:
+    """What to tell somebody whose words cannot be written: half a surrogate pair, as text that was cut may end in."""
+    return InputRejected(f"what is to be sent cannot be written as JSON: {shortened(str(error), REFUSAL_CHARS)}")
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused, why_unanswered
 from refold.temporal.client.record_cache import RecordCache
 from refold.temporal.client.views import result_of
+from refold.temporal.data.inputs import start_from
 from refold.temporal.data.payloads import load
 from refold.temporal.data.wire import TaskStart
 
@@ -104,7 +105,8 @@ async def _start(connection: Connection, description: WorkflowExecutionDescripti
     async for event in handle.fetch_history_events(page_size=1):
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
             payloads = event.workflow_execution_started_event_attributes.input.payloads
-            decoded = await connection.client.data_converter.decode(payloads, [TaskStart])
-            start: TaskStart = decoded[0]
-            return start
+            try:
+                return start_from(await connection.client.data_converter.decode(payloads))
+            except Exception:  # noqa: BLE001 - whatever was sent in place of a start, the task was refused for it
+                return TaskStart()
     raise TaskNotFound(description.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from pydantic_core import PydanticSerializationError
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -15,7 +16,7 @@ from refold.core.lineage.previous import Previous, check_previous, previous_of
 from refold.engine import TaskView
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import server_refused
+from refold.temporal.client.errors import server_refused, unwritable
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.lineage import Origin
 from refold.temporal.data.wire import TaskResult, TaskStart
@@ -71,6 +72,8 @@ async def start(
         )
     except WorkflowAlreadyStartedError:
         raise TaskExists(task_id) from None
+    except PydanticSerializationError as error:
+        raise unwritable(error) from None
     except RPCError as error:
         raise server_refused(error, f"start task {task_id!r}") from None
     view = await views.status(connection, task_id)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from pydantic import JsonValue
+from pydantic_core import PydanticSerializationError
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
     WorkflowExecutionStatus,
@@ -23,10 +24,11 @@ from refold.core.errors import InputRejected, NoWorker
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
+from refold.core.schema import checked
 from refold.engine import WaitView
 from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
-from refold.temporal.client.errors import server_refused, why_stuck
+from refold.temporal.client.errors import server_refused, unwritable, why_stuck
 from refold.temporal.data import signing
 from refold.temporal.data.wire import TaskResult, Verdict
 
@@ -46,6 +48,8 @@ async def update(
         await handle.execute_update(name, argument, id=update_id, rpc_timeout=UPDATE_PATIENCE)
     except WorkflowUpdateFailedError as error:
         _raise_refusal(error)
+    except PydanticSerializationError as error:
+        raise unwritable(error) from None
     except RPCTimeoutOrCancelledError:
         if (stuck := await why_stuck(connection.client, await connection.describe(task_id))) is not None:
             raise NoWorker(f"task {task_id!r} cannot take the {name}: {stuck}") from None
@@ -76,7 +80,8 @@ async def decide(
 ) -> None:
     """See `Engine.decide`."""
     wait = await _gate(connection, task_id, gate, digest)
-    decision = DecisionMade(
+    decision = checked(
+        DecisionMade,
         gate=wait.gate,
         digest=digest or str(wait.digest),
         decision="approved" if approved else "denied",

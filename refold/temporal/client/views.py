@@ -109,11 +109,13 @@ def unanswered(description: WorkflowExecutionDescription, why: str, *, submitted
 
 
 async def _why_ended(connection: Connection, description: WorkflowExecutionDescription) -> str:
-    """Why Temporal ended a task from outside, in Temporal's words."""
+    """Why a task without a result ended: its start was refused, or Temporal ended it from outside."""
     handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
     try:
         await handle.result(follow_runs=False)
     except WorkflowFailureError as error:
+        if isinstance(error.cause, ApplicationError) and error.cause.type == InputRejected.__name__:
+            return f"its start was refused: {error.cause.message}"
         return f"Temporal ended it from outside: {error.cause}"
     return "Temporal ended it from outside"
 

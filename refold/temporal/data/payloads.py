@@ -23,10 +23,11 @@ from pydantic import (
     TypeAdapter,
     model_serializer,
 )
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
+from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
     DataConverter,
@@ -42,12 +43,14 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 
 from refold.core.errors import PayloadTooLarge
+from refold.core.values import shortened
 from refold.temporal.data.storage import (
     ENV,
     Off,
     Storage,
     StorageUnusable,
     ValueDriver,
+    is_key,
     key_of,
     storage_from_env,
     verified,
@@ -160,6 +163,26 @@ class _Converter(DataConverter):
         # not ask: a value's key is its hash.
         return self
 
+    async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        # The first step of what the SDK does to inputs. A reference that it cannot follow would fail the workflow task,
+        # again and again; as an encoding that nobody reads it is an input like any other.
+        return [await self._reference(payload) for payload in payloads]
+
+    async def _reference(self, payload: Payload) -> Payload:
+        try:
+            [decoded] = await super()._decode_reference_payload_sequence([payload])
+        except RuntimeError as error:
+            if "TMPRL1106" not in str(error):
+                raise
+        else:
+            if _readable(decoded):
+                return decoded
+        unread = Payload()
+        unread.CopyFrom(payload)
+        unread.metadata.pop("__temporal_external_storage_reference", None)
+        unread.metadata["encoding"] = b"a reference that refold did not write"
+        return unread
+
 
 class RefoldPayloadConverter(PydanticPayloadConverter):
     """Pydantic's JSON, `Stored` parts beside it."""
@@ -197,9 +220,17 @@ class BoundedPayloadConverter(RefoldPayloadConverter):
 
 
 class RefoldFailureConverter(DefaultFailureConverter):
-    """The SDK's, for which a value that is too large is final, and never keeps a failure from being told."""
+    """The SDK's, for which a value that is too large is final, and never keeps a failure from being told.
+
+    A failure itself is never too large either: long messages are cut.
+    """
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """See the SDK."""
+        self._written(exception, payload_converter, failure)
+        _bounded(failure)
+
+    def _written(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         if isinstance(exception, PayloadTooLarge):
             # An activity would run again and again, for the same large result.
             final = ApplicationError(str(exception), type=PayloadTooLarge.__name__, non_retryable=True)
@@ -217,6 +248,18 @@ class RefoldFailureConverter(DefaultFailureConverter):
                 non_retryable=exception.non_retryable,
             )
             super().to_failure(bare.with_traceback(exception.__traceback__), payload_converter, failure)
+
+
+FAILURE_CHARS = 20_000
+"""How much of a failure's message and stack trace travels. Whatever holds one larger than Temporal takes, fails again
+and again."""
+
+
+def _bounded(failure: Failure) -> None:
+    failure.message = shortened(failure.message, FAILURE_CHARS)
+    failure.stack_trace = shortened(failure.stack_trace, FAILURE_CHARS)
+    if failure.HasField("cause"):
+        _bounded(failure.cause)
 
 
 class PartsCodec(PayloadCodec):
@@ -331,6 +374,19 @@ class _JsonConverter(EncodingPayloadConverter):
         if found is None:
             found = self._adapters[kind] = TypeAdapter(kind)
         return found
+
+
+def _readable(reference: Payload) -> bool:
+    """Whether what says that it refers to a stored value was written by refold: others anybody can make up."""
+    if reference.metadata.get("encoding") == b"json/external-storage-reference":
+        return False  # the SDK's older form
+    if reference.metadata.get("messageType") != ExternalStorageReference.DESCRIPTOR.full_name.encode():
+        return True
+    try:
+        found = from_json(reference.data)
+        return found["driverName"] == ValueDriver.NAME and is_key(found["claimData"]["sha256"])
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 _OTHERS = {

@@ -40,5 +40,5 @@ def check(task_id: str, decision: DecisionMade, given: str) -> None:
     key = approval_key()
     if key is None:
         raise InputRejected(f"the decision is signed, and this worker cannot check it: set {ENV} where it runs")
-    if not hmac.compare_digest(signature(task_id, decision, key), given):
+    if not hmac.compare_digest(signature(task_id, decision, key).encode(), given.encode()):
         raise InputRejected("the decision's signature does not match: was it signed with another key, or changed?")

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import importlib.util
 import os
+import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -154,6 +155,11 @@ def _expanded(path: str) -> Path:
 def key_of(data: bytes) -> str:
     """The key that `data` is kept under."""
     return hashlib.sha256(data).hexdigest()
+
+
+def is_key(text: object) -> bool:
+    """Whether a text may be what `key_of` made."""
+    return isinstance(text, str) and re.fullmatch(r"[0-9a-f]{64}", text) is not None
 
 
 def verified(key: str, data: bytes, place: str) -> bytes:
@@ -421,8 +427,10 @@ class ValueDriver(StorageDriver):
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
 
+    NAME = "refold"
+
     def name(self) -> str:
-        return "refold"
+        return self.NAME
 
     def type(self) -> str:
         return "refold.values"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, field_serializer
 
-from refold.core.content import Content
 from refold.core.events import SkillOutcome, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.lineage.previous import Previous
-from refold.core.values import Value, lean
+from refold.core.values import Name, Value, lean
 from refold.engine import TaskView
 from refold.temporal.data.payloads import Stored
 
@@ -23,6 +22,9 @@ CHAT_ACTIVITY = "refold.chat"
 
 RESULT_MEMO = "refold-result"
 """The memo that a canceled task leaves its result in: Temporal keeps none for a canceled workflow."""
+
+START: Literal["start/1"] = "start/1"
+"""What the argument of a task that refold started holds under the key `refold`."""
 
 PAGE_ENTRIES = 500
 """The most entries that one page of a journal holds."""
@@ -61,7 +63,7 @@ class Verdict(DecisionMade):
         signature: Of `asserted_by`; see `refold.temporal.data.signing`.
     """
 
-    signature: str | None = lean()
+    signature: Name | None = lean()
 
     def taken(self, *, vouched: bool) -> DecisionMade:
         """The decision that the task takes; nobody vouches for one whose signature was not checked."""
@@ -102,10 +104,12 @@ class Part(Value):
 class TaskStart(Value):
     """The argument of a task's workflow.
 
-    Who starts one with Temporal's own tools gives the first message alone, as `as_message` takes it:
+    Who starts one with Temporal's own tools gives the first message alone (see `refold.temporal.data.inputs`):
     `temporal workflow start --type hello --task-queue refold --input '"Ada"'`.
 
     Attributes:
+        refold: Tells this argument from data that a task is started with. Another version, where workers of the one
+            before cannot read it: they leave such a task to others.
         message: The first message; None where the task goes on from `snapshot`.
         stream: Somebody wants to see the model's tokens as they come.
         parent: The task that this one is a part of.
@@ -122,26 +126,21 @@ class TaskStart(Value):
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
     """
 
+    refold: Literal["start/1"] = START
     message: UserMessage | None = lean()
     stream: bool = lean(False)
     parent: str | None = lean()
     snapshot: Snapshot | None = lean()
     earlier: tuple[EarlierRun, ...] = lean(())
-    owner: str | None = lean()
-    started_by: tuple[str, ...] = lean(())
-    context: str | None = lean()
+    owner: Name | None = lean()
+    started_by: tuple[Name, ...] = lean(())
+    context: Name | None = lean()
     previous: Previous | None = lean()
     recover: Segment | None = lean()
     by: str | None = lean()
     parts: dict[str, Part] = lean(factory=dict)
     fork: Branch | None = lean()
     events_per_run: int | None = lean()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _message_alone(cls, given: Any) -> Any:
-        ours = isinstance(given, dict) and given.keys() <= cls.model_fields.keys()
-        return given if ours else {"message": as_message(given)}
 
 
 class TaskResult(BaseModel):
@@ -197,31 +196,3 @@ class Accepted(Value):
     """The answer to an update that was accepted: the number of its journal entry."""
 
     seq: int
-
-
-_NAMED = ("slot", "gate", "delivery_id", "sender", "message_id", "early")
-_SPOKEN = {"text", "data", "content", *_NAMED}
-
-
-def as_message(said: JsonValue) -> UserMessage:
-    """What a signal or an update brings, however it was typed in.
-
-    A string is text. An object with `text`, `data` or `content`, and perhaps `slot`, `gate`, `delivery_id` or
-    `sender`, is what it says. Anything else is data.
-    """
-    if isinstance(said, str):
-        return UserMessage(content=Content.from_text(said))
-    if isinstance(said, dict) and said.keys() <= _SPOKEN and said.keys() & {"text", "data", "content"}:
-        try:
-            return _spoken(said)
-        except ValidationError:
-            pass  # it only looks like ours
-    return UserMessage(content=Content.from_data(said))
-
-
-def _spoken(said: dict[str, Any]) -> UserMessage:
-    rest = {key: said[key] for key in _NAMED if said.get(key) is not None}
-    if "content" in said:
-        return UserMessage(content=Content.model_validate(said["content"]), **rest)
-    content = Content.from_text(said["text"]) if "text" in said else Content.from_data(said["data"])
-    return UserMessage(content=content, **rest)

@@ -15,12 +15,15 @@ replay will. An activation does not say what it is part of; these are told apart
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from refold.effects.asking import ASK_AGAIN
+from refold.temporal.data.inputs import for_tasks
+from refold.temporal.worker.workflow import SkillWorkflow
 
 if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_activation import WorkflowActivation
@@ -84,4 +87,11 @@ class Unsandboxed(UnsandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""
-        return Committed(super().create_instance(det))
+        return Committed(super().create_instance(tolerant(det)))
+
+
+def tolerant(det: WorkflowInstanceDetails) -> WorkflowInstanceDetails:
+    """The same details, with which a task's workflow is given inputs that cannot be read; see `TaskPayloadConverter`."""
+    if not issubclass(det.defn.cls, SkillWorkflow):
+        return det
+    return replace(det, payload_converter_factory=for_tasks(det.payload_converter_factory))

@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
-from pydantic import JsonValue
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.common import RawValue
 
 from refold.core.authoring.skill import Skill
 from refold.core.commands import CallChat, CallLlm
 from refold.core.contracts.audit import Explanation, explain
 from refold.core.conversation import Conversation, conversation_of
 from refold.core.errors import InputRejected
-from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event
+from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event, Unreadable, UserMessage
 from refold.core.fold.apply import fold
 from refold.core.fold.journal import Entry, receipts
 from refold.core.fold.record import TaskRecord, record_of
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Pending, Receipt, Snapshot
+from refold.core.gates import DecisionMade
+from refold.core.values import REFUSAL_CHARS, shortened
 from refold.engine import TaskView, view_of
 from refold.temporal.data import signing
-from refold.temporal.data.wire import PAGE_ENTRIES, Accepted, Page, TaskStart, Verdict, as_message
+from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
+from refold.temporal.data.wire import PAGE_ENTRIES, Accepted, Page, TaskStart, Verdict
+
+LARGEST_REFUSED = 2_000_000
+"""The largest input of an update, in bytes, that is refused before it is in history."""
 
 
 class TaskHandlers(ABC):
@@ -41,74 +48,108 @@ class TaskHandlers(ABC):
     # --- signals: taken, or refused with a log line and a journal entry; the sender hears nothing
 
     @workflow.signal(name="message", description="Answer the task: text, or an object with text or data, and slot.")
-    def _message_signal(self, said: Any) -> None:
-        self._feed(as_message(said))
+    def _message_signal(self, *inputs: Any) -> None:
+        self._hear("message", message_from, inputs)
 
     @workflow.signal(name="cancel", description="Stop the task; a string is the reason.")
-    def _cancel_signal(self, reason: Any = "") -> None:
-        self._feed(CancelRequested(reason=reason if isinstance(reason, str) else str(reason)))
+    def _cancel_signal(self, *inputs: Any) -> None:
+        self._feed(_cancel(inputs))
 
     @workflow.signal(name="child", description="What a part of this task asks; sent by that part.")
-    def _child_signal(self, said: ChildAsked) -> None:
-        self._feed(said)
+    def _child_signal(self, *inputs: Any) -> None:
+        self._hear("child", partial(value_from, ChildAsked), inputs)
 
     @workflow.signal(name="decide", description="Decide at a gate: gate, digest, decision, approver, comment.")
-    def _decide_signal(self, said: Verdict) -> None:
+    def _decide_signal(self, *inputs: Any) -> None:
         # A signal is not checked before it is in history, so nobody vouches for one.
-        self._feed(said.taken(vouched=False))
+        self._hear("decide", lambda said: value_from(Verdict, said).taken(vouched=False), inputs)
 
     @workflow.signal(name="dependency_resolved", description="Go on with a blocked command: retry, or its outcome.")
-    def _resolved_signal(self, said: DependencyResolved) -> None:
-        self._feed(said)
+    def _resolved_signal(self, *inputs: Any) -> None:
+        self._hear("dependency_resolved", partial(value_from, DependencyResolved), inputs)
+
+    @workflow.signal(dynamic=True, description="Any other signal is refused, with an entry in the journal.")
+    def _other_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
+        known = "message, cancel, decide, dependency_resolved"
+        why = f"a task takes no such signal; it takes {known}"
+        self._feed(Unreadable(sent_as=f"signal {shortened(name, 100)!r}", why=why))
+
+    def _hear(self, name: str, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> None:
+        try:
+            event = read(inputs)
+        except InputRejected as error:
+            event = Unreadable(sent_as=f"signal {name!r}", why=str(error))
+        self._feed(event)
 
     # --- updates: the same, for callers who want the verdict
 
     @workflow.update(name="message", description="Answer the task, and hear whether the answer was taken.")
-    def _message_update(self, said: JsonValue) -> Accepted:
-        message = as_message(said)
-        seen = self._now.seen.get(message.delivery_id) if message.delivery_id is not None else None
-        return Accepted(seq=seen if seen is not None else self._feed(message).seq)
+    def _message_update(self, *inputs: Any) -> Accepted:
+        return self._accept(message_from, inputs)
 
     @_message_update.validator
-    def _check_message(self, said: JsonValue) -> None:
-        message = as_message(said)
-        if message.delivery_id is not None and message.delivery_id in self._now.seen:
-            return  # taken before: the caller hears the same answer again
-        self._refuse(message)
+    def _check_message(self, *inputs: Any) -> None:
+        self._check(message_from, inputs)
 
     @workflow.update(name="cancel", description="Stop the task, and hear whether it could be stopped.")
-    def _cancel_update(self, reason: str = "") -> Accepted:
-        return Accepted(seq=self._feed(CancelRequested(reason=reason)).seq)
+    def _cancel_update(self, *inputs: Any) -> Accepted:
+        return self._accept(_cancel, inputs)
 
     @_cancel_update.validator
-    def _check_cancel(self, reason: str = "") -> None:
-        self._refuse(CancelRequested(reason=reason))
+    def _check_cancel(self, *inputs: Any) -> None:
+        self._check(_cancel, inputs)
 
     @workflow.update(name="decide", description="Decide at a gate, and hear whether the decision was taken.")
-    def _decide_update(self, said: Verdict) -> Accepted:
-        return Accepted(seq=self._feed(said.taken(vouched=said.signature is not None)).seq)
+    def _decide_update(self, *inputs: Any) -> Accepted:
+        return self._accept(self._decision, inputs)
 
     @_decide_update.validator
-    def _check_decide(self, said: Verdict) -> None:
-        if said.signature is not None:
-            try:
-                signing.check(self._now.task_id, said, said.signature)
-            except InputRejected as error:
-                raise ApplicationError(str(error), type=InputRejected.__name__, non_retryable=True) from None
-        self._refuse(said.taken(vouched=said.signature is not None))
+    def _check_decide(self, *inputs: Any) -> None:
+        self._check(self._signed_decision, inputs)
 
     @workflow.update(name="resolve", description="Go on with a blocked command, and hear whether it was blocked.")
-    def _resolve_update(self, said: DependencyResolved) -> Accepted:
-        return Accepted(seq=self._feed(said).seq)
+    def _resolve_update(self, *inputs: Any) -> Accepted:
+        return self._accept(partial(value_from, DependencyResolved), inputs)
 
     @_resolve_update.validator
-    def _check_resolve(self, said: DependencyResolved) -> None:
-        self._refuse(said)
+    def _check_resolve(self, *inputs: Any) -> None:
+        self._check(partial(value_from, DependencyResolved), inputs)
+
+    def _decision(self, inputs: Sequence[Any]) -> DecisionMade:
+        said = value_from(Verdict, inputs)
+        return said.taken(vouched=said.signature is not None)
+
+    def _signed_decision(self, inputs: Sequence[Any]) -> DecisionMade:
+        # Not at replay, where a key may be another one.
+        said = value_from(Verdict, inputs)
+        if said.signature is not None:
+            signing.check(self._now.task_id, said, said.signature)
+        return self._decision(inputs)
+
+    def _check(self, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> None:
+        # A refusal goes to the server with the whole request, and may be too large for it where the request was not.
+        if size_of(inputs) <= LARGEST_REFUSED:
+            self._refuse(read(inputs))
+
+    def _accept(self, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> Accepted:
+        event = read(inputs)
+        if (seen := self._taken_as(event)) is not None:
+            return Accepted(seq=seen)
+        if size_of(inputs) > LARGEST_REFUSED:
+            if isinstance(event, DecisionMade):
+                raise InputRejected(f"a decision of more than {LARGEST_REFUSED:,} bytes is refused")  # and not checked
+            self._refuse(event)
+        return Accepted(seq=self._feed(event).seq)
+
+    def _taken_as(self, event: Event) -> int | None:
+        """The entry of the same delivery, where it was taken before: the caller hears the same answer again."""
+        if not isinstance(event, UserMessage) or event.delivery_id is None:
+            return None
+        return self._now.seen.get(event.delivery_id)
 
     def _refuse(self, event: Event) -> None:
-        reason = refusal(self.skill, self._now, event, workflow.now())
-        if reason:
-            raise ApplicationError(reason, type=InputRejected.__name__, non_retryable=True)
+        if self._taken_as(event) is None and (reason := refusal(self.skill, self._now, event, workflow.now())):
+            raise InputRejected(reason)
 
     # --- queries: they always answer
 
@@ -163,3 +204,7 @@ class TaskHandlers(ABC):
 
 def _writes(pending: Pending) -> bool:
     return isinstance(pending.command, CallLlm | CallChat) and pending.started and pending.due_at is None
+
+
+def _cancel(inputs: Sequence[Any]) -> CancelRequested:
+    return CancelRequested(reason=shortened(reason_from(inputs), REFUSAL_CHARS))

@@ -19,14 +19,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio.converter import StorageDriverStoreContext
-from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
+from temporalio.worker import (
+    WorkflowInstance,
+    WorkflowInstanceDetails,
+    WorkflowRunner,
+)
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.worker.workflow_sandbox._importer import Importer
 from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, RestrictionContext
 from temporalio.worker.workflow_sandbox._runner import _Instance
 
 from refold.core.authoring.tool import tool_spec
-from refold.temporal.worker.committed import Committed
+from refold.temporal.worker.committed import Committed, tolerant
 from refold.temporal.worker.immutable import is_immutable
 from refold.temporal.worker.workflow import SkillWorkflow
 
@@ -72,7 +76,7 @@ class Sandbox(SandboxedWorkflowRunner):
         """See the SDK."""
         if not issubclass(det.defn.cls, SkillWorkflow):
             return _WithoutContexts(super().create_instance(det))
-        return _WithoutContexts(_SharingModules(det, self.runner_class, self.restrictions, self.shared))
+        return _WithoutContexts(_SharingModules(tolerant(det), self.runner_class, self.restrictions, self.shared))
 
 
 class _PerThread(threading.local, RestrictionContext):

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id, snake
 from refold.core.errors import DefinitionError, InputRejected, PayloadTooLarge, SkillError
-from refold.core.events import CancelRequested, ChildAsked, Event
+from refold.core.events import CancelRequested, ChildAsked, Event, Unreadable
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
@@ -27,7 +27,9 @@ from refold.core.lineage.fork import fork
 from refold.core.lineage.ids import id_before, next_id
 from refold.core.lineage.recover import recover
 from refold.core.lineage.upgrade import upgraded
+from refold.core.values import REFUSAL_CHARS, shortened
 from refold.engine import view_of
+from refold.temporal.data.inputs import AnotherRelease, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Segment, TaskResult, TaskStart
 from refold.temporal.worker.display import Display
@@ -40,9 +42,18 @@ class SkillWorkflow(TaskHandlers):
 
     type_name: ClassVar[str]
 
-    def __init__(self, start: TaskStart) -> None:
+    def __init__(self, *inputs: Any) -> None:
+        self._first: Event | None = None
+        self._for_others: AnotherRelease | None = None
+        start = TaskStart()
+        try:
+            start = start_from(inputs)
+            self._first = start.message
+        except InputRejected as error:
+            self._first = Unreadable(sent_as="start", why=str(error))
+        except AnotherRelease as error:
+            self._for_others = error
         self._start = start
-        self._first: Event | None = start.message
         self._base = self._first_snapshot(start)
         self._now = self._base
         self._entries: list[Entry] = []
@@ -86,6 +97,8 @@ class SkillWorkflow(TaskHandlers):
     # --- the loop
 
     async def _run(self) -> TaskResult:
+        if self._for_others is not None:
+            raise self._for_others  # fails the workflow task, which the server then gives to another worker
         self._refuse_start()
         self._acting = True
         while True:
@@ -96,7 +109,7 @@ class SkillWorkflow(TaskHandlers):
             except asyncio.CancelledError:
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
-                    self._feed(CancelRequested(reason=workflow.cancellation_reason() or ""))
+                    self._feed(CancelRequested(reason=shortened(workflow.cancellation_reason() or "", REFUSAL_CHARS)))
         if not finished(self._now):
             self._go_on()
         return await self._end()
@@ -266,17 +279,17 @@ def workflow_name(author: Any) -> str:
 
 def _made(cls_name: str, module: str, skill: Skill, type_name: str) -> type[SkillWorkflow]:
     # Temporal wants `__init__` and `run` defined on the class itself, under its own name and module.
-    def __init__(self: SkillWorkflow, start: TaskStart) -> None:
-        SkillWorkflow.__init__(self, start)
+    def __init__(self: SkillWorkflow, *inputs: Any) -> None:
+        SkillWorkflow.__init__(self, *inputs)
 
-    async def run(self: SkillWorkflow, start: TaskStart) -> TaskResult:
+    async def run(self: SkillWorkflow, *inputs: Any) -> TaskResult:
         return await self._run()
 
     for function in (__init__, run):
         function.__qualname__ = f"{cls_name}.{function.__name__}"
         function.__module__ = module
         # Real types: with postponed annotations Temporal would look the names up in the skill's module.
-        function.__annotations__ = {"start": TaskStart, "return": TaskResult if function is run else None}
+        function.__annotations__ = {"inputs": Any, "return": TaskResult if function is run else None}
     fields = {
         "__init__": workflow.init(__init__),
         "run": workflow.run(run),

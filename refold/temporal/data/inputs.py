@@ -1,0 +1,211 @@
+"""What a task is sent, by refold or by Temporal's own tools: read so that no input fails a workflow task.
+
+By itself the SDK drops a signal whose input it cannot read, before any handler runs, and fails the workflow task of a
+start for the same reason, again and again. With `TaskPayloadConverter` such an input arrives as `Unread`. The functions
+below make an event of what arrived, or raise `InputRejected`, which says what came and what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import JsonValue, ValidationError
+from pydantic_core import to_json
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import PayloadConverter
+
+from refold.core.content import Content
+from refold.core.errors import InputRejected
+from refold.core.events import ChildAsked, DependencyResolved, UserMessage
+from refold.core.schema import problems
+from refold.core.values import Value, shortened, unreadable
+from refold.temporal.data.wire import START, TaskStart, Verdict
+
+V = TypeVar("V", bound=Value)
+
+CAME_CHARS = 500
+"""How much of what came a refusal shows."""
+
+EXPECTED = {
+    UserMessage: "a text, or an object with text or data, and perhaps slot, gate, delivery_id or sender",
+    Verdict: "an object with gate, digest, decision (approved or denied) and approver, and perhaps comment",
+    DependencyResolved: "an object with retry (true) or outcome, and perhaps invocation_id, by and comment",
+    ChildAsked: "an object with invocation_id and waits; only a task's own parts send it",
+    TaskStart: "the first message: a text, or an object with text or data",
+}
+
+
+_WRITTEN = re.compile(r"start/\d{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """An input that cannot be read.
+
+    Attributes:
+        why: Why, with its encoding and size.
+        size: Its size in bytes.
+    """
+
+    why: str
+    size: int
+
+
+class AnotherRelease(Exception):
+    """A task was started by another release of refold: a worker of that release can go on with it."""
+
+
+class TaskPayloadConverter(PayloadConverter):
+    """A converter for the workflows of tasks: what is asked for without a type, and cannot be read, is `Unread`."""
+
+    def __init__(self, inner: PayloadConverter) -> None:
+        self.inner = inner
+
+    def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
+        """See the SDK."""
+        return self.inner.to_payloads(values)
+
+    def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
+        """See the SDK."""
+        if type_hints is not None:
+            return self.inner.from_payloads(payloads, type_hints)
+        return [self._read(payload) for payload in payloads]
+
+    def _read(self, payload: Payload) -> Any:
+        try:
+            return self.inner.from_payloads([payload])[0]
+        except Exception as error:  # noqa: BLE001 - whatever a converter says of bytes from outside
+            found = problems(error) if isinstance(error, ValidationError) else str(error)
+            encoding = payload.metadata.get("encoding", b"no encoding").decode(errors="replace")
+            size = len(payload.data)
+            why = f"{size:,} bytes of {shortened(encoding, 100)}: {shortened(found, CAME_CHARS)}"
+            return Unread(why, size)
+
+
+def for_tasks(factory: Callable[[], PayloadConverter]) -> Callable[[], PayloadConverter]:
+    """What makes the converter of a task's workflow, from what makes the worker's."""
+    return lambda: TaskPayloadConverter(factory())
+
+
+def start_from(inputs: Sequence[Any]) -> TaskStart:
+    """What a task starts with. Data that refold itself wrote says so in a key of its own; any other is a message.
+
+    Raises:
+        InputRejected: It can be no task's first message.
+        AnotherRelease: refold wrote it, and this worker cannot read it.
+    """
+    given = _only(inputs, TaskStart)
+    written = given.get("refold") if isinstance(given, dict) else None
+    if not isinstance(written, str) or not _WRITTEN.fullmatch(written):
+        return TaskStart(message=_message(given, TaskStart))
+    if written != START:
+        raise AnotherRelease(f"another release of refold started this task ({written}); this worker knows {START}")
+    start = _fitting(TaskStart, given)
+    if not any((start.message, start.snapshot, start.recover, start.fork)):
+        raise _rejected("it holds no message, and nothing to go on from", inputs, TaskStart)
+    return start
+
+
+def message_from(inputs: Sequence[Any]) -> UserMessage:
+    """A message that a task is sent.
+
+    Raises:
+        InputRejected: It is none.
+    """
+    return _message(_only(inputs, UserMessage), UserMessage)
+
+
+def value_from(kind: type[V], inputs: Sequence[Any]) -> V:
+    """A decision, a resolution or a part's question that a task is sent.
+
+    Raises:
+        InputRejected: It is none.
+    """
+    return _fitting(kind, _only(inputs, kind))
+
+
+def reason_from(inputs: Sequence[Any]) -> str:
+    """Why a task should stop: whatever came is a reason, and a request to stop is never refused for it."""
+    if not inputs or inputs[0] is None:
+        return ""
+    return inputs[0] if isinstance(inputs[0], str) else _shown(inputs)
+
+
+def size_of(inputs: Sequence[Any]) -> int:
+    """How large inputs were, in bytes, about."""
+    return sum(one.size if isinstance(one, Unread) else len(_as_text(one).encode()) for one in inputs)
+
+
+def _only(inputs: Sequence[Any], kind: type[Value]) -> Any:
+    if len(inputs) != 1 or inputs[0] is None:
+        count = len(inputs) or "no"
+        raise _rejected("nothing came" if len(inputs) == 1 else f"{count} inputs came", inputs, kind)
+    if isinstance(inputs[0], Unread):
+        raise _rejected("what came cannot be read", inputs, kind)
+    return inputs[0]
+
+
+def _message(said: Any, kind: type[Value]) -> UserMessage:
+    if why := unreadable(said):
+        raise _rejected(f"what came {why}", [said], kind)
+    try:
+        return as_message(said)
+    except ValidationError as error:
+        raise _rejected(problems(error), [said], kind) from None
+
+
+def _fitting(kind: type[V], given: Any) -> V:
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise _rejected(problems(error), [given], kind) from None
+
+
+def _rejected(why: str, inputs: Sequence[Any], kind: type[Value]) -> InputRejected:
+    came = f" (came: {_shown(inputs)})" if inputs else ""
+    return InputRejected(f"{shortened(why, CAME_CHARS)}{came}; expected: {EXPECTED[kind]}")
+
+
+def _shown(inputs: Sequence[Any]) -> str:
+    return shortened(", ".join(one.why if isinstance(one, Unread) else _as_text(one) for one in inputs), CAME_CHARS)
+
+
+def _as_text(value: Any) -> str:
+    try:
+        return to_json(value, inf_nan_mode="strings", bytes_mode="base64", fallback=str).decode()
+    except ValueError:
+        return type(value).__name__
+
+
+_NAMED = ("slot", "gate", "delivery_id", "sender", "message_id", "early")
+_SPOKEN = {"text", "data", "content", *_NAMED}
+
+
+def as_message(said: JsonValue) -> UserMessage:
+    """What a signal or an update brings, however it was typed in.
+
+    A string is text. An object with `text`, `data` or `content`, and perhaps `slot`, `gate`, `delivery_id` or
+    `sender`, is what it says. Anything else is data.
+
+    Raises:
+        ValidationError: It is null, or no JSON data.
+    """
+    if isinstance(said, str):
+        return UserMessage(content=Content.from_text(said))
+    if isinstance(said, dict) and said.keys() <= _SPOKEN and said.keys() & {"text", "data", "content"}:
+        try:
+            return _spoken(said)
+        except ValidationError:
+            pass  # it only looks like ours
+    return UserMessage(content=Content.from_data(said))
+
+
+def _spoken(said: dict[str, Any]) -> UserMessage:
+    rest = {key: said[key] for key in _NAMED if said.get(key) is not None}
+    if "content" in said:
+        return UserMessage(content=Content.model_validate(said["content"]), **rest)
+    content = Content.from_text(said["text"]) if "text" in said else Content.from_data(said["data"])
+    return UserMessage(content=content, **rest)

@@ -1,0 +1,440 @@
+"""Whatever Temporal's own tools send to a task: taken, or refused with a reason; never a workflow task that fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution, WorkflowType
+from temporalio.api.enums.v1 import EventType, UpdateWorkflowExecutionLifecycleStage
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.update.v1 import Input, Meta, Request, WaitPolicy
+from temporalio.api.workflowservice.v1 import (
+    SignalWorkflowExecutionRequest,
+    StartWorkflowExecutionRequest,
+    UpdateWorkflowExecutionRequest,
+)
+from temporalio.client import WorkflowExecutionStatus
+
+from refold import InputRejected, Status, TaskState
+from refold.core.fold.journal import Entry
+from refold.engine import TaskView
+from refold.temporal import TemporalEngine
+from tests.temporal.test_task import collected, text
+
+QUEUE = "tests"
+PATIENCE = timedelta(seconds=60)
+
+
+def payload(data: Any, encoding: str = "json/plain", **metadata: str) -> Payload:
+    """One input: `data` as bytes, or written as JSON."""
+    raw = data if isinstance(data, bytes) else json.dumps(data).encode()
+    return Payload(metadata={"encoding": encoding.encode(), **{k: v.encode() for k, v in metadata.items()}}, data=raw)
+
+
+async def signal(engine: TemporalEngine, task_id: str, name: str, *inputs: Payload) -> None:
+    """What `temporal workflow signal` sends."""
+    await engine.client.workflow_service.signal_workflow_execution(
+        SignalWorkflowExecutionRequest(
+            namespace=engine.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=task_id),
+            signal_name=name,
+            input=Payloads(payloads=inputs),
+        )
+    )
+
+
+async def update(engine: TemporalEngine, task_id: str, name: str, *inputs: Payload) -> str:
+    """What `temporal workflow update execute` sends; returns why it was refused, empty if it was taken."""
+    answer = await engine.client.workflow_service.update_workflow_execution(
+        UpdateWorkflowExecutionRequest(
+            namespace=engine.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id=task_id),
+            wait_policy=WaitPolicy(
+                lifecycle_stage=UpdateWorkflowExecutionLifecycleStage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
+            ),
+            request=Request(meta=Meta(update_id=uuid4().hex), input=Input(name=name, args=Payloads(payloads=inputs))),
+        ),
+        timeout=PATIENCE,
+    )
+    return answer.outcome.failure.message
+
+
+async def start(engine: TemporalEngine, skill: str, *inputs: Payload) -> str:
+    """What `temporal workflow start` sends; returns the task's id."""
+    task_id = f"odd-{uuid4().hex[:8]}"
+    await engine.client.workflow_service.start_workflow_execution(
+        StartWorkflowExecutionRequest(
+            namespace=engine.client.namespace,
+            workflow_id=task_id,
+            workflow_type=WorkflowType(name=skill),
+            task_queue=TaskQueue(name=QUEUE),
+            input=Payloads(payloads=inputs),
+            request_id=uuid4().hex,
+        )
+    )
+    return task_id
+
+
+async def waiting(engine: TemporalEngine) -> TaskView:
+    """A task that waits for an answer."""
+    view = await engine.start("talk", text("go"))
+    await collected(engine.watch(view.task_id))
+    return await engine.look(view.task_id)
+
+
+async def journal(engine: TemporalEngine, task_id: str) -> list[Entry]:
+    """The task's journal; waits until its worker has taken what was sent."""
+    return await collected(engine.journal(task_id))
+
+
+async def unharmed(engine: TemporalEngine, task_id: str) -> None:
+    """No workflow task of this task has failed."""
+    history = await engine.client.get_workflow_handle(task_id).fetch_history()
+    failed = [one for one in history.events if one.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED]
+    assert not failed, failed[0].workflow_task_failed_event_attributes.failure.message
+
+
+DEEP = b"[" * 200 + b"]" * 200
+DIGITS = b"1" * 10_001
+UNREADABLE = [
+    pytest.param(payload(b'"\\ud800"'), id="lone-surrogate"),
+    pytest.param(payload(DIGITS), id="10001-digits"),
+    pytest.param(payload(DEEP), id="depth-200"),
+    pytest.param(payload(b"{not json"), id="no-json"),
+    pytest.param(payload(b""), id="empty"),
+    pytest.param(payload(b"\x00\xff", "binary/plain"), id="binary"),
+    pytest.param(payload(b"\x0a\x03abc", "binary/protobuf", messageType="nobody.Knows"), id="protobuf"),
+    pytest.param(payload(b"secret", "binary/encrypted"), id="foreign-codec"),
+    pytest.param(Payload(data=b'"no encoding"'), id="no-encoding"),
+    pytest.param(payload({"n": 1}, "json/external-storage-reference"), id="reference-to-nothing"),
+    pytest.param(
+        payload({"driver_name": "nobody", "claim_data": {}}, "json/external-storage-reference"), id="foreign-storage"
+    ),
+]
+
+
+@pytest.mark.parametrize("name", ["message", "decide", "child", "dependency_resolved", "mesage"])
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([payload(None)], id="null"),
+        pytest.param([payload("one"), payload("two")], id="two"),
+        *(pytest.param([*one.values], id=str(one.id)) for one in UNREADABLE),
+        *(pytest.param([payload("one"), *one.values], id=f"two-{one.id}") for one in UNREADABLE),
+    ],
+)
+async def test_a_signal_that_nobody_can_read_is_an_entry(
+    engine: TemporalEngine, name: str, inputs: Sequence[Payload]
+) -> None:
+    """
+    A signal with no input, several, or one that cannot be read is refused in the journal, which says what came and
+    what is expected. The task still waits, and answers.
+    """
+    view = await waiting(engine)
+
+    await signal(engine, view.task_id, name, *inputs)
+    entries = await journal(engine, view.task_id)
+    after = await engine.look(view.task_id)
+
+    assert (len(entries), after.refused, after.lifecycle) == (view.seq + 1, 1, TaskState.PAUSED)
+    assert entries[-1].event.kind == "unreadable"
+    assert name in entries[-1].refused
+    assert len(entries[-1].model_dump_json()) < 3_000
+    await unharmed(engine, view.task_id)
+    await engine.send(view.task_id, text("Ada"))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        pytest.param("message", "a text, or an object", id="message"),
+        pytest.param("decide", "gate, digest, decision", id="decide"),
+        pytest.param("resolve", "retry", id="resolve"),
+        pytest.param("mesage", "not found", id="unknown"),
+    ],
+)
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([payload("one"), payload("two")], id="two"),
+        *(pytest.param([*one.values], id=str(one.id)) for one in UNREADABLE),
+    ],
+)
+async def test_an_update_that_nobody_can_read_is_refused(
+    engine: TemporalEngine, name: str, why: str, inputs: Sequence[Payload]
+) -> None:
+    """
+    Whoever sends such an update is told what is expected; the task is as it was.
+    """
+    view = await waiting(engine)
+
+    refused = await update(engine, view.task_id, name, *inputs)
+
+    assert why in refused
+    assert await engine.look(view.task_id) == view
+    await unharmed(engine, view.task_id)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([payload(None)], id="null"),
+        pytest.param([payload("one"), payload("two")], id="two"),
+        *(pytest.param([*one.values], id=str(one.id)) for one in UNREADABLE),
+        pytest.param([payload("one"), UNREADABLE[0].values[0]], id="two-lone-surrogate"),
+        pytest.param([payload({"refold": "start/1"})], id="ours-without-anything"),
+        pytest.param([payload({"refold": "start/1", "message": "hello"})], id="ours-misspelt"),
+    ],
+)
+async def test_a_start_that_nobody_can_read_fails_with_what_came(
+    engine: TemporalEngine, inputs: Sequence[Payload]
+) -> None:
+    """
+    A task that was started with nothing, several inputs, or one that cannot be read fails at once, and says why.
+    """
+    task_id = await start(engine, "talk", *inputs)
+    entries = await journal(engine, task_id)
+    view = await engine.look(task_id)
+
+    assert view.lifecycle is TaskState.FAILED
+    assert view.reason.startswith("its start was refused: start: ")
+    assert "expected: the first message" in view.reason
+    assert [entry.event.kind for entry in entries] == ["unreadable"]
+    await unharmed(engine, task_id)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"message": "hello"},
+        {"owner": "ada"},
+        {"snapshot": None, "parent": "x"},
+        {"refold": 1},
+        {"refold": "yes", "message": {"content": {"parts": [{"text": "hello"}]}}},
+        [],
+        0,
+        False,
+    ],
+    ids=json.dumps,
+)
+async def test_data_with_reserved_names_is_data(engine: TemporalEngine, data: Any) -> None:
+    """
+    What a task is started with by Temporal's own tools is its first message, whatever its keys are called.
+    """
+    task_id = await start(engine, "talk", payload(data))
+    await collected(engine.watch(task_id))
+    record = await engine.record(task_id)
+
+    assert record.messages[0].content.data == data
+    await unharmed(engine, task_id)
+
+
+async def test_a_start_by_another_release_is_left_to_its_workers(engine: TemporalEngine) -> None:
+    """
+    A worker that cannot read what a newer refold wrote does not fail the task: one of that release can go on with it.
+    """
+    task_id = await start(engine, "talk", payload({"refold": "start/2", "tomorrow": True}))
+    handle = engine.client.get_workflow_handle(task_id)
+    async for event in handle.fetch_history_events(wait_new_event=True):
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+            break
+
+    assert "start/2" in event.workflow_task_failed_event_attributes.failure.message
+    description = await handle.describe()
+    assert description.status is WorkflowExecutionStatus.RUNNING
+    await handle.terminate()
+
+
+LONG = "x" * 1_900_000
+DECISION = {"gate": "g", "digest": "d", "decision": "approved", "approver": "ada"}
+
+
+@pytest.mark.parametrize("field", ["gate", "digest", "approver", "comment", "asserted_by", "signature"])
+async def test_a_field_that_is_too_long_is_refused_in_short(engine: TemporalEngine, field: str) -> None:
+    """
+    A decision with an approver of nearly 2 MB is refused, by signal and by update; the refusal does not repeat it, and
+    the gate takes the next decision.
+    """
+    view = await engine.start("gated", text("go"))
+    await collected(engine.watch(view.task_id))
+    long = payload({**DECISION, field: LONG})
+
+    await signal(engine, view.task_id, "decide", long)
+    entries = await journal(engine, view.task_id)
+    refused = await update(engine, view.task_id, "decide", long)
+
+    assert field in entries[-1].refused
+    assert len(entries[-1].model_dump_json()) < 3_000
+    assert len(refused) < 3_000
+    assert (await engine.look(view.task_id)).lifecycle is TaskState.PAUSED
+    await engine.decide(view.task_id, approved=True, approver="ada")
+    await unharmed(engine, view.task_id)
+
+
+async def test_whoever_calls_with_a_long_name_is_told_so(engine: TemporalEngine) -> None:
+    """
+    The client refuses what no task takes, before it sends anything.
+    """
+    view = await engine.start("gated", text("go"))
+    await collected(engine.watch(view.task_id))
+
+    with pytest.raises(InputRejected, match=r"approver: .* at most 2000 characters"):
+        await engine.decide(view.task_id, approved=True, approver=LONG)
+    with pytest.raises(InputRejected, match=r"comment: .* at most 20000 characters"):
+        await engine.resolve(view.task_id, retry=True, comment=LONG)
+    with pytest.raises(InputRejected, match=r"slot: .* at most 2000 characters"):
+        await engine.send(view.task_id, text("hello"), slot=LONG)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([payload(None)], id="null"),
+        pytest.param([payload(LONG)], id="long"),
+        pytest.param([payload({"why": "enough"}), payload(5)], id="two"),
+        *(pytest.param([*one.values], id=str(one.id)) for one in UNREADABLE),
+    ],
+)
+async def test_a_cancel_is_never_refused_for_its_reason(engine: TemporalEngine, inputs: Sequence[Payload]) -> None:
+    """
+    Whoever wants a task to stop stops it, whatever reason comes along.
+    """
+    view = await waiting(engine)
+
+    await signal(engine, view.task_id, "cancel", *inputs)
+    await collected(engine.watch(view.task_id, follow=True))
+    after = await engine.look(view.task_id)
+
+    assert after.status is Status.CANCELED
+    assert len(after.reason) < 3_000
+    await unharmed(engine, view.task_id)
+
+
+@pytest.mark.parametrize("name", ["message", "decide", "cancel"])
+async def test_an_update_as_large_as_the_server_takes(engine: TemporalEngine, name: str) -> None:
+    """
+    The server takes an update of nearly 2 MiB, and the task answers it.
+    """
+    view = await waiting(engine)
+
+    await update(engine, view.task_id, name, payload("x" * (2 * 1024 * 1024 - 300)))
+
+    await unharmed(engine, view.task_id)
+    await journal(engine, view.task_id)
+
+
+# --- chance
+
+RESERVED = [
+    "refold",
+    "message",
+    "snapshot",
+    "recover",
+    "fork",
+    "text",
+    "data",
+    "content",
+    "slot",
+    "gate",
+    "digest",
+    "decision",
+    "approver",
+    "kind",
+    "retry",
+    "outcome",
+    "invocation_id",
+    "waits",
+    "delivery_id",
+    "early",
+]
+WORDS = st.sampled_from([*RESERVED, "start/1", "approved", "user_message", "", "\x00", "é"])
+SCALARS = st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats() | WORDS | st.text(max_size=20)
+JSON_DATA = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4), max_leaves=10
+)
+ENCODINGS = ["json/plain", "binary/plain", "binary/null", "binary/protobuf", "json/protobuf", "binary/encrypted", "",
+             "json/external-storage-reference"]  # fmt: skip
+PAYLOADS = st.one_of(
+    JSON_DATA.map(payload),
+    st.sampled_from([one.values[0] for one in UNREADABLE]),
+    st.builds(payload, st.binary(max_size=50), st.sampled_from(ENCODINGS)),
+    st.builds(payload, JSON_DATA, st.sampled_from(ENCODINGS)),
+    st.integers(1, 400).map(lambda depth: payload(b"[" * depth + b"]" * depth)),
+    st.integers(1, 12_000).map(lambda digits: payload(b"9" * digits)),
+    st.sampled_from([100, 40_000, 1_900_000]).map(lambda size: payload("x" * size)),
+)
+
+
+class Sent:
+    """One thing that is sent to a task."""
+
+    # No dataclass: of these Hypothesis shows every field at full length.
+    def __init__(self, skill: str, how: str, name: str, inputs: list[Payload]) -> None:
+        self.skill, self.how, self.name, self.inputs = skill, how, name, inputs
+
+    def __repr__(self) -> str:
+        """All but the end of what is long."""
+        return f"{self.skill} {self.how} {self.name} {[(dict(one.metadata), one.data[:200]) for one in self.inputs]}"
+
+
+SENT = st.builds(
+    Sent,
+    st.sampled_from(["talk", "gated", "counts"]),
+    st.sampled_from(["start", "signal", "signal", "signal", "update"]),
+    st.sampled_from(["message", "decide", "child", "dependency_resolved", "resolve", "cancel", "other"]),
+    st.lists(PAYLOADS, max_size=3) | PAYLOADS.map(lambda one: [one]),
+)
+
+
+async def odd(engine: TemporalEngine, sent: Sent) -> None:
+    """Send it, and see that the task answers and that no workflow task of it has failed."""
+    if sum(one.ByteSize() for one in sent.inputs) > 2_000_000:
+        return  # the server itself refuses it
+    skill, how, name, inputs = sent.skill, sent.how, sent.name, sent.inputs
+    if how == "start":
+        task_id = await start(engine, skill, *inputs)
+    else:
+        task_id = (await engine.start(skill, text("go"))).task_id
+        await collected(engine.watch(task_id))
+        before = await engine.look(task_id)
+        if how == "signal":
+            await signal(engine, task_id, name, *inputs)
+            entries = await journal(engine, task_id)
+            assert len(entries) > before.seq, "it left no trace"
+        else:
+            await update(engine, task_id, name, *inputs)
+    await journal(engine, task_id)
+    assert "worker" not in (await engine.look(task_id)).note
+    await unharmed(engine, task_id)
+
+
+@given(sent=SENT)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+async def test_no_payload_wedges_a_task(engine: TemporalEngine, sent: Sent) -> None:
+    """
+    Whatever is sent, no workflow task fails, the journal says that it came, and the task answers.
+    """
+    await odd(engine, sent)
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3_600)
+@given(sent=SENT)
+@settings(max_examples=1_000, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+async def test_no_payload_of_a_thousand_wedges_a_task(engine: TemporalEngine, sent: Sent) -> None:
+    """
+    The same, a thousand times.
+    """
+    await odd(engine, sent)
