@@ -91,7 +91,7 @@ class Unsandboxed(UnsandboxedWorkflowRunner):
 
 
 def tolerant(det: WorkflowInstanceDetails) -> WorkflowInstanceDetails:
-    """The same details, with which a task's workflow is given inputs that cannot be read; see `TaskPayloadConverter`."""
+    """The same details; a task's workflow is given inputs that cannot be read, too (`TaskPayloadConverter`)."""
     if not issubclass(det.defn.cls, SkillWorkflow):
         return det
     return replace(det, payload_converter_factory=for_tasks(det.payload_converter_factory))
