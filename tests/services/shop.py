@@ -123,6 +123,12 @@ class Shop(Serving):
         status, headers = self._trouble[path].popleft()
         return JSONResponse({"error": "trouble on demand"}, status, headers)
 
+    async def _delayed(self, path: str) -> None:
+        if path in self._held:
+            came, done = self._held[path]
+            came.set()
+            await asyncio.to_thread(done.wait)
+
     async def _order(self, request: Request) -> Response:
         if (troubled := self._troubled(request, "/orders")) is not None:
             return troubled
@@ -135,6 +141,7 @@ class Shop(Serving):
     async def _fact(self, request: Request) -> Response:
         if (troubled := self._troubled(request, "/facts")) is not None:
             return troubled
+        await self._delayed("/facts")
         topic = request.path_params["topic"]
         return JSONResponse({"topic": topic, "value": sum(topic.encode()) % 97})
 
@@ -148,10 +155,7 @@ class Shop(Serving):
     async def _pay(self, request: Request) -> Response:
         if (troubled := self._troubled(request, "/payments")) is not None:
             return troubled
-        if "/payments" in self._held:
-            came, done = self._held["/payments"]
-            came.set()
-            await asyncio.to_thread(done.wait)
+        await self._delayed("/payments")
         asked = await request.json()
         key = request.headers.get("idempotency-key")
         known = next((payment for payment in self.ledger if payment.key == key), None)

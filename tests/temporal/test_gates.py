@@ -326,6 +326,26 @@ async def test_an_operator_releases_a_blocked_task(engine: TemporalEngine, shop:
     )
 
 
+async def test_an_operator_releases_a_task_while_its_dependency_is_probed(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    The command is sent again once the probe's attempt has ended: an activity id has one open attempt at a time.
+    """
+    task_id = (await blocked_task(engine, shop)).task_id
+    shop.calm()
+    shop.delay("/facts")
+    forwarding = asyncio.create_task(forward(engine, task_id, 31 * MINUTE))  # the clock stands while a probe is out
+    await shop.waited("/facts")
+
+    await engine.resolve(task_id, retry=True, by="ops")
+    shop.go_on("/facts")
+    done = await settled(engine, task_id)
+    await asyncio.gather(forwarding, return_exceptions=True)
+
+    assert done.status is Status.COMPLETED
+    history = await engine.client.get_workflow_handle(task_id).fetch_history()
+    assert not [event for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
+
+
 # --- who decides
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal, assert_never
 
 from pydantic import Field, ValidationError
@@ -48,6 +49,7 @@ from refold.temporal.worker import profile
 
 TOOL_PREFIX = "tool."
 NOTIFY_ACTIVITY = "refold.notify"
+_WAIT = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 
 
 class _Asked(CallLlm):
@@ -79,25 +81,27 @@ def _timer(alarm: Alarm) -> asyncio.Future[Any]:
 
 def _effect(want: Perform, task: Snapshot, part: Part) -> asyncio.Future[Any]:
     command = want.command
+    pending = task.pending.get(want.invocation_id)
+    activity = partial(_activity, want, probes=pending is not None and pending.blocked)
     match command:
         case CallLlm():
             # Left out where it is false: it would be written to history with each call.
             asked = _Asked.trusted(**vars(command))
             args = [asked, True] if task.stream else [asked]
-            return _activity(want, LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
+            return activity(LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
         case CallChat():
             assert want.prior is not None
             request = request_of(command, want.prior)
             said = [request, True] if task.stream else [request]
-            return _activity(want, CHAT_ACTIVITY, said, Reply, queue=command.queue)
+            return activity(CHAT_ACTIVITY, said, Reply, queue=command.queue)
         case CallTool():
             args = [command, want.decided] if want.given is None else [command, False, want.given]
-            return _activity(want, TOOL_PREFIX + command.name, args, None, queue=command.queue)
+            return activity(TOOL_PREFIX + command.name, args, None, queue=command.queue)
         case Notify():
-            return _activity(want, NOTIFY_ACTIVITY, [command], None, queue=None)
+            return activity(NOTIFY_ACTIVITY, [command], None, queue=None)
         case CallActivity():
             timeout = timedelta(seconds=command.timeout_s)
-            return _activity(want, command.name, list(command.args), None, queue=command.queue, timeout=timeout)
+            return activity(command.name, list(command.args), None, queue=command.queue, timeout=timeout)
         case CallSkill():
             if part.outcome is not None:
                 return _known(part.outcome)
@@ -134,6 +138,7 @@ def _activity(
     args: list[Any],
     result_type: type | None,
     *,
+    probes: bool,
     queue: str | None,
     timeout: timedelta | None = None,
 ) -> asyncio.Future[Any]:
@@ -144,6 +149,8 @@ def _activity(
         args=args,
         result_type=result_type,
         activity_id=want.invocation_id,
+        # Where a person decides meanwhile, the next attempt has the same id, and begins once this one has ended.
+        cancellation_type=_WAIT if probes else workflow.ActivityCancellationType.TRY_CANCEL,
         task_queue=queue,
         start_to_close_timeout=timeout or timeouts.effect,
         heartbeat_timeout=None if existing else timeouts.heartbeat,

@@ -59,6 +59,7 @@ class SkillWorkflow(TaskHandlers):
         self._entries: list[Entry] = []
         self._live = Live()
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
+        self._open: dict[str, asyncio.Future[Any]] = {}  # attempts that are not wanted any more, and have not ended
         self._display = Display(self._base)
         self._acting = False
         self._reported = () if start.snapshot is None else self._base.open_waits
@@ -136,16 +137,31 @@ class SkillWorkflow(TaskHandlers):
         """Make what is going on equal to what is wanted."""
         want = wanted(self._now)
         for key in [key for key in self._going if key not in want]:
-            _, future = self._going.pop(key)
-            future.cancel()
+            self._stop(*self._going.pop(key))
         draining = self._draining()
         for key, one in want.items():
-            if key not in self._going and not (draining and isinstance(one, Perform)):
+            if key not in self._going and not (isinstance(one, Perform) and (draining or self._is_open(one))):
                 self._begin(key, one)
         self._report()
         effects = any(isinstance(one, Perform) for one, _ in self._going.values())
+        effects = effects or any(isinstance(one, Perform) and self._is_open(one) for one in want.values())
         if not self._over.done() and (finished(self._now) or (draining and not effects)):
             self._over.set_result(None)
+
+    def _stop(self, want: Want, future: asyncio.Future[Any]) -> None:
+        future.cancel()
+        if isinstance(want, Perform):
+            self._open[want.invocation_id] = future
+
+    def _stopped(self, done: asyncio.Future[Any]) -> None:
+        still = {id: future for id, future in self._open.items() if future is not done}
+        if len(still) < len(self._open):
+            self._open = still
+            self._reconcile()
+
+    def _is_open(self, want: Perform) -> bool:
+        """Whether an attempt that is not wanted any more has not ended yet. The next one would have the same id."""
+        return want.invocation_id in self._open
 
     def _report(self) -> None:
         """Let the task that this one is a part of know what is asked here, so that it can be answered there."""
@@ -175,6 +191,7 @@ class SkillWorkflow(TaskHandlers):
             if want is None or future is not done:
                 if not done.cancelled():
                     done.exception()  # looked at, so that asyncio does not complain of an error nobody wants
+                self._stopped(done)
                 return
             if not isinstance(want, Tell):  # what was told stays told until it is wanted no more
                 del self._going[key]
