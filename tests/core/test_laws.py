@@ -412,6 +412,97 @@ class GatedReducer:
                 return again.cmd(Cmd.tool(f"c{state.left}", take, cents=3))
 
 
+@flow_skill(id="side_by_side", retry=PATIENT)
+class SideBySide:
+    """Branches side by side: tools, children, questions and gates with timeouts, in each of them."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        try:
+            said = await ctx.parallel(self.looks(ctx), self.asks(ctx), self.calls(ctx))
+        except CommandError as error:
+            return ctx.fail(f"{error.id}: {error.failure.type}")
+        return ctx.complete(" ".join(said))
+
+    async def looks(self, ctx: Ctx) -> str:
+        taken = await ctx.tool(take, cents=1)
+        return f"{taken} {await ctx.tool(stock, item='x')}"
+
+    async def asks(self, ctx: Ctx) -> str:
+        try:
+            answer = await ctx.ask("size", "Size?", timeout_s=60)
+        except CommandError as error:
+            return error.failure.type
+        decision = await ctx.approve("sure", "Sure?", policy=GatePolicy(timeout_s=60, on_timeout="continue"))
+        return f"{answer.text} {decision.decision}"
+
+    async def calls(self, ctx: Ctx) -> str:
+        await ctx.sleep(30)
+        return (await ctx.skill("child", "child", "go")).text
+
+
+@flow_skill(id="races")
+class Races:
+    """A question with a timeout, a gate, a model and a timer in a race, over and over; and effects to compensate."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content, rounds: int = 0) -> Transition:
+        await ctx.tool(take, cents=rounds)
+        calls: list[Any] = [
+            ctx.ask("q", "?", timeout_s=60),
+            ctx.sleep(30),
+            ctx.approve("g", "?", policy=ANYBODY),
+            ctx.llm("m"),
+        ]
+        try:
+            index, _ = await ctx.first(*calls)
+        except CommandError as error:
+            return ctx.fail(error.failure.type)
+        if rounds == 2:
+            return ctx.await_input("last", "Last?", timeout_s=10)
+        return ctx.goto("begin", content=Content.from_text(str(index)), rounds=rounds + 1)
+
+    @step(resume_from="begin")
+    async def last(self, ctx: Ctx, content: Content | None) -> Transition:
+        return ctx.complete("nobody" if content is None else content.text)
+
+
+class Nags(BaseModel):
+    times: int = 0
+
+
+@flow_skill(id="nags", retry=PATIENT)
+class Nagging:
+    """A reducer that speaks, charges and gives up while it waits for an answer: its timers reach it."""
+
+    @staticmethod
+    def initial() -> Nags:
+        return Nags()
+
+    def on_event(self, state: Nags, event: Event, ctx: Ctx) -> Transition:
+        match event:
+            case UserMessage(slot=None):
+                asking = Transition.await_input("colour", "Which?", state, timeout_s=300)
+                return asking.cmd(Cmd.sleep("nag", 60)).cmd(Cmd.tool("early", take, cents=1))
+            case TimerFired() if state.times == 3:
+                return Transition.fail("nobody answers")
+            case TimerFired():
+                nagged = Transition.to(Nags(times=state.times + 1)).message("Still there?").cmd(Cmd.sleep("nag", 60))
+                return nagged.cmd(Cmd.tool(f"t{state.times}", take, cents=2))
+            case UserMessage() | CommandFailed(id="colour"):
+                return Transition.complete()
+            case _:
+                return Transition.ignore(state)
+
+
+async def _parent(ctx: Ctx, content: Content) -> Transition:
+    return ctx.complete((await ctx.skill("child", "child", "go")).text)
+
+
+test_branches_side_by_side = laws_of(SideBySide, tools=[take, stock], max_examples=60)
+test_races = laws_of(Races, tools=[take], max_examples=60)
+test_timers_while_a_task_waits = laws_of(Nagging, tools=[take], max_examples=60)
+test_the_smallest_parent = laws_of(table("parent", Step("begin", _parent).start()), max_examples=60)
 test_gates_undoing_and_blocking_in_steps = laws_of(Gated, tools=[take], max_events=40)
 test_gates_undoing_and_blocking_in_a_reducer = laws_of(GatedReducer, tools=[take], max_events=40)
 test_hello = laws_of(Hello)

@@ -14,12 +14,13 @@ from refold.core.authoring.transition import NOTHING, Transition, altered, sever
 from refold.core.chat import EMPTY, Reply, Said, ToolOffer
 from refold.core.commands import Cmd, admitted, declared
 from refold.core.content import Artifact, Content, Message
-from refold.core.errors import SkillError
+from refold.core.errors import SkillError, shown
 from refold.core.events import SkillOutcome
 from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.retry import RetryPolicy
 from refold.core.steps.calls import RACEABLE, Call, Called, First, Gather, decode_as
 from refold.core.steps.parallel import Parallel
+from refold.core.values import text
 
 T = TypeVar("T")
 T1 = TypeVar("T1")
@@ -107,7 +108,9 @@ class Ctx:
 
         The first answer is kept with the task for ever.
         """
-        return self._moment.patched(id, self._again)
+        if not isinstance(id, str):
+            raise SkillError(f"ctx.patched takes the name of a change, a text; it got {shown(id)}")
+        return self._moment.patched(text(id), self._again)
 
     def decode(self, kind: type[T], value: JsonValue) -> T:
         """`value` as a `kind`.

@@ -275,7 +275,8 @@ def _of_author(error: BaseException) -> bool:
 
     A coroutine library's `CancelledError` is no `Exception`; it is known by its name, since the core loads none.
     """
-    return isinstance(error, Exception | SystemExit | GeneratorExit) or type(error).__name__ == "CancelledError"
+    authors = isinstance(error, Exception | SystemExit | GeneratorExit | BaseExceptionGroup)
+    return authors or type(error) is BaseException or type(error).__name__ == "CancelledError"
 
 
 def _place(error: BaseException) -> str:

@@ -239,7 +239,9 @@ class _Unreadable(Exception):
         raise RuntimeError("no")
 
 
-@pytest.mark.parametrize("error", [_Unreadable(), asyncio.CancelledError(), GeneratorExit(), SystemExit(3)])
+@pytest.mark.parametrize(
+    "error", [_Unreadable(), asyncio.CancelledError(), GeneratorExit(), SystemExit(3), BaseException("odd")]
+)
 def test_whatever_a_skill_raises_fails_its_task_and_no_more(error: BaseException) -> None:
     """
     Errors whose message cannot be read, and those that are no `Exception`.
