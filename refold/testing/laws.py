@@ -31,7 +31,7 @@ from refold.core.errors import RefoldError
 from refold.core.events import BackoffOver, CommandFailed, Event, GraceOver, ToolResult
 from refold.core.fold.apply import advance, fold
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import TaskRecord, record_of, told
+from refold.core.fold.record import TaskRecord, record_of, with_entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.fold.wanted import Tell, finished, wanted
@@ -274,7 +274,7 @@ def _check_other_ways(skill: Skill, history: Sequence[Happening], entries: list[
 
 def _check_record(before: Snapshot, entry: Entry, after: Snapshot, history: Sequence[Happening]) -> None:
     """Check that the record of a task can be derived from its journal, without the skill."""
-    kept, read = told(record_of(before), entry), record_of(after)
+    kept, read = with_entry(record_of(before), entry), record_of(after)
     for name in TaskRecord.model_fields:
         if name != "status_at" and getattr(kept, name) != getattr(read, name):
             law = "the record that is kept up from the journal is the task's"

@@ -29,7 +29,7 @@ from refold.a2a.streams.updates import (
 )
 from refold.core.errors import NotConnected, NoWorker
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import TaskRecord, told
+from refold.core.fold.record import TaskRecord, with_entry
 from refold.core.lifecycle import Status, TaskState
 from refold.engine import Engine, Tokens
 
@@ -91,7 +91,7 @@ class Streams:
             yield numbered(partly_told(before, updates[: seen.place]), seen)
             for update in updates[seen.place :]:
                 yield update
-            then = told(before, entry)
+            then = with_entry(before, entry)
         if not _rests(then, seen.seq, over_pauses):
             async with aclosing(self._news(then, seen.seq, over_pauses)) as news:
                 async for event in news:
@@ -105,7 +105,7 @@ class Streams:
                     continue
                 for update in updates_of(record, item):
                     yield update
-                record = told(record, item)
+                record = with_entry(record, item)
                 if _rests(record, after, over_pauses):
                     return
         ended = await self.engine.record(record.task_id)
@@ -160,7 +160,7 @@ class Streams:
                 then = then or _planned(record, entry)
                 if entry.seq > seen.seq:
                     break
-                before, last, then = then, entry, told(then, entry)
+                before, last, then = then, entry, with_entry(then, entry)
         if then is None or then.seq != seen.seq:
             raise _unknown(record, seen)
         if last is None or seen.place == 0:

@@ -22,7 +22,7 @@ from refold.a2a.convert import (
     task_of,
 )
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import TaskRecord, said_in, told
+from refold.core.fold.record import TaskRecord, said_in, with_entry
 from refold.engine import Tokens
 
 Update: TypeAlias = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
@@ -70,7 +70,7 @@ def updates_of(before: TaskRecord, entry: Entry) -> list[Update]:
         before: The task before the entry.
         entry: The next entry.
     """
-    after = told(before, entry)
+    after = with_entry(before, entry)
     status = status_of(after)
     updates: list[Update] = [
         _update(before, _saying(before, message, entry.at))

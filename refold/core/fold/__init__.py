@@ -1,1 +1,1 @@
-"""Everything that changes a task, in the order in which it happens; and what is read from a task."""
+"""Everything that changes a task: refusal, apply, failures, gates, questions, ending; and what is read from a task."""

@@ -2,10 +2,10 @@
 
 Rule 1: every change to a task happens in `advance`.
 Rule 2: nothing here reads a clock, draws a random number or waits.
-Rule 3: the skill is called only while the task is running; what comes in meanwhile is journaled and held.
-Rule 4: what cannot be taken is refused, and changes nothing but the number and the count of refusals.
+Rule 3: the skill is called only while the task is running; other events are journaled and held until then.
+Rule 4: a refused event changes nothing but the entry number and the count of refusals.
 
-What an event changes by itself is in `questions`, `gates`, `failures` and `ending`; `delivery` then calls the skill.
+`questions`, `gates`, `failures` and `ending` make the changes of each kind of event; `delivery` then calls the skill.
 """
 
 from __future__ import annotations
@@ -87,34 +87,34 @@ def advance(
 
     Args:
         skill: The task's skill.
-        snapshot: The task as it is.
+        snapshot: The task before the event.
         event: What happened.
-        at: When; an earlier time than the snapshot's counts as the snapshot's.
-        live: The cache of this task, if whoever runs it keeps one.
-        patched: Answers `ctx.patched(id)` the first time it is asked; None answers True.
+        at: When it happened; a time before the snapshot's is replaced by the snapshot's.
+        live: The cache of the task's running step, if the caller has one.
+        patched: Answers `ctx.patched(id)` when a patch id is asked for the first time; None answers True.
 
     Returns:
-        The task as it is now, and the entry that says what happened. Never raises for what the event or the skill
-        does: the first is refused, the second fails the task.
+        The task after the event, and its journal entry. Never raises for a bad event, which is refused, nor for a bug
+        of the skill, which fails the task.
     """
     at, event = max(at, snapshot.at), admitted(event)
     try:
         return _taken(Draft(skill, snapshot, event, at, live, patched or (lambda _: True), refold=fold))
-    except Exception as error:  # noqa: BLE001 - the last resort: the task ends as it was before, and answers
+    except Exception as error:  # noqa: BLE001 - a bug of the core must not stop the task from answering
         return _taken(Draft(skill, snapshot, event, at), bug=error)
 
 
 def fold(
     skill: Skill, base: Snapshot, entries: Iterable[Entry | Taken], *, skipped: Set[str] = frozenset()
 ) -> Snapshot:
-    """The snapshot after these entries: what `advance` gave when they were made.
+    """The snapshot after these entries, as `advance` returned it when it wrote them.
 
     Args:
         skill: The task's skill.
         base: The task before the first of the entries.
-        entries: A journal, or a part of it. Where entries are left out, the others keep their numbers.
-        skipped: Commands whose final failure is left out, so that the task asks for them again. Everything that came
-            meanwhile keeps its number. Used by recovery.
+        entries: A journal, or a part of it. If entries are missing, the others keep their numbers.
+        skipped: Ids of commands whose final failure is not delivered, so that the task sends them again. Used by
+            recovery; the numbers of later entries do not change.
     """
     snapshot, live = base, Live()
     for entry in entries:
@@ -157,10 +157,10 @@ def _take(draft: Draft) -> None:
 
 
 def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
-    """Note what an event changes by itself; what it returns is to be delivered to the skill."""
+    """Make an event's changes to an open task. Returns the events to deliver to the skill."""
     match event:
         case UserMessage():
-            return questions.heard(draft, event)
+            return questions.take_message(draft, event)
         case CommandFailed():
             return [event]
         case BackoffOver(invocation_id=id):
@@ -178,7 +178,7 @@ def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
         case DependencyResolved():
             return failures.resolved(draft, event)
         case Recovered(again=again, by=by):
-            return _go_on(draft, None if again is None else EVENT.validate_python(again), by)
+            return _start_from_other(draft, None if again is None else EVENT.validate_python(again), by)
         case Forked(by=by):
             return _go_on(draft, None, by)
         case GraceOver() | Unreadable():
@@ -208,8 +208,8 @@ def _backoff_over(draft: Draft, id: str) -> None:
         draft.move(TaskEvent.RETRY)
 
 
-def _go_on(draft: Draft, again: Event | None, by: str | None) -> Sequence[Event]:
-    """Begin where another task was; `again` is an event of that task which is delivered once more."""
+def _start_from_other(draft: Draft, again: Event | None, by: str | None) -> Sequence[Event]:
+    """Start a recovered or forked task; `again` is an event of the other task, delivered once more."""
     if by is not None and by not in draft.base.started_by:
         draft.changes["started_by"] = (*draft.base.started_by, by)
     draft.move(TaskEvent.START)
@@ -219,7 +219,7 @@ def _go_on(draft: Draft, again: Event | None, by: str | None) -> Sequence[Event]
         case None:
             return []
         case UserMessage() if draft.waits:
-            return questions.heard(draft, again)
+            return questions.take_message(draft, again)
         case UserMessage():
             draft.note_message(again)
             return [again]

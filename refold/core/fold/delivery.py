@@ -1,7 +1,7 @@
-"""What every event leads to in the end: held failures are decided, events are delivered to the skill, a stall is found.
+"""How events are delivered to the skill: calls it, applies the transition it returns, and fails a stalled task.
 
-`settle` is the single way out of a turn. It calls the skill with one event after the other for as long as the task is
-running, and applies what the skill returns.
+`settle` ends the handling of every event of an open task. It looks failures up in the table of `failures`, and calls
+the skill with one event after the other while the task is running.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from refold.core.events import CommandFailed, Event, TimerFired, UserMessage
 from refold.core.fold import ending, failures
 from refold.core.fold.draft import Draft
 from refold.core.fold.failures import Action, Role, Stage, cell_of
-from refold.core.fold.redo import go_on_with_new_outcomes
+from refold.core.fold.redo import adopt_new_outcomes
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, TaskEvent, TaskState
 
 
 def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
-    """Deliver these events and then the held ones, as far as the lifecycle lets them; then look for a stall.
+    """Deliver these events and then the held ones, as far as the lifecycle allows; then fail the task if it stalled.
 
     Args:
-        draft: The task; open.
-        events: What has just come, oldest first.
+        draft: An open task.
+        events: The new events, oldest first.
     """
     _decide_redone(draft)
     fresh = deque(_let_through(draft, events))
     if draft.lifecycle in TERMINAL:
         return
-    go_on_with_new_outcomes(draft)
+    adopt_new_outcomes(draft)
     if draft.lifecycle is not TaskState.RUNNING or draft.redoing:
         draft.hold(*fresh)
         return
@@ -67,7 +67,7 @@ def _stalled(draft: Draft) -> str:
 
 
 def _decide_redone(draft: Draft) -> None:
-    """Decide the held failures of effects that are performed again: the skill waits for those."""
+    """Handle held failures of repeated effects first, since the skill is not called before those are done."""
     for event in draft.held:
         if draft.lifecycle is not TaskState.RUNNING:
             return
@@ -77,9 +77,9 @@ def _decide_redone(draft: Draft) -> None:
 
 
 def _let_through(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
-    """Decide failures that the skill is not to have now, and leave the other events.
+    """Handle the failures that are not for the skill now, and yield the events to deliver later.
 
-    While the task is paused, timers are delivered at once, and so are answers in a race (`questions.closed`).
+    While the task is paused, timers are delivered here, and so are answers in a race (`questions.closed`).
     """
     for event in events:
         if isinstance(event, CommandFailed) and cell_of(draft, event)[0] is not Stage.RUNNING:
@@ -91,7 +91,7 @@ def _let_through(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
 
 
 def decide(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
-    """Do what the table of failures says; what comes back is to be delivered."""
+    """Take the action that the table of failures gives for a failure. Returns the events to deliver to the skill."""
     cell = cell_of(draft, failed)
     draft.cells.append(cell)
     match failures.TABLE[cell]:
@@ -133,7 +133,7 @@ def decide(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
 
 
 def _call(draft: Draft, event: Event) -> None:
-    """Call the skill with one event, and apply what it returns. Whatever its code raises fails this one task."""
+    """Call the skill with one event, and apply the transition it returns. An exception in its code fails the task."""
     at_work = skill_at_work.set(draft.base.skill)
     try:
         transition = draft.skill.on(draft.state, event, _moment(draft), draft.live)
@@ -180,19 +180,19 @@ def _patched(draft: Draft, patch: str, again: bool) -> bool:
             return False  # older code took this event, and did not know the patch
         answer = draft.recorded[patch]
     else:
-        # A step that is driven again was here before, with code that did not ask.
+        # A step that is driven again passed here before, with code that did not ask for this patch.
         answer = not again and draft.ask_patched is not None and draft.ask_patched(patch)
     draft.patches[patch] = answer
     return answer
 
 
 def _leave_pause(draft: Draft) -> None:
-    """Run again where a timer reached the skill while it waits: nothing but a running task ends or asks."""
+    """Make a paused task run: only a running task can end or send commands, and timers reach a paused one."""
     if draft.lifecycle is TaskState.PAUSED:
         draft.move(TaskEvent.APPROVAL_GRANTED)
 
 
-# --- what the skill returned
+# --- applying the transition that the skill returned
 
 
 def _apply(draft: Draft, transition: Transition) -> None:
@@ -265,22 +265,22 @@ def _check_threads(draft: Draft, commands: Sequence[Command]) -> None:
             )
 
 
-# --- where it went wrong
+# --- exceptions in the skill's code
 
 _STDLIB = sysconfig.get_path("stdlib")
 
 
 def _of_author(error: BaseException) -> bool:
-    """Whether the author's code raised it, and not whoever runs the task to stop this very call.
+    """Whether the author's code raised this error; otherwise the worker raised it to stop this call.
 
-    A coroutine library's `CancelledError` is no `Exception`; it is known by its name, since the core loads none.
+    A coroutine library's `CancelledError` is not an `Exception`; the core imports no such library and compares names.
     """
     authors = isinstance(error, Exception | SystemExit | GeneratorExit | BaseExceptionGroup)
     return authors or type(error) is BaseException or type(error).__name__ == "CancelledError"
 
 
 def _place(error: BaseException) -> str:
-    """Where the author's code raised, as `at module:line in function`: the innermost frame that is no library's."""
+    """Where the author's code raised, as `at module:line in function`: the innermost frame outside of libraries."""
     frames = [
         (frame.f_code.co_filename, str(frame.f_globals.get("__name__", "")), line, frame.f_code.co_name)
         for frame, line in traceback.walk_tb(error.__traceback__)

@@ -1,7 +1,7 @@
 """A task while one event changes it: working copies of its fields, and the journal entry in the making.
 
-Every other module of this package reads and changes a `Draft`; none keeps anything of its own. `Draft.outcome` is what
-comes out.
+The modules that handle events read and change a `Draft` and have no state of their own. `Draft.outcome` returns the new
+snapshot and the entry, which is where the journal is written.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ watcher: ContextVar[Callable[[Draft], None] | None] = ContextVar("watcher", defa
 
 
 class Draft:
-    """Working copies of what one event changes.
+    """A task's fields while one event changes them. Made by `apply` for each event.
 
     Args:
         skill: The task's skill.
-        base: The task as it was before.
+        base: The task before the event.
         event: What happened.
-        at: When; not earlier than `base.at`.
-        live: The cache of this task, if there is one.
-        ask_patched: Answers a patch id that was never asked before; not asked where `recorded` is given.
-        recorded: The patches that were answered when this event was first taken; None where this is the first time.
-        skipped: Commands whose final failure is skipped, so that the task sends them again. Used by recovery.
+        at: When it happened; not earlier than `base.at`.
+        live: The cache of the task's running step, if there is one.
+        ask_patched: Answers a patch id that was never asked before; not called if `recorded` is given.
+        recorded: The patches that were answered when this event was first taken; None if this is the first time.
+        skipped: Ids of commands whose final failure is skipped, so that the task sends them again. Used by recovery.
         refold: `apply.fold`, for a recovered task to fold its past again.
     """
 
@@ -71,7 +71,7 @@ class Draft:
         self.skill, self.base, self.event, self.at, self.live = skill, base, event, at, live
         self.seq = base.seq + 1
         self.ask_patched, self.recorded, self.skipped, self.refold = ask_patched, recorded, skipped, refold
-        # The task's fields that most events change, and by name those that few events change.
+        # Fields of the snapshot that most events change; `changes` holds new values of the other fields, by name.
         self.lifecycle = base.lifecycle
         self.state = base.state
         self.pending = dict(base.pending)
@@ -105,12 +105,12 @@ class Draft:
 
     @property
     def ended(self) -> bool:
-        """The task has ended, before this event or by it."""
+        """Whether the task has ended, before this event or by it."""
         return self.changes.get("ending", self.base.ending) is not None
 
     @property
     def redoing(self) -> bool:
-        """An effect that was compensated is being performed again; the skill relies on it, and waits."""
+        """Whether a compensated effect is being performed again. Until it is done, the skill is not called."""
         return any(one.background and not isinstance(one.command, Notify) for one in self.pending.values())
 
     def own_wait(self, gate: str) -> Wait:
@@ -125,7 +125,7 @@ class Draft:
     # --- the lifecycle
 
     def move(self, event: TaskEvent) -> None:
-        """Make a move of the lifecycle's table."""
+        """Change the lifecycle state as the table in `core/lifecycle.py` says, and note the move in the entry."""
         target = next_state(self.lifecycle, event)
         self.moves.append(Move.trusted(event=event, from_state=self.lifecycle, to_state=target))
         self.lifecycle = target
@@ -133,7 +133,7 @@ class Draft:
     # --- commands
 
     def issue(self, command: Command) -> None:
-        """Add a command that the skill asks for: a question is opened, anything else becomes pending."""
+        """Add a command of the skill: open it if it is a question or gate, else make it pending."""
         if isinstance(command, CallChat):
             command = self._framed(command)
         id = self._next_id(command)
@@ -144,7 +144,7 @@ class Draft:
             self.pending[id] = Pending.trusted(invocation_id=id, command=command)
 
     def issue_reminder(self, notify: Notify) -> None:
-        """Add a reminder, which starts at once although the task is paused."""
+        """Add a reminder and start it at once, although the task is paused."""
         id = self._next_id(notify)
         self.pending[id] = Pending.trusted(invocation_id=id, command=notify, started=True, background=True)
 
@@ -160,7 +160,7 @@ class Draft:
         return id
 
     def _framed(self, chat: CallChat) -> CallChat:
-        """The call without its frame where the thread has the same: instructions would be journaled each time."""
+        """The call without its frame if the thread has the same, so that the journal stores instructions once."""
         thread = self.threads.get(chat.thread, EMPTY)
         if chat.frame == thread.frame:
             return chat.model_copy(update={"frame": None})
@@ -173,16 +173,14 @@ class Draft:
         self.pending[id] = self.pending[id].model_copy(update=fields)
 
     def back_off(self, pending: Pending, wait_s: float, failure: str) -> None:
-        """Let a command wait before its next attempt."""
+        """Schedule a command's next attempt, in `wait_s` seconds."""
         due_at = self.at + timedelta(seconds=wait_s)
         self.change_pending(pending.invocation_id, started=False, due_at=due_at, failure=failure, decided=False)
         self.backoffs.append(Backoff(invocation_id=pending.invocation_id, retry=pending.attempt, due_at=due_at))
 
     def send_out(self) -> None:
-        """Start every command that waits for nothing, as far as the lifecycle lets it start.
-
-        While a compensated effect is being performed again, only such effects start. While the task is paused, only
-        timers do.
+        """Start the commands that may start: while a compensated effect is being performed again, only such effects;
+        else all of a task that is running or retrying, and the timers of one that is paused.
         """
         if self.lifecycle not in (TaskState.RUNNING, TaskState.RETRYING, TaskState.PAUSED):
             return
@@ -196,10 +194,10 @@ class Draft:
             elif self.lifecycle is not TaskState.PAUSED:
                 self.change_pending(id, started=True)
 
-    # --- what came back
+    # --- outcomes
 
     def withdraw(self, ids: Sequence[str]) -> None:
-        """Close questions and drop commands that are not wanted any more, with what came of them and is held."""
+        """Close questions and drop commands that lost a race, with their reminders and held outcomes."""
         reminders = [
             id for id, one in self.pending.items() if isinstance(one.command, Notify) and one.command.gate in ids
         ]
@@ -210,35 +208,35 @@ class Draft:
             self.held = tuple(event for event in self.held if _answers(event) not in ids)
 
     def hold(self, *events: Event) -> None:
-        """Keep events until the task runs again."""
+        """Hold events until the task runs again."""
         self.held = (*self.held, *events)
         self.was_held = self.was_held or bool(events)
 
     def keep_receipt(self, event: Event) -> None:
-        """Keep a command's outcome for the skill to look back at."""
+        """Record a command's outcome for the skill to read."""
         receipt = receipt_of(event)
         if receipt is not None:
             self.receipts[receipt.invocation_id] = receipt
 
     def keep_reply(self, pending: Pending, result: Result) -> None:
-        """Add what was said to the conversation, where the result is a model's reply in one."""
+        """Add a chat's messages and the model's reply to its thread. Does nothing for other results."""
         if isinstance(pending.command, CallChat) and isinstance(result, ChatResult):
             chat = pending.command
             thread = self.threads.get(chat.thread, EMPTY).after([*chat.say, result.reply])
             self.threads = {**self.threads, chat.thread: thread}
 
     def keep_undo(self, pending: Pending, result: Result) -> None:
-        """Remember how an effect is compensated, now that it took place."""
+        """Record the compensation of an effect that has taken place, if the effect has one."""
         command = pending.command
         if not isinstance(command, CallTool) or command.undo is None:
             return
         id = pending.invocation_id
         if any(one.background and again.startswith(f"{id}~") for again, one in self.pending.items()):
-            return  # it was compensated, and is performed again under another id
+            return  # this effect was compensated, and is being performed again under another id
         self.done = (*self.done, to_undo(id, command, command.undo, result.value))
 
     def note_message(self, message: UserMessage) -> None:
-        """Add a user's message to what was said, and its delivery to those that are not taken again."""
+        """Add a user's message to the task's messages, and its delivery id to `seen`, so that it is taken once."""
         said = Message.trusted(
             role="user",
             content=message.content,
@@ -251,10 +249,10 @@ class Draft:
             seen = {**self.base.seen, message.delivery_id: self.seq}
             self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
 
-    # --- what comes out
+    # --- the result
 
     def outcome(self) -> tuple[Snapshot, Entry]:
-        """The task as it is now, and what happened, for the journal."""
+        """The task after the event, and the event's journal entry."""
         status = self._new_status()
         return self._snapshot(status), self._entry(status)
 
@@ -312,7 +310,7 @@ class Draft:
         )
 
     def _new_status(self) -> Status | None:
-        """What the outside sees now, where it is not what it saw before."""
+        """The A2A status, if the event changed it; otherwise None."""
         ending = cast("Ending | None", self.changes.get("ending", self.base.ending))
         status = status_of(self.lifecycle, ending, self.waits, self.asked_by_parts)
         return None if status is self.base.status else status
@@ -329,12 +327,12 @@ class Draft:
 
 
 def _answers(event: Event) -> str | None:
-    """The id of the question or command that an event answers."""
+    """The id of the question or command whose outcome an event is; None for other events."""
     return event.gate if isinstance(event, UserMessage | DecisionMade) else getattr(event, "invocation_id", None)
 
 
 def to_undo(id: str, command: CallTool, undo: Undo, result: JsonValue) -> Done:
-    """An effect that took place, and the command that compensates it."""
+    """An effect that took place, with the command that compensates it."""
     known = {**command.args, "result": result}
     args = {name: known[name] for name in undo.takes if name in known}
     undoes = Undoes(tool=command.name, invocation_id=id, key=command.key, result=result_hash(result))

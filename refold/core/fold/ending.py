@@ -1,7 +1,6 @@
-"""How a task ends, and what it still does after that.
+"""How a task ends, and what it does afterwards: record a late grant, wait for running effects, compensate.
 
-An ended task is not over while a late grant may still be recorded, while a compensable effect that was under way has
-not come back, or while effects are being compensated: newest first, one at a time.
+Compensation begins when no late grant and no result of a running effect can come any more: newest first, one at a time.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ def end(draft: Draft, ending: Ending, reason: str, event: TaskEvent | None = Non
 
     Args:
         draft: The task.
-        ending: How.
-        reason: Why it does not complete; not used where it does.
-        event: The lifecycle's event, where it is another than `ending` stands for.
+        ending: How the task ends.
+        reason: Why the task does not complete; ignored if it completes.
+        event: The event for the lifecycle's table; None takes the one of `_ENDED_BY`.
     """
     reason = plain(reason)
     if ending is Ending.CANCELED:
-        # Outside the table, as termination is: from any open state. DESIGN section 6.
+        # Cancel is outside the lifecycle's table, as termination is: allowed in every open state. DESIGN section 6.
         draft.lifecycle = TaskState.FAILED
     else:
         draft.move(event or _ENDED_BY[ending])
@@ -53,8 +52,8 @@ def end(draft: Draft, ending: Ending, reason: str, event: TaskEvent | None = Non
 
 
 def end_by_failure(draft: Draft, error: CommandError) -> None:
-    """Fail the task because of a command that failed, and note which failures recovery has to leave out."""
-    if not isinstance(error, DecodeError):  # no failure of the command: better code reads the same value
+    """Fail the task because of a failed command, and note which failures recovery has to skip."""
+    if not isinstance(error, DecodeError):  # the command succeeded: corrected code can read its value
         draft.killed_by, draft.changes["unraised"] = error.invocation_id, error.beside
     if error.failure.kind is FailureKind.TRANSIENT:
         draft.move(TaskEvent.TRANSIENT_ERROR)
@@ -64,7 +63,7 @@ def end_by_failure(draft: Draft, error: CommandError) -> None:
 
 
 def _unraised(draft: Draft) -> tuple[str, ...]:
-    """The failures that the skill's current await holds, and has not raised yet."""
+    """Ids of the commands whose failures the skill's current await has received and not raised."""
     kept = ((id, draft.receipts.get(id)) for id in draft.skill.awaiting(draft.state))
     return tuple(id for id, receipt in kept if receipt is not None and receipt.status is ReceiptStatus.ERROR)
 
@@ -85,9 +84,9 @@ def crash(draft: Draft, bug: Exception) -> None:
 
 
 def _drop_commands(draft: Draft, ending: Ending) -> None:
-    """Drop what is pending, but for effects that are under way and would have to be compensated.
+    """Drop pending commands, except running effects that have a compensation.
 
-    Those are not canceled: halfway, nobody would know whether there is anything to compensate.
+    Such an effect is not canceled: if it were, it would not be known whether there is anything to compensate.
     """
     failed = {event.invocation_id: event for event in draft.held if isinstance(event, CommandFailed)}
     kept = {}
@@ -108,7 +107,7 @@ def _drop_commands(draft: Draft, ending: Ending) -> None:
 
 
 def under_way(pending: Pending) -> bool:
-    """Whether a command is an effect that is being performed now, and is compensated if the task does not complete."""
+    """Whether a command is an effect with a compensation that is being performed now."""
     command, out = pending.command, pending.started and pending.due_at is None
     return out and isinstance(command, CallTool) and command.undo is not None
 
@@ -133,7 +132,7 @@ def _did_not_take_place(failed: CommandFailed) -> str:
 
 
 def take_late(draft: Draft, event: Event) -> None:
-    """Take an event of an ended task. `refusal` lets through only what is listed here."""
+    """Take an event of an ended task. `refusal` lets no other kinds of events through than those listed here."""
     match event:
         case DecisionMade():
             record_late_grant(draft, event)
@@ -157,18 +156,18 @@ def take_late(draft: Draft, event: Event) -> None:
 
 
 def record_late_grant(draft: Draft, grant: DecisionMade) -> None:
-    """Record a grant that came after its gate's timeout, for recovery to go on from."""
+    """Record a grant that came after its gate's timeout, so that recovery can use it."""
     draft.changes["late"] = grant
     draft.notes.append(f"late grant by {grant.approver}: `refold recover` goes on from here")
-    # An effect must be compensated before it can be performed again, so no more grants are waited for.
+    # Recovery repeats compensated effects only, so compensation begins now instead of when the grace time ends.
     draft.changes["grace"] = None
     undo_next(draft)
 
 
 def failed_late(draft: Draft, failed: CommandFailed) -> None:
-    """Note that an effect which was under way when the task ended did not take place.
+    """Note that an effect which was being performed when the task ended did not take place.
 
-    If an operator has said that it did, only its receipt failed, and it is compensated.
+    If an operator stated that the effect took place, only its receipt failed, and the effect is compensated.
     """
     pending = draft.pending.pop(failed.invocation_id)
     if pending.given is not None:
@@ -179,7 +178,7 @@ def failed_late(draft: Draft, failed: CommandFailed) -> None:
 
 
 def give_up_undo(draft: Draft, failed: CommandFailed) -> None:
-    """Note that an effect could not be compensated, and go on with the next."""
+    """Note that an effect could not be compensated, and compensate the next one."""
     del draft.pending[failed.invocation_id]
     draft.notes.append(f"NOT undone: {draft.done[-1].command.id}: {failed.failure.message}")
     draft.done = draft.done[:-1]
@@ -187,7 +186,7 @@ def give_up_undo(draft: Draft, failed: CommandFailed) -> None:
 
 
 def undo_next(draft: Draft) -> None:
-    """Compensate the newest effect that is not compensated yet, once no more results can come."""
+    """Compensate the newest effect that is not compensated yet, unless a late grant or a result can still come."""
     in_grace = draft.changes.get("grace", draft.base.grace)
     if not in_grace and not draft.pending and draft.done:
         draft.issue_undo(draft.done[-1])

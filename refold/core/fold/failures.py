@@ -1,7 +1,7 @@
-"""What a command's failure leads to: one table, and what its actions do to the task.
+"""What a command's failure leads to: one table that decides (retry, hold, block, deliver, end), and its actions.
 
-`TABLE[stage, role, cause]` is the action: where the task stands, what the command is for, and what kind of failure it
-is. A cell that is not in the table cannot be reached.
+`TABLE[stage, role, cause]` is the action for where the task stands, what the command is for and which kind of failure
+it is. A cell that is not in the table cannot be reached.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState
 from refold.core.retry import FailureKind, RetryPolicy
 
 UNDO_RETRIES = RetryPolicy(max_retries=20)
-"""An effect that cannot be compensated is worse than one that takes its time: about an hour and a half."""
+"""Retries of a compensation, over about an hour and a half: a late compensation is better than none."""
 
 
 class Stage(StrEnum):
@@ -37,7 +37,7 @@ class Stage(StrEnum):
 
     RUNNING = "running"
     REDOING = "redoing"
-    """Running; an effect that was compensated is being performed again, and the skill waits for that."""
+    """Running; a compensated effect is being performed again, and the skill is not called until that is done."""
     RETRYING = "retrying"
     PAUSED = "paused"
     BLOCKED = "blocked"
@@ -53,16 +53,16 @@ class Role(StrEnum):
     SKILL = "skill"
     """The skill asked for it."""
     QUESTION = "question"
-    """A question or gate of the skill's that nobody answered in time."""
+    """A question or gate of the skill that timed out."""
     REDO = "redo"
-    """Performs an effect again that was compensated before the task was recovered."""
+    """Repeats an effect that was compensated before the task was recovered."""
     UNDO = "undo"
     """Compensates an effect."""
     REMINDER = "reminder"
 
 
 class Cause(StrEnum):
-    """What kind of failure it is, for this command."""
+    """The kind of a command's failure."""
 
     RETRYABLE = "retryable"
     """Transient, and a retry is left."""
@@ -72,41 +72,41 @@ class Cause(StrEnum):
     """Transient, no retry is left, and the policy says `on_exhausted="block"`."""
     PERMANENT = "permanent"
     UNKNOWN = "unknown"
-    """Nobody knows whether the effect took place."""
+    """It is not known whether the effect took place."""
     GIVEN = "given"
-    """An operator gave the outcome, and no receipt of it could be written."""
+    """An operator stated the outcome, and its receipt could not be written."""
     SKIPPED = "skipped"
-    """Recovery leaves this failure out."""
+    """Recovery skips this failure (`Draft.skipped`)."""
 
 
 class Action(StrEnum):
-    """What is done."""
+    """What the fold does about a failure."""
 
     RETRY = "retry"
     """Back off, then send the command again."""
     HOLD = "hold"
-    """Keep the failure until the task runs again, and decide then."""
+    """Hold the failure until the task runs again, then look it up in the table again."""
     BLOCK = "block"
     """Block the task until the dependency answers, or an operator decides."""
     PROBE = "probe"
-    """Stay blocked: wait longer for the next probe; or for a person, where the outcome is unknown."""
+    """Stay blocked until the next, later probe; or, if the outcome is unknown, until an operator decides."""
     RELEASE = "release"
-    """Stop blocking, and decide again."""
+    """Unblock the task, then look the failure up in the table again."""
     DELIVER = "deliver"
     """Give the failure to the skill, which may catch it."""
     BELIEVE = "believe"
-    """Deliver the outcome that the operator gave."""
+    """Deliver the outcome that the operator stated."""
     REISSUE = "reissue"
-    """Send the command again, its attempts counted from the start."""
+    """Send the command again, with attempts counted from the start."""
     END = "end"
     """Fail the task."""
     NOTE = "note"
     """Note in the journal that a late effect did not take place; compensate it, if an operator says that it did."""
     RETRY_UNDO = "retry_undo"
     GIVE_UP = "give_up"
-    """Note in the journal that an effect is NOT undone, and compensate the next."""
+    """Note in the journal that an effect is NOT undone, and compensate the next one."""
     DROP = "drop"
-    """Note that nobody was reminded; the gate waits on."""
+    """Note in the journal that no reminder was sent; the gate stays open."""
 
 
 Cell = tuple[Stage, Role, Cause]
@@ -149,7 +149,7 @@ _ROWS: dict[tuple[Stage, Role], Mapping[Cause, Action]] = {
     (Stage.ENDED, Role.REDO): dict.fromkeys(Cause, Action.NOTE),
     (Stage.ENDED, Role.UNDO): _UNDO,
     (Stage.REDOING, Role.QUESTION): {Cause.PERMANENT: Action.HOLD},
-    # Paused: in a race only; what must wait for other questions is held by `questions.closed`.
+    # Paused: in a race only. `questions.closed` holds a timeout that must wait for other questions.
     **{(stage, Role.QUESTION): {Cause.PERMANENT: Action.DELIVER} for stage in (Stage.RUNNING, Stage.PAUSED)},
     # A reminder is dropped with its gate, and while a gate is open the task is paused.
     (Stage.PAUSED, Role.REMINDER): dict.fromkeys((Cause.RETRYABLE, Cause.EXHAUSTED, Cause.PERMANENT), Action.DROP),
@@ -160,7 +160,7 @@ TABLE: Mapping[Cell, Action] = {
 
 
 def cell_of(draft: Draft, failed: CommandFailed) -> Cell:
-    """Where in the table a failure stands now."""
+    """The cell of the table that applies to a failure now."""
     pending = draft.pending.get(failed.invocation_id)
     if pending is None:
         return _stage(draft, None), Role.QUESTION, Cause.PERMANENT
@@ -187,7 +187,7 @@ def _role(pending: Pending) -> Role:
 
 def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
     kind, policy = failed.failure.kind, policy_of(draft, pending)
-    # A part, or a child workflow, is never run a second time under its id: there is nothing to decide.
+    # A part or a child workflow never runs twice under one id, so an operator has no retry to decide on.
     repeatable = isinstance(pending.command, CallLlm | CallChat | CallTool | CallActivity)
     if kind is FailureKind.TRANSIENT and pending.retries - pending.uncounted < policy.max_retries:
         return Cause.RETRYABLE
@@ -203,7 +203,7 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
 
 
 def policy_of(draft: Draft, pending: Pending) -> RetryPolicy:
-    """How a pending command is retried."""
+    """The retry policy of a pending command."""
     if pending.invocation_id.endswith(UNDO):
         return UNDO_RETRIES
     return retry_of(pending.command, draft.skill.options.retry)
@@ -213,7 +213,7 @@ def policy_of(draft: Draft, pending: Pending) -> RetryPolicy:
 
 
 def retry(draft: Draft, failed: CommandFailed) -> None:
-    """Back off, and move to `retrying` unless the task is there."""
+    """Back off, and move the task to `retrying` if it is running."""
     pending, failure = draft.pending[failed.invocation_id], failed.failure
     policy = policy_of(draft, pending)
     wait_s = policy.delay(pending.attempt, pending.invocation_id, failure.retry_after)
@@ -228,7 +228,7 @@ def retry(draft: Draft, failed: CommandFailed) -> None:
 
 
 def hold(draft: Draft, failed: CommandFailed) -> None:
-    """Keep a failure until the task runs again. A part that failed has no open questions any more."""
+    """Hold a failure until the task runs again, and drop the open questions of a part that failed."""
     if failed.invocation_id in draft.pending:
         draft.change_pending(failed.invocation_id, failure=failed.failure.message, asks=(), answers=())
     draft.hold(failed)
@@ -242,7 +242,7 @@ def block(draft: Draft, failed: CommandFailed) -> None:
 
 
 def await_probe(draft: Draft, failed: CommandFailed) -> None:
-    """Wait for the next probe; or for a person, where it is not known whether the effect took place."""
+    """Schedule the next probe; or, if it is not known whether the effect took place, wait for an operator."""
     pending, failure = draft.pending[failed.invocation_id], failed.failure
     policy = policy_of(draft, pending)
     if failure.kind is FailureKind.UNKNOWN:
@@ -256,13 +256,13 @@ def await_probe(draft: Draft, failed: CommandFailed) -> None:
 
 
 def release(draft: Draft) -> None:
-    """Run again once no command is blocked any more."""
+    """Unblock the task if none of its commands is blocked."""
     if draft.lifecycle is TaskState.BLOCKED and not any(one.blocked for one in draft.pending.values()):
         draft.move(TaskEvent.DEPENDENCY_RESOLVED)
 
 
 def believe(draft: Draft, failed: CommandFailed) -> tuple[Result, ...]:
-    """The outcome that an operator gave, as a result to deliver; nothing is delivered for an effect performed again."""
+    """Accept the outcome that an operator stated. Returns the result to deliver; none for a repeated effect."""
     pending = draft.pending.pop(failed.invocation_id)
     assert pending.given is not None
     draft.notes.append(f"{failed.id}: no receipt says what came of it: {failed.failure.message}")
@@ -279,7 +279,7 @@ def believe(draft: Draft, failed: CommandFailed) -> tuple[Result, ...]:
 
 
 def resolved(draft: Draft, event: DependencyResolved) -> tuple[Result, ...]:
-    """Do as the operator says with a blocked command; what comes back is to be delivered."""
+    """Apply an operator's decision on a blocked command. Returns the results to deliver to the skill."""
     pending = blocked_one(draft.pending, event)
     assert pending is not None
     id = pending.invocation_id
@@ -295,7 +295,7 @@ def resolved(draft: Draft, event: DependencyResolved) -> tuple[Result, ...]:
     else:
         draft.notes.append(f"{pending.command.id}: outcome given{by}{comment}")
         if isinstance(pending.command, CallTool):
-            # Its receipt must say so before the task goes on: else a later caller of the same key would be in doubt.
+            # The receipt is written before the task continues, so that a later call with the same key finds it.
             draft.pending[id] = with_outcome(pending, event.outcome)
         else:
             result = given_outcome(pending, event)
@@ -309,14 +309,14 @@ def resolved(draft: Draft, event: DependencyResolved) -> tuple[Result, ...]:
 
 
 def blocked_one(pending: Mapping[str, Pending], event: DependencyResolved) -> Pending | None:
-    """The blocked command, of which there is at most one; None where there is none, or the operator names another."""
+    """The blocked command (there is at most one); None if there is none, or if the operator names another command."""
     blocked = next((one for one in pending.values() if one.blocked), None)
     meant = blocked is not None and event.invocation_id in (None, blocked.invocation_id)
     return blocked if meant else None
 
 
 def with_outcome(pending: Pending, outcome: JsonValue) -> Pending:
-    """A blocked call of a tool, sent again with the outcome that an operator gives, so that a receipt is written."""
+    """A blocked tool call with the outcome that an operator stated, to be sent once more to write the receipt."""
     return Pending(
         invocation_id=pending.invocation_id,
         command=pending.command,
@@ -328,7 +328,7 @@ def with_outcome(pending: Pending, outcome: JsonValue) -> Pending:
 
 
 def given_outcome(pending: Pending, event: DependencyResolved) -> Result:
-    """The outcome that an operator gives a command, as if the command had come back with it."""
+    """The outcome that an operator stated, as the result event of the blocked command."""
     id, invocation_id = pending.command.id, pending.invocation_id
     match pending.command:
         case CallLlm():

@@ -1,4 +1,4 @@
-"""What happens at a gate: who may decide, what a decision leads to, reminders, and the time that runs out."""
+"""How a gate is decided: who may decide, what a decision leads to, reminders and timeouts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def decision_refusal(snapshot: Snapshot, decision: DecisionMade, at: datetime) -
         return f"{wait.slot!r} is a question, not a gate: it takes a message, not a decision"
     if found := _unfit_changes(wait.ask, decision):
         return found
-    # Whoever changes what is shown decides on another thing than before.
+    # A person who granted before may decide again with changes: they are a new thing to decide on.
     if not decision.changes and any(grant.approver == decision.approver for grant in wait.grants):
         return f"{decision.approver} has decided before; {wait.ask.policy.needed} different people must"
     if found := decider_refusal(snapshot, wait.ask.policy, wait.ask.digest, decision):
@@ -43,7 +43,7 @@ def decision_refusal(snapshot: Snapshot, decision: DecisionMade, at: datetime) -
 
 
 def _too_late(wait: Wait, ask: AskApproval, decision: DecisionMade, at: datetime) -> str:
-    """Why a decision that came after the timeout is not taken; a grant in the time for late grants is."""
+    """Why a decision after the gate's timeout is refused; empty if it came before, or is a grant in the grace time."""
     if wait.timeout_at is None or at < wait.timeout_at:
         return ""
     ended = f"gate {wait.slot!r} timed out at {wait.timeout_at:%Y-%m-%d %H:%M:%S}"
@@ -68,7 +68,7 @@ def _unfit_changes(ask: AskApproval, decision: DecisionMade) -> str:
 
 
 def decider_refusal(snapshot: Snapshot, policy: GatePolicy, digest: str, decision: DecisionMade) -> str:
-    """Why this person cannot decide on this; empty if they can."""
+    """Why the gate's policy does not let this person make this decision; empty if it does."""
     if decision.digest != digest:
         return (
             f"the decision is for {decision.digest!r}, but the gate shows {digest!r}: look again at what is decided on"
@@ -94,19 +94,19 @@ def decider_refusal(snapshot: Snapshot, policy: GatePolicy, digest: str, decisio
     return ""
 
 
-# --- what follows
+# --- what a decision leads to
 
 
 def decided(draft: Draft, decision: DecisionMade) -> Sequence[Event]:
-    """Count a decision; with the last one that is needed, close the gate.
+    """Count a decision. The last grant that the policy needs, or a denial, closes the gate.
 
     Returns:
-        What is to be delivered to the skill.
+        The events to deliver to the skill.
     """
     wait, ask = _gate(draft, decision.gate)
     decision = as_kept(decision, ask)
     if wait.timeout_at is not None and draft.at >= wait.timeout_at:
-        # The alarm has not come yet, as after an outage. The gate timed out all the same.
+        # The timeout's alarm is late, as after an outage; the decision counts as made after the timeout.
         timed_out(draft, decision.gate)
         ending.record_late_grant(draft, decision)
         return []
@@ -133,12 +133,12 @@ def decided(draft: Draft, decision: DecisionMade) -> Sequence[Event]:
 
 
 def as_kept(decision: DecisionMade, ask: AskApproval) -> DecisionMade:
-    """A decision as the task keeps it: what its sender says of the gate does not count."""
+    """A decision as the task records it: with the gate's own slot, and without what its sender says was shown."""
     return decision.model_copy(update={"slot": ask.slot, "shown": None})
 
 
 def remind(draft: Draft, gate: str) -> None:
-    """Remind the people who can decide, once. The one effect that starts while a task is paused."""
+    """Send a gate's one reminder to the people who can decide. No other effect starts while a task is paused."""
     wait, ask = _gate(draft, gate)
     draft.waits = tuple(one.model_copy(update={"reminded": True}) if one is wait else one for one in draft.waits)
     draft.issue_reminder(
@@ -147,9 +147,9 @@ def remind(draft: Draft, gate: str) -> None:
 
 
 def timed_out(draft: Draft, gate: str) -> Sequence[Event]:
-    """Close a question or gate that nobody answered in time.
+    """Close a question or gate that timed out. Returns the events to deliver to the skill.
 
-    A gate whose policy says so fails the task; a late grant is recorded for some time yet. Otherwise the skill is told.
+    A gate with `on_timeout="fail"` ends the task instead; for `grace_s` after that, a late grant is recorded.
     """
     wait = draft.own_wait(gate)
     ask = wait.ask

@@ -1,7 +1,7 @@
-"""The journal: the numbered, append-only list of what happened to a task, and what can be read from it.
+"""The journal: the numbered, append-only list of what happened to a task, and the receipts read from it.
 
-An entry's event holds the payload, once; the rest of the entry follows from the event and the entries before it, and
-is kept so that people and programs can read the journal without the skill's code.
+`fold/draft.py` writes the entries. An entry's event holds the payload; the other fields follow from the event and the
+entries before it, and are stored so that people and programs can read the journal without the skill's code.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from refold.core.values import Value, lean
 
 
 class Issued(Value):
-    """A command as it was issued, with its id."""
+    """A command of the skill, with its invocation id."""
 
     invocation_id: str
     command: Command
 
 
 class Backoff(Value):
-    """A command that failed and will be tried again.
+    """A failed command's next retry.
 
     Attributes:
-        invocation_id: The command's own id.
-        retry: Which retry it will be; 1 is the first.
-        due_at: When.
+        invocation_id: The command's id, the same in all attempts.
+        retry: The number of the retry; 1 is the first.
+        due_at: When the retry is due.
     """
 
     invocation_id: str
@@ -40,27 +40,27 @@ class Backoff(Value):
 
 
 class Entry(Value):
-    """One event and what it caused. Inside an entry: event, then messages and artifacts, then moves.
+    """One event and what it caused. To a reader, messages and artifacts come after the event and before the moves.
 
     Attributes:
-        seq: Its number: 1 is the first, without gaps, over the whole life of the task.
-        at: When it was taken.
+        seq: The entry's number: 1 is the first, without gaps, over the whole life of the task.
+        at: When the event was taken.
         event: What happened, with its payload.
-        refused: Why it changed nothing; empty if it was taken.
-        held: It waits for the task to run again before the skill hears of it.
-        note: What people should know: why the task failed, what was retried.
-        moves: What the lifecycle did, in order.
-        commands: What was asked for, in order.
-        backoffs: What is tried again, and when.
-        messages: What the skill said, in order.
-        artifacts: What it handed over, in order.
-        progress: The new line on what is going on, if there is one.
-        patches: What `ctx.patched` answered for the first time.
+        refused: Why the event was refused; empty if it was taken.
+        held: The event is not delivered to the skill before the task runs again.
+        note: Remarks for people: why the task failed, what is retried.
+        moves: The lifecycle's moves, in order.
+        commands: The skill's new commands, in order.
+        backoffs: Retries that were scheduled.
+        messages: The skill's messages, in order.
+        artifacts: The skill's artifacts, in order.
+        progress: The skill's new progress line, if there is one.
+        patches: Answers of `ctx.patched` that were given for the first time.
         cause: The command whose failure ended the task, if one did.
-        status: What the outside sees from here on, where that changed.
-        reason: Why the task failed, where it did with this entry.
-        closed: The gates of the questions that are open no more.
-        audit: What became of each step that ended, in order, where the skill has a contract.
+        status: The new A2A status, if it changed.
+        reason: Why the task failed, if it failed with this entry.
+        closed: The gates of the questions that were closed.
+        audit: The audit of each step that ended, in order, if the skill has a contract.
     """
 
     seq: int
@@ -84,16 +84,16 @@ class Entry(Value):
 
     @property
     def ends(self) -> bool:
-        """The task ended with this entry."""
+        """Whether the task ended with this entry."""
         if isinstance(self.event, CancelRequested) and not self.refused:
             return True
         return bool(self.moves) and self.moves[-1].to_state in TERMINAL
 
 
 def receipts(entries: Iterable[Entry]) -> list[Receipt]:
-    """The outcome of every command that is over, in the order they came: those still out at the end are canceled.
+    """The receipts of a journal, in the order the outcomes came; commands without one when the task ends are canceled.
 
-    A failure that is tried again is no outcome. A failure that is held is one, until the task says otherwise.
+    A failure that is retried gives no receipt. A held failure does, until the task schedules its retry.
     """
     found: dict[str, Receipt] = {}
     out: dict[str, None] = {}
@@ -107,7 +107,7 @@ def receipts(entries: Iterable[Entry]) -> list[Receipt]:
         issued = {
             one.invocation_id: None for one in entry.commands if not isinstance(one.command, AskUser | AskApproval)
         }
-        if entry.ends:  # what this entry still asks for is to undo effects
+        if entry.ends:  # the commands of this entry are compensations
             canceled = ReceiptStatus.CANCELED
             found |= {id: Receipt.trusted(invocation_id=id, status=canceled) for id in out}
             out = {}
@@ -116,7 +116,7 @@ def receipts(entries: Iterable[Entry]) -> list[Receipt]:
 
 
 def receipt_of(event: Event) -> Receipt | None:
-    """The receipt that an event is; None for what is no command's outcome."""
+    """The receipt of the outcome that an event brings; None if the event is no outcome of a command."""
     match event:
         case CommandFailed(invocation_id=id, failure=failure):
             outcome = failure.model_dump(mode="json")

@@ -1,6 +1,6 @@
-"""Messages: the first one, answers to questions, and those that come before anybody asks.
+"""How messages are taken: the first message, answers to questions, and early messages, sent before a question is open.
 
-Each function returns the events that are to be delivered to the skill; `delivery.settle` delivers them.
+The functions that return events leave the delivery of these events to the skill to `delivery.settle`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from refold.core.schema import fields_of, type_name
 from refold.core.waits import Wait
 
 TIMEOUT = "timeout"
-"""The `type` of the failure that a question comes to which nobody answered in time."""
+"""The `type` of the failure with which a question times out."""
 
 
-def heard(draft: Draft, message: UserMessage) -> Sequence[Event]:
-    """Take a message: as the first one, as an answer, or to keep until a question is asked that it answers."""
+def take_message(draft: Draft, message: UserMessage) -> Sequence[Event]:
+    """Take a message as the first one or as an answer, or store it until the skill asks a question that it answers."""
     draft.note_message(message)
     if draft.lifecycle is TaskState.PLANNED:
         draft.move(TaskEvent.START)
@@ -39,7 +39,7 @@ def heard(draft: Draft, message: UserMessage) -> Sequence[Event]:
 
 
 def _answer(draft: Draft, wait: Wait, message: UserMessage) -> Sequence[Event]:
-    """Close the question, where it is the task's own; pass the answer on, where it is a part's."""
+    """Close the question if it is the task's own; pass the answer on if the question is a part's."""
     if wait not in draft.waits:
         _pass_on(draft, message, wait)
         return []
@@ -49,11 +49,11 @@ def _answer(draft: Draft, wait: Wait, message: UserMessage) -> Sequence[Event]:
 
 
 def closed(draft: Draft, wait: Wait, outcome: UserMessage | DecisionMade | CommandFailed) -> Sequence[Event]:
-    """Close one of the task's own questions or gates. With the last one the task runs again.
+    """Close one of the task's own questions or gates; the task runs again when the last one closes.
 
     Returns:
-        The outcomes of all that were closed while it was paused, in the order they came. While another is open,
-        nothing, unless the outcome is one in a race: that is delivered at once.
+        The events to deliver: if this was the last open question, the outcomes of all questions closed while the task
+        was paused, oldest first; otherwise nothing, except that the outcome of a raced question is delivered at once.
     """
     draft.waits = tuple(one for one in draft.waits if one.gate != wait.gate)
     if draft.waits and wait.ask.raced:
@@ -74,7 +74,7 @@ def _of_question(draft: Draft, event: Event) -> bool:
 
 
 def timed_out(draft: Draft, wait: Wait, seconds: float) -> Sequence[Event]:
-    """Close a question or gate that nobody answered in time, for the skill to go on with."""
+    """Close a question or gate that timed out, with a failure that the skill can catch."""
     failure = Failure(kind=FailureKind.PERMANENT, type=TIMEOUT, message=f"nobody answered within {seconds:g} s")
     failed = CommandFailed(id=wait.slot, invocation_id=wait.gate, failure=failure)
     draft.keep_receipt(failed)
@@ -82,18 +82,18 @@ def timed_out(draft: Draft, wait: Wait, seconds: float) -> Sequence[Event]:
 
 
 def _pass_on(draft: Draft, message: UserMessage, answered: Wait) -> None:
-    """Keep the answer for the part that asked, until the part says that it waits for it no more."""
+    """Store the answer for the part that asked, until the part reports the question as closed (`part_asked`)."""
     for id, pending in draft.pending.items():
         if answered in pending.asks:
             asks = tuple(wait for wait in pending.asks if wait.gate != answered.gate)
-            # The gate is the delivery's id: however often it is passed on, the part takes it once.
+            # With the gate as delivery id the part takes the answer once, however often it is sent.
             answer = UserMessage(content=message.content, gate=answered.gate, delivery_id=answered.gate)
             draft.change_pending(id, asks=asks, answers=(*pending.answers, answer))
             return
 
 
 def part_asked(draft: Draft, part: str, waits: Sequence[Wait]) -> None:
-    """Take over what a part asks now, but for what was answered here and the part has not taken yet."""
+    """Record a part's open questions, without those whose answer is stored here and not taken by the part yet."""
     gates = {wait.gate for wait in waits}
     answers = tuple(answer for answer in draft.pending[part].answers if answer.gate in gates)
     answered = {answer.gate for answer in answers}
@@ -104,10 +104,10 @@ def part_asked(draft: Draft, part: str, waits: Sequence[Wait]) -> None:
 def answer_early(draft: Draft) -> Sequence[Event] | None:
     """Answer an open question with the oldest early message that may be meant for it.
 
-    Messages that do not fit their question are left out, with a note.
+    Messages that do not fit their question are dropped, with a note in the journal.
 
     Returns:
-        What is to be delivered; None where no early message answers anything that is open.
+        The events to deliver to the skill; None if no early message answers an open question.
     """
     for message in draft.early:
         wait = _asked_for(draft, message)
@@ -132,13 +132,13 @@ def _asked_for(draft: Draft, message: UserMessage) -> Wait | None:
 
 
 def open_wait(snapshot: Snapshot, message: UserMessage) -> Wait:
-    """The wait that a message answers, once `refusal` has found nothing against it."""
+    """The question that a message answers. The message must have passed `refusal`."""
     asked = (wait for wait in snapshot.open_waits if isinstance(wait.ask, AskUser))
     return next(wait for wait in asked if answers(message, wait))
 
 
 def answers(message: UserMessage, wait: Wait) -> bool:
-    """Whether a message may be meant for a question: it names it, or names none."""
+    """Whether a message may be meant for this question: the message names this question, or no question at all."""
     return message.gate in (None, wait.gate) and message.slot in (None, wait.slot, wait.gate)
 
 
@@ -155,5 +155,5 @@ def unfit_reply(ask: AskUser, content: Content) -> str:
 
 
 def reply_value(content: Content) -> JsonValue:
-    """What of a reply is checked and decoded: its data, or its text where it has none."""
+    """The value of a reply that is checked and decoded: its data, or its text if it has no data."""
     return content.data if content.has_data else content.text

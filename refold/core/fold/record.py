@@ -1,7 +1,7 @@
-"""What others are shown of a task: all that was said and handed over, whole; and how it stands.
+"""The public record of a task: its messages, artifacts, open questions and status, as clients and A2A see them.
 
-A record follows from the journal alone, without the skill's code: whoever reads journals keeps one up to date with
-`told`, entry by entry, and it is what `record_of` makes of the task's snapshot.
+Made in two ways with the same result: `record_of` a snapshot, or from the journal without the skill's code, where
+`with_entry` updates a record by one entry.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ PAUSED = frozenset({Status.INPUT_REQUIRED, Status.AUTH_REQUIRED})
 
 
 class TaskRecord(Value):
-    """A task as of one journal entry, without what only its skill needs.
+    """A task as of one journal entry, without the skill's state.
 
     Attributes:
         task_id: The task's id.
         skill: The skill's id.
         seq: The newest entry's number; 0 before the first.
         at: When that entry was taken.
-        status: In A2A's words.
+        status: The A2A status.
         status_at: When the status last changed.
-        lifecycle: Where it is in its life.
-        reason: Why it failed; empty otherwise.
-        messages: What was said, oldest first.
-        artifacts: What was handed over; one per name.
-        waits: What can be answered here, oldest first: the task's own questions, then those of its parts.
-        reported_by: The part that reported a question, by the question's gate; the task's own are not among them.
-        progress: One line on what is going on.
-        owner: Whose task it is; None where nobody said.
-        context: The conversation that it belongs to.
-        parent: The task that this one is a part of.
-        recovered_from: The task that this one goes on for.
-        note: Why parts of this are missing, where they are: no worker answered, for example.
+        lifecycle: The lifecycle state.
+        reason: Why the task failed; empty otherwise.
+        messages: Messages of the user and the skill, oldest first.
+        artifacts: The skill's artifacts; one per name.
+        waits: Questions that this task takes answers to, oldest first: its own, then those of its parts.
+        reported_by: The part that reported a question, by the question's gate; only for questions of parts.
+        progress: The skill's progress, in one line.
+        owner: The task's owner; None if whoever started the task named none.
+        context: The id of the A2A conversation that the task belongs to.
+        parent: The task that this task is a part of.
+        recovered_from: The failed task that this task continues.
+        note: Why the record is incomplete, if it is: no worker answered, for example.
     """
 
     task_id: str
@@ -69,17 +69,17 @@ class TaskRecord(Value):
 
     @property
     def ended(self) -> bool:
-        """No message is taken any more."""
+        """Whether the task has ended."""
         return self.status in ENDED
 
     @property
     def paused(self) -> bool:
-        """It waits for a person, or for the agent that asked."""
+        """Whether the task waits for a person, or for the agent that started it."""
         return self.status in PAUSED
 
 
 def record_of(snapshot: Snapshot) -> TaskRecord:
-    """What others are shown of a task."""
+    """The public record of a task."""
     return TaskRecord.trusted(
         task_id=snapshot.task_id,
         skill=snapshot.skill,
@@ -101,25 +101,25 @@ def record_of(snapshot: Snapshot) -> TaskRecord:
     )
 
 
-def told(record: TaskRecord, entry: Entry) -> TaskRecord:
+def with_entry(record: TaskRecord, entry: Entry) -> TaskRecord:
     """The record after one more entry."""
     fields = dict(record.__dict__)
     fields.update(seq=entry.seq, at=entry.at)
     if not entry.refused:
-        fields.update(_news(record, entry))
+        fields.update(_changes(record, entry))
     return TaskRecord.trusted(**fields)
 
 
-def told_all(record: TaskRecord, entries: Iterable[Entry]) -> TaskRecord:
-    """The record after these entries; those that it has heard of are left out."""
+def with_entries(record: TaskRecord, entries: Iterable[Entry]) -> TaskRecord:
+    """The record after these entries; entries that the record includes already are skipped."""
     for entry in entries:
         if entry.seq > record.seq:
-            record = told(record, entry)
+            record = with_entry(record, entry)
     return record
 
 
 def said_in(entry: Entry) -> tuple[Message, ...]:
-    """What was said in an entry: by the user, then by the skill."""
+    """The messages of an entry: the user's, then the skill's."""
     if entry.refused:
         return ()
     agent = tuple(Message.trusted(role="agent", content=content, seq=entry.seq) for content in entry.messages)
@@ -133,38 +133,38 @@ def said_in(entry: Entry) -> tuple[Message, ...]:
 
 
 def _taken(event: Event) -> Event:
-    """The event itself; or the event of a failed task that its recovery delivers once more."""
+    """The event itself; for `Recovered`, the event of the failed task that is delivered once more."""
     if isinstance(event, Recovered) and event.again is not None:
         return EVENT.validate_python(event.again)
     return event
 
 
-def _news(record: TaskRecord, entry: Entry) -> dict[str, object]:
-    news: dict[str, object] = {}
+def _changes(record: TaskRecord, entry: Entry) -> dict[str, object]:
+    changes: dict[str, object] = {}
     if said := said_in(entry):
-        news["messages"] = (*record.messages, *said)
+        changes["messages"] = (*record.messages, *said)
     if entry.artifacts:
         latest = {artifact.name: artifact for artifact in entry.artifacts}
         kept = (artifact for artifact in record.artifacts if artifact.name not in latest)
-        news["artifacts"] = (*kept, *latest.values())
+        changes["artifacts"] = (*kept, *latest.values())
     if entry.progress is not None:
-        news["progress"] = entry.progress
+        changes["progress"] = entry.progress
     if entry.moves:
-        news["lifecycle"] = entry.moves[-1].to_state
+        changes["lifecycle"] = entry.moves[-1].to_state
     waits = _waits(record, entry)
-    news |= {"waits": waits, "reported_by": _reported_by(record, entry, waits)}
+    changes |= {"waits": waits, "reported_by": _reported_by(record, entry, waits)}
     if entry.status is not None:
-        news |= {"status": entry.status, "status_at": entry.at}
+        changes |= {"status": entry.status, "status_at": entry.at}
         if entry.status in ENDED:
             done = entry.status is Status.COMPLETED
-            news |= {"waits": (), "reported_by": {}, "lifecycle": TaskState.DONE if done else TaskState.FAILED}
+            changes |= {"waits": (), "reported_by": {}, "lifecycle": TaskState.DONE if done else TaskState.FAILED}
             if entry.status is not Status.COMPLETED:
-                news["reason"] = entry.reason
-    return news
+                changes["reason"] = entry.reason
+    return changes
 
 
 def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
-    """What can be answered after an entry: own questions first, in the order they were asked."""
+    """The open questions after an entry: the task's own first, each in the order asked."""
     still = [wait for wait in record.waits if wait.gate not in entry.closed]
     own = [wait for wait in still if wait.gate not in record.reported_by]
     parts = [wait for wait in still if wait.gate in record.reported_by]

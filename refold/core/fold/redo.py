@@ -1,8 +1,8 @@
-"""How a recovered task goes on with the new outcomes of effects that were compensated and are performed again.
+"""How a recovered task continues with the new outcomes of compensated effects, which it performs again.
 
-What the skill did after such an effect may rest on its first outcome, which was voided: a mail that tells of charge
-`c-1`. So when all are performed again, the failed task's past is folded once more with the new outcomes, and commands
-that have not been sent yet are those that the skill asks for now.
+Commands that the skill asked for after such an effect may depend on its first outcome, which compensation voided: a
+mail that names charge `c-1`. So when all these effects are performed again, the failed task's past is folded once more
+with the new outcomes, and commands that have not been sent yet are replaced by those that the skill asks for now.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from refold.core.lineage.ids import id_before, renamed
 
 
 def note_redone(draft: Draft, result: Result) -> None:
-    """Keep the new outcome of an effect that was performed again."""
+    """Record the new outcome of a repeated effect."""
     if draft.redo is not None and isinstance(result, ToolResult):
         outcomes = {**draft.redo.outcomes, id_before(result.invocation_id): result.value}
         draft.redo = draft.redo.model_copy(update={"outcomes": outcomes})
 
 
-def go_on_with_new_outcomes(draft: Draft) -> None:
-    """Once all effects are performed again, give the skill the state that it has with their new outcomes.
+def adopt_new_outcomes(draft: Draft) -> None:
+    """Once all effects are performed again, replace the skill's state by the one it has with the new outcomes.
 
-    Where the skill would take another way with them, it keeps the first outcomes, and the journal says so.
+    If the skill would ask for other commands or questions with them, the first outcomes stay, and the journal says so.
     """
     if draft.redo is None or draft.redoing:
         return
@@ -48,14 +48,14 @@ def go_on_with_new_outcomes(draft: Draft) -> None:
 
 
 def _renewed(redo: Redo, event: Event) -> Event:
-    """The result of an effect that was performed again, with its new outcome; any other event as it is."""
+    """The result of a repeated effect with its new outcome; any other event unchanged."""
     if isinstance(event, ToolResult) and event.invocation_id in redo.outcomes:
         return event.model_copy(update={"value": redo.outcomes[event.invocation_id]})
     return event
 
 
 def _other_way(draft: Draft, redo: Redo, now: Snapshot) -> str:
-    """Why the past, folded with the new outcomes, does not lead to where the task stands; empty if it does."""
+    """Why the past, folded with the new outcomes, does not lead to the same open commands and questions; else empty."""
     if now.ended:
         return f"with the new one the task would have ended: {now.reason}"
     asked = {redo.ids.get(id, id): _what(one) for id, one in now.pending.items()}

@@ -1,4 +1,4 @@
-"""Whether a task can take an event, and why not: one answer for validators and for the fold."""
+"""Why a task refuses an event: an answer that does not fit, a late decision, an outcome of no pending command."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime) -> st
 
 
 def _after_end(snapshot: Snapshot, event: Event) -> str:
-    """What an ended task still takes: a late grant in the time for it, and the outcomes of undoing."""
+    """Why an ended task refuses an event; it takes a late grant in the grace time, and outcomes of running commands."""
     grace = snapshot.grace
     match event:
         case GraceOver(gate=gate) if grace is not None and grace.gate == gate:
@@ -168,15 +168,15 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage, at: datetim
         if not waits:
             return f"question {late[0].slot!r} timed out at {late[0].timeout_at:%Y-%m-%d %H:%M:%S}"
     slots = ", ".join(repr(wait.slot) for wait in waits)
-    met = [wait for wait in waits if answers(message, wait)]
-    if not met:
+    meant = [wait for wait in waits if answers(message, wait)]
+    if not meant:
         return f"nothing waits for an answer to {message.slot or message.gate!r}; open: {slots}"
-    if len(met) > 1 and message.slot is None:
+    if len(meant) > 1 and message.slot is None:
         return f"several questions are open ({slots}); say which one this answers"
-    if len(met) > 1:
-        gates = ", ".join(wait.gate for wait in met)
+    if len(meant) > 1:
+        gates = ", ".join(wait.gate for wait in meant)
         return f"several questions are named {message.slot!r}; say which one this answers by its gate: {gates}"
-    ask = met[0].ask
+    ask = meant[0].ask
     return unfit_reply(ask, message.content) if isinstance(ask, AskUser) else ""
 
 

@@ -1,7 +1,7 @@
-"""Everything needed to go on with a task from here.
+"""The snapshot of a task: everything that the fold needs to continue the task, and the status derived from it.
 
-A snapshot is a value: the fold makes new ones and never changes an old one. The skill's state is in it as plain JSON
-data, so that no skill can reach back into it.
+A snapshot is a value: the fold makes new ones and never changes an old one. It holds the skill's state as plain JSON
+data, so that no skill can change a snapshot.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from refold.core.values import Value, lean
 from refold.core.waits import Wait
 
 SEEN_LIMIT = 100
-"""How many delivery ids a task remembers, newest last."""
+"""How many delivery ids a snapshot stores, to refuse a message that is delivered twice."""
 
 EARLY_LIMIT = 100
-"""How many messages a task keeps that nobody has asked for yet."""
+"""How many early messages a snapshot stores: messages that came before the skill asked for one."""
 
 UNDO = "~undo"
 """The end of the invocation id of a command that compensates another one: `T/1.1~undo`."""
 
 
 class ReceiptStatus(StrEnum):
-    """How a command came back."""
+    """How a command ended."""
 
     OK = "ok"
     ERROR = "error"
@@ -49,30 +49,30 @@ class Receipt(Value):
 
 
 class Given(Value):
-    """An outcome that a person gives: the effect took place, and this is what it came to."""
+    """The outcome of an effect as an operator states it: the effect took place, with this result."""
 
     outcome: JsonValue = lean()
 
 
 class Pending(Value):
-    """A command that has not come back.
+    """A command without an outcome yet.
 
     Attributes:
-        invocation_id: The command's own id, kept over retries and recovery.
-        command: What was asked for.
+        invocation_id: The command's id, the same in all attempts and after recovery.
+        command: The command.
         retries: Attempts after the first one, so far.
-        started: It has been sent out; False while it waits for the task to go on.
-        due_at: When its next attempt, or its sleep's end, is due; None while it is out.
+        started: The command is sent out; False while the lifecycle does not let it start, and between attempts.
+        due_at: When the next attempt, or the end of a sleep, is due; None while an attempt runs.
         failure: Why the last attempt failed, for people; empty if none did.
-        uncounted: Attempts that do not count against `max_retries`, because an operator resolved the command after
-            them. Saved as `forgiven`, as older histories hold it.
-        blocked: It waits for its dependency, or for an operator.
-        decided: An operator said that it may be performed again.
-        given: An operator said what it came to. It is sent out once more, for the receipt alone.
-        background: No step awaits it. Used for compensation, for performing a compensated effect again after recovery,
-            and for reminders. Saved as `aside`, as older histories hold it.
-        asks: The open questions of the task that it is, and that nobody has answered here.
-        answers: Answers that this task has not taken yet.
+        uncounted: Attempts not counted against `max_retries`, because an operator resolved the command after them.
+            Saved as `forgiven`, its name in older histories.
+        blocked: The task is blocked on this command: on its dependency, or on an operator.
+        decided: An operator allowed the next attempt, although the effect may have taken place before.
+        given: The outcome that an operator stated; the command is sent once more, only to write the receipt.
+        background: No step awaits this command. Used for compensation, for repeating a compensated effect after
+            recovery, and for reminders. Saved as `aside`, its name in older histories.
+        asks: If the command is a part (`CallSkill`): the part's open questions that have no answer yet.
+        answers: If the command is a part: answers sent to the part that the part has not confirmed yet.
     """
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
@@ -93,22 +93,22 @@ class Pending(Value):
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is; 1 is the first."""
+        """The number of the current or next attempt; 1 is the first."""
         return self.retries + 1
 
     @property
     def backs_off(self) -> bool:
-        """Whether it waits before a retry."""
+        """Whether the command waits for its next retry."""
         return self.due_at is not None and not self.blocked and not isinstance(self.command, Sleep)
 
 
 class Done(Value):
-    """An effect that is undone if the task does not complete.
+    """An effect that took place, and is compensated if the task does not complete.
 
     Attributes:
-        invocation_id: The effect's command.
-        command: The command itself.
-        undo: The command that undoes it.
+        invocation_id: The id of the effect's command.
+        command: The effect's command.
+        undo: The command that compensates the effect.
     """
 
     invocation_id: str
@@ -119,13 +119,13 @@ class Done(Value):
 def status_of(
     lifecycle: TaskState, ending: Ending | None, waits: tuple[Wait, ...], asked_by_parts: tuple[Wait, ...]
 ) -> Status:
-    """The status that the outside sees.
+    """A task's A2A status.
 
     Args:
-        lifecycle: Where the task is in its life.
-        ending: How it ended; None while it is open.
+        lifecycle: The task's lifecycle state.
+        ending: How the task ended; None while it is open.
         waits: The task's own open questions.
-        asked_by_parts: Those of its parts.
+        asked_by_parts: The open questions of its parts.
     """
     if ending is not None or not (asked_by_parts or lifecycle is TaskState.PAUSED):
         return derive_status(lifecycle, ending)
@@ -147,10 +147,10 @@ class Fork(Value):
     """Where a task branched off from another one.
 
     Attributes:
-        task_id: The other one.
-        seq: The entry of it that this task goes on from.
+        task_id: The other task.
+        seq: The other task's entry after which this task continues.
         live: Effects take place; otherwise each fails as `DryRun`.
-        scope: The branch's own id, which sets its business keys apart from those of the other task.
+        scope: The fork's id, appended to its business keys, so that they differ from the other task's.
     """
 
     task_id: str
@@ -160,7 +160,7 @@ class Fork(Value):
 
 
 class Taken(Value):
-    """An event that a task took, and what `ctx.patched` answered then: all that folding it again needs."""
+    """An event that a task took, with the answers of `ctx.patched` at that time: all that `fold` needs of an entry."""
 
     seq: int
     at: datetime
@@ -169,13 +169,13 @@ class Taken(Value):
 
 
 class Redo(Value):
-    """What a recovered task needs so that its skill can go on with the new outcomes of compensated effects.
+    """What a recovered task stores until its compensated effects are performed again; see `fold/redo.py`.
 
     Attributes:
-        base: The failed task before the first of the events.
-        past: What the failed task took, but for what killed it.
-        skipped: Commands whose final failure is left out.
-        ids: The new ids of commands that the failed task had open, by the old ones.
+        base: The failed task before the first event of `past`.
+        past: The events that the failed task took, without the event that ended it.
+        skipped: Ids of commands whose final failure `fold` skips.
+        ids: The new ids of the failed task's open commands, by their old ids.
         outcomes: The new outcomes so far, by the id that the effect had in the failed task.
     """
 
@@ -193,41 +193,41 @@ class Snapshot(Value):
         task_id: The task's id; the prefix of its invocation ids.
         skill: The skill's id.
         seq: The newest entry's number; 0 before the first.
-        at: When that entry was taken; never goes back.
-        lifecycle: Where the task is in its life.
-        ending: How it ended; None while it is open.
-        reason: Why it failed; empty otherwise.
+        at: When that entry was taken; never earlier than the entry before.
+        lifecycle: The lifecycle state.
+        ending: How the task ended; None while it is open.
+        reason: Why the task failed; empty otherwise.
         state: The skill's state, as JSON; None before the first event.
-        pending: Commands that have not come back, oldest first, by invocation id.
-        waits: Open questions, oldest first.
-        held: Events that wait for the task to run again, in the order they came.
-        early: Messages that nobody has asked for yet, in the order they came.
-        receipts: Outcomes that the skill may still look back at, by invocation id.
+        pending: Commands without an outcome, oldest first, by invocation id.
+        waits: The task's own open questions and gates, oldest first.
+        held: Events not delivered to the skill yet, because the task is not running; oldest first.
+        early: Messages that came before the skill asked for one; oldest first.
+        receipts: Outcomes that the skill's current step can still read, by invocation id.
         threads: Conversations with models, by name.
-        previous: The task whose conversations those were before; None where they began here.
-        messages: What was said, oldest first.
-        artifacts: What was handed over; one per name.
-        progress: One line on what is going on.
+        previous: The earlier task that `threads` were taken over from; None if they began in this task.
+        messages: Messages of the user and the skill, oldest first.
+        artifacts: The skill's artifacts; one per name.
+        progress: The skill's progress, in one line.
         refused: How many events were refused so far.
-        seen: Delivery ids and the entries that took them, oldest first.
-        patches: What `ctx.patched` answered, by patch id.
+        seen: The number of the entry that took each delivery, by delivery id, oldest first.
+        patches: The answers of `ctx.patched`, by patch id.
         skill_version: The version of the skill that wrote `state`.
-        stream: Somebody wants to see the model's tokens as they come.
-        parent: The task that this one is a part of.
-        owner: Whose task it is, as far as whoever started it says.
-        started_by: Who started it, recovered it or branched it off, as far as they say.
-        context: The conversation that it belongs to, with other tasks.
-        known_as: The id that its skill sees, where it is another task's, which this one was recovered or forked from.
-        status_at: When `status` last changed; None where it never did.
-        grace: The time for a late grant, after a gate's timeout.
-        late: The grant that came in that time.
-        done: Effects that are undone if the task does not complete, oldest first.
-        undone: Those that were, by invocation id.
-        unraised: When the task ended: commands whose failures the skill's current `await` held, which raises only one
-            failure, when all have come back. Recovery asks for them again, too.
-        recovered_from: The task that this one goes on for.
-        redo: Its past, while compensated effects are being performed again; None otherwise.
-        fork: Where it branched off; None where it did not.
+        stream: A client asked for the model's tokens as the model produces them.
+        parent: The task that this task is a part of.
+        owner: The task's owner, as named by whoever started the task.
+        started_by: Who started, recovered or forked the task, as far as they gave a name.
+        context: The id of the A2A conversation that the task belongs to, with other tasks.
+        known_as: The task id that the skill sees, if the task was recovered or forked: that of the first task.
+        status_at: When `status` last changed; None if it never did.
+        grace: After a gate's timeout, until when a late grant is recorded.
+        late: The late grant.
+        done: Effects that are compensated if the task does not complete, oldest first.
+        undone: Invocation ids of compensated effects.
+        unraised: When the task ended: commands whose failures the skill's current `await` had received and not
+            raised, since an `await` raises only one failure. Recovery sends these commands again, too.
+        recovered_from: The failed task that this task continues.
+        redo: The failed task's past, while compensated effects are being performed again; None otherwise.
+        fork: Where the task was forked from another; None if it was not.
     """
 
     task_id: str
@@ -270,12 +270,12 @@ class Snapshot(Value):
 
     @property
     def status(self) -> Status:
-        """The status that the outside sees. A task waits for input where one of its parts does."""
+        """The A2A status. A task waits for input if one of its parts does."""
         return status_of(self.lifecycle, self.ending, self.waits, self._asked_by_parts)
 
     @property
     def open_waits(self) -> tuple[Wait, ...]:
-        """All questions that can be answered here: the task's own, then those of its parts."""
+        """All questions that this task takes answers to: its own, then those of its parts."""
         return (*self.waits, *self._asked_by_parts)
 
     @property
@@ -284,11 +284,11 @@ class Snapshot(Value):
 
     @property
     def ended(self) -> bool:
-        """No event is taken any more."""
+        """Whether the task has ended. It still takes late grants and the outcomes of compensation."""
         return self.ending is not None
 
     def changed(self, fields: dict[str, Any]) -> Snapshot:
-        """A copy with other fields, unchecked: the fold's own, whose values are right by construction."""
+        """A copy with other fields, which pydantic does not check. Called by the fold only."""
         values = dict(self.__dict__)
         values.update(fields)
         return Snapshot.trusted(**values)

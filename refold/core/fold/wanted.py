@@ -1,7 +1,7 @@
-"""What should be going on for a task now: effects and alarms, derived from its snapshot.
+"""Where commands become effects: which activities and timers should be running for a task, derived from its snapshot.
 
-Whoever runs the task makes reality equal to it: starts what is missing, cancels what is not wanted any more. One
-mechanism serves start, retry, cancel, resume and recovery.
+An adapter (Temporal's, or the fake engine) compares them with what is running, starts what is missing and cancels what
+is not listed any more. Start, retry, cancel, resume and recovery all work this way.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from refold.core.waits import Wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perform:
-    """Perform a command and feed its outcome back.
+    """Perform a command, then call `advance` with its outcome.
 
     Attributes:
-        command: The command; in a conversation with its frame, whether that is new or not.
-        decided: An operator said that it may be performed, whatever is known of an earlier try.
-        given: An operator said what it came to: nothing is performed, and its receipt is written.
-        prior: What came before, in a conversation; None for all else.
+        command: The command; a chat always has its frame here, although the journal stores a frame once.
+        decided: An operator allowed this attempt, although an earlier attempt's outcome may be unknown.
+        given: The outcome that an operator stated: the effect is not performed, only its receipt is written.
+        prior: The conversation before a chat; None for other commands.
     """
 
     invocation_id: str
@@ -51,7 +51,7 @@ class Perform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """Feed `event` at `due_at`, or at once if that is past."""
+    """Call `advance` with `event` at `due_at`, or at once if that time is past."""
 
     due_at: datetime
     event: Event
@@ -60,7 +60,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tell:
-    """Pass an answer on to a part of the task. Once is enough: more often is harmless, and nothing comes back."""
+    """Send an answer to a part of the task. The part takes it once, however often it is sent; no outcome follows."""
 
     task_id: str
     message: UserMessage
@@ -70,16 +70,16 @@ Want = Perform | Alarm | Tell
 
 
 def wanted(snapshot: Snapshot) -> dict[str, Want]:
-    """What should be going on, by a key that stays the same for as long as the same thing should.
+    """The effects and alarms that should be running for a task, oldest command first.
 
-    Order: oldest command first.
+    Each has a key that is the same in later snapshots for as long as that attempt or alarm should run.
     """
-    going: dict[str, Want] = {}
+    wants: dict[str, Want] = {}
     if snapshot.grace is not None:
         too_late = GraceOver(gate=snapshot.grace.gate)
-        going[f"{snapshot.grace.gate}~grace"] = Alarm(due_at=snapshot.grace.until, event=too_late, summary="grace over")
+        wants[f"{snapshot.grace.gate}~grace"] = Alarm(due_at=snapshot.grace.until, event=too_late, summary="grace over")
     for wait in snapshot.waits:
-        going |= _alarms(wait)
+        wants |= _alarms(wait)
     settled = {event.invocation_id for event in snapshot.held if isinstance(event, CommandFailed)}
     for id, pending in snapshot.pending.items():
         command = pending.command
@@ -88,16 +88,16 @@ def wanted(snapshot: Snapshot) -> dict[str, Want]:
         if isinstance(command, Sleep):
             if pending.due_at is not None:
                 fired = TimerFired(id=command.id, invocation_id=id)
-                going[id] = Alarm(due_at=pending.due_at, event=fired, summary=f"sleep {command.id}")
+                wants[id] = Alarm(due_at=pending.due_at, event=fired, summary=f"sleep {command.id}")
         elif pending.due_at is not None:
             over = BackoffOver(invocation_id=id, retry=pending.attempt)
             summary = f"retry {pending.attempt} of {command.id}: {pending.failure}"
-            going[f"{id}~{pending.attempt}"] = Alarm(due_at=pending.due_at, event=over, summary=summary)
+            wants[f"{id}~{pending.attempt}"] = Alarm(due_at=pending.due_at, event=over, summary=summary)
         elif pending.started:
-            going[f"{id}#{pending.attempt}"] = _performed(snapshot, pending)
+            wants[f"{id}#{pending.attempt}"] = _performed(snapshot, pending)
         for answer in pending.answers:
-            going[f"{id}<{answer.gate}"] = Tell(task_id=id, message=answer)
-    return going
+            wants[f"{id}<{answer.gate}"] = Tell(task_id=id, message=answer)
+    return wants
 
 
 def _performed(snapshot: Snapshot, pending: Pending) -> Want:
@@ -133,20 +133,20 @@ def _alarms(wait: Wait) -> dict[str, Want]:
 
 
 def finished(snapshot: Snapshot) -> bool:
-    """The task has ended and nothing is going on for it any more."""
+    """Whether the task has ended and nothing more is wanted for it, compensation included."""
     return snapshot.lifecycle in (TaskState.DONE, TaskState.FAILED) and not wanted(snapshot)
 
 
 # --- forks
 
 DRY_RUN = "DryRun"
-"""The `type` of the failure that each effect of a dry branch comes to."""
+"""The `type` of the failure with which each effect of a dry fork fails."""
 
 SHOWN_CHARS = 300
 
 
 def dry_run(invocation_id: str, command: Effect) -> CommandFailed:
-    """What a command comes to in a dry branch."""
+    """The failure of a command in a dry fork, where effects are not performed."""
     asked = command.model_dump(mode="json", exclude={"kind", "id", "retry", "undo"})
     shown = to_json(asked).decode()
     shown = shown if len(shown) <= SHOWN_CHARS else f"{shown[: SHOWN_CHARS - 1]}…"
@@ -156,7 +156,7 @@ def dry_run(invocation_id: str, command: Effect) -> CommandFailed:
 
 
 def scoped(fork: Fork, command: Effect) -> Effect:
-    """A command as a live branch sends it out: its business key is none of the other task's."""
+    """A command as a live fork sends it: with business keys that differ from those of the other task."""
     if not isinstance(command, CallTool):
         return command
     undoes = command.undoes

@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.content import Message
 from refold.core.errors import EngineError, StorageError, TaskNotFound
-from refold.core.fold.record import TaskRecord, record_of, told_all
+from refold.core.fold.record import TaskRecord, record_of, with_entries
 from refold.core.lifecycle import TaskState
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
@@ -68,7 +68,7 @@ async def _ended(connection: Connection, cache: RecordCache, description: Workfl
         last = await load(result.journal, connection.client.data_converter)
     except StorageError as error:
         raise EngineError(f"what was said in task {description.id!r} cannot be read: {error}") from error
-    record = told_all(record_of(last.base), last.entries)
+    record = with_entries(record_of(last.base), last.entries)
     cache.keep(description.run_id, record)
     return record
 

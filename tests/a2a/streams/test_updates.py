@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict
 from refold import Content
 from refold.a2a.convert import task_of
 from refold.a2a.streams.updates import EventId, Update, partly_told, transient_of, updates_of
-from refold.core.fold.record import TaskRecord, record_of, told
+from refold.core.fold.record import TaskRecord, record_of, with_entry
 from refold.engine import Tokens
 from refold.testing import FakeEngine
 from tests.a2a import skills
@@ -24,7 +24,7 @@ async def story(skill: str, said: str) -> tuple[TaskRecord, list[tuple[TaskRecor
     steps: list[tuple[TaskRecord, list[Update]]] = []
     async for entry in engine.journal("t"):
         steps.append((record, updates_of(record, entry)))
-        record = told(record, entry)
+        record = with_entry(record, entry)
     assert record == await engine.record("t")
     return record, steps
 

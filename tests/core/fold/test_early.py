@@ -9,7 +9,7 @@ from refold.core.authoring.define import skill_of
 from refold.core.events import Event, ToolResult
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import record_of, told_all
+from refold.core.fold.record import record_of, with_entries
 from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
 from refold.core.lifecycle import Status
 from refold.testing.play import START
@@ -58,7 +58,7 @@ def test_questions_are_answered_with_what_came_before() -> None:
     assert (task.status, task.messages[-1].text) == (Status.COMPLETED, "Ada, 36")
     assert [message.seq for message in task.messages if message.role == "user"] == [1, 2, 3]
     assert entries[3].closed == ("T/4.1", "T/4.2")
-    assert told_all(record_of(planned(SKILL, "T", START)), entries) == record_of(task)
+    assert with_entries(record_of(planned(SKILL, "T", START)), entries) == record_of(task)
 
 
 def test_what_does_not_fit_is_left_out_and_said_to_be() -> None:
