@@ -1,1 +1,1 @@
-"""Named steps and step tables, compiled to a machine that drives coroutines without an event loop."""
+"""Skills made of steps: `@step` methods or tables, compiled to a machine that runs coroutines without an event loop."""

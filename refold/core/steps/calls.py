@@ -1,4 +1,4 @@
-"""What a step awaits: one command, or several at once, and how a result becomes a value."""
+"""What a step can await: one command, several at once, or a race; and how a result becomes a value."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Call(Generic[T]):
         self.kind = kind
         self.awaited = False
         self.raced = False
-        self.withdrawn = False  # another call of its race came back first
+        self.withdrawn = False  # it lost its race to another call
 
     @property
     def named(self) -> str:
-        """What it is, for an error."""
+        """The call, as errors name it."""
         return f"the call {self.command.id!r}"
 
     def close(self) -> None:
-        """Nothing of it goes on."""
+        """Do nothing; `Parallel.close` has coroutines to close."""
 
     def __await__(self) -> Generator[Asked, Any, T]:
         self.awaited = True
@@ -53,10 +53,10 @@ class Call(Generic[T]):
         return results[0]
 
     def decode(self, value: JsonValue, invocation_id: str) -> T:
-        """The result as the type that was asked for.
+        """The result as the type that the author expects.
 
         Raises:
-            DecodeError: It does not fit.
+            DecodeError: The result does not fit the type.
         """
         decoded: T = decode_as(self.kind, value, self.command.id, invocation_id)
         return decoded
@@ -79,12 +79,12 @@ class Gather(Generic[T]):
 
 
 class FirstOf:
-    """Ask for these calls; go on as soon as any call that is open, of these or of those before, has come back.
+    """Send these calls, then resume when any outstanding call (new or earlier) completes. Awaited by `Parallel`.
 
-    What is sent in are pairs of a call and its value, or the `CommandError` it failed with; see `Parallel`.
+    The coroutine is resumed with a list of pairs: a call, and its value or the `CommandError` it failed with.
 
     Attributes:
-        failed: Ids of commands whose failure ended a coroutine, and is raised when all have ended.
+        failed: Ids of commands whose failure ended a branch, and is raised when all branches have ended.
     """
 
     __slots__ = ("calls", "failed")
@@ -121,16 +121,16 @@ class First(Generic[T]):
 
 
 RACEABLE = (Sleep, AskUser, AskApproval, CallLlm)
-"""What can be withdrawn without a doubt left behind: timers, questions, gates and model calls."""
+"""Commands that can be canceled without leaving it unknown whether an effect took place."""
 
 Asked = tuple[Call[Any], ...]
 
 
 def decode_as(kind: Any, value: JsonValue, id: str, invocation_id: str) -> Any:
-    """`value` as a `kind`; `Any` takes it as it is.
+    """`value` decoded as the type `kind`; with `Any`, a copy.
 
     Raises:
-        DecodeError: It does not fit; the message says where.
+        DecodeError: The value does not fit; the message says where.
     """
     if kind is Any:
         return copied(value)

@@ -1,8 +1,8 @@
-"""How steps are driven from one to the next, as a pure function of their arguments and receipts.
+"""How steps run, from one to the next, as a pure function of their arguments and receipts.
 
-A step's body is a coroutine, and there is no event loop. Each `await` hands a command to the fold; its result is
-sent in when it comes. A coroutine that is still alive is only a cache: where it is gone, the step is driven again from
-its position and the receipts, and must ask for the same as before.
+A step's body is a coroutine, and there is no event loop. Each `await` hands commands to the fold, and the coroutine is
+resumed with their results. A suspended coroutine is only a cache: if it is gone, the step is driven again from its
+saved position and the receipts, and must ask for the same commands as before.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ Answer = UserMessage | DecisionMade
 Steps = Mapping[str, StepSpec]
 
 GOTO_LIMIT = 100
-"""How many gotos one event may cause; more are taken for a loop."""
+"""How many gotos one event may cause; more count as an endless loop."""
 
 
 class Drive:
-    """One call of the machine: drives steps until one waits, or the task ends.
+    """One call of the step machine: runs steps until a step awaits something or the task ends.
 
     Args:
-        steps: By name.
+        steps: The skill's steps, by name.
         resumes: The step that receives the answer, by the name of the step that asked.
-        moment: When, and what may be looked back at.
-        live: The cache of a running step, if there is one.
-        hooks: What the skill adds.
+        moment: The time, and the receipts and messages that steps can read.
+        live: The cache of the running step, if there is one.
+        hooks: The skill's hooks.
 
     Attributes:
-        said: What the steps that have ended in this call have said.
+        said: Messages, artifacts and progress of the steps that have ended in this call.
     """
 
     def __init__(self, steps: Steps, resumes: Steps, moment: Moment, live: Live | None, hooks: Hooks) -> None:
@@ -64,11 +64,11 @@ class Drive:
     def enter(
         self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None = None, entered_by: Sequence[str] = ()
     ) -> Transition:
-        """Enter a step with values; follow its gotos."""
+        """Enter a step, and follow its gotos."""
         return self._follow(step, self.enter_once(step, payload, message, entered_by))
 
     def resume(self, position: Position, message: Answer | None) -> Transition:
-        """Enter the step that receives the answer to a question; None where nobody answered in time."""
+        """Enter the step that receives the answer to a question. `message` is None if the question timed out."""
         step = self._saved_step(str(position.resume))
         carried = {name: Json(data) for name, data in position.args.items()}
         slot = position.slot
@@ -79,7 +79,7 @@ class Drive:
         return self.enter(step, carried, message, [position.gate])
 
     def enter_fed(self, position: Position) -> Transition:
-        """Enter a step that waited for the results of the goto's commands."""
+        """Enter a step whose parameters waited for the results of the goto's commands."""
         step = self._saved_step(position.step)
         payload = {name: Json(data) for name, data in position.args.items()}
         failed = []
@@ -142,14 +142,14 @@ class Drive:
         return args, values
 
     def _filled(self, step: StepSpec, values: dict[str, Any], ctx: Ctx) -> dict[str, Any]:
-        """All that the step's function is called with."""
+        """All arguments for the step's function."""
         beside = {p.name: self.hooks.beside(p.source, ctx) for p in step.params.values() if p.source.beside}
         return {**values, **beside}
 
-    # --- going on in a step
+    # --- resuming a step
 
     def go_on(self, position: Position) -> Transition:
-        """Go on in a step whose last await has all its results."""
+        """Resume a step whose last await has the outcomes it needs."""
         step = self._saved_step(position.step)
         going = self._alive(position) or Going(Ctx(self.moment))
         going.kept = self.hooks.again(step, position, going.kept)
@@ -160,7 +160,7 @@ class Drive:
         return self._follow(step, self._send(step, position, going, self._results(going, over)))
 
     def _alive(self, position: Position) -> Going | None:
-        """The coroutine that is suspended in this position, where it is alive."""
+        """The cached coroutine, if it is suspended in this position."""
         live = self.live
         if live is None or live.run is None or live.awaiting != position.outstanding:
             return None
@@ -169,7 +169,7 @@ class Drive:
         return going
 
     def _drive_again(self, step: StepSpec, position: Position, going: Going) -> None:
-        """Bring a new coroutine to where it asked last: what it said and asked for before is dropped, but compared."""
+        """Run a new coroutine up to its last await. Its commands are compared with the recorded ones, not sent."""
         values = _saved_values(step, position.args)
         since: Position | Await = position
         results: Any = None
@@ -184,10 +184,10 @@ class Drive:
                 results = self._results(going, awaited)
 
     def _same_ask(self, step: StepSpec, run: Any, results: Any, awaited: Await) -> Asked:
-        """What the coroutine asks for when these results are sent in.
+        """The calls that a coroutine driven again awaits next, when it is resumed with these results.
 
         Raises:
-            ReplayMismatch: It is not what was asked for before.
+            ReplayMismatch: They are not the recorded ones.
         """
         found = _next_ask(step, run, results) if inspect.iscoroutine(run) else _Returned(run)
         if isinstance(found, _Returned):
@@ -199,7 +199,7 @@ class Drive:
         return found.calls
 
     def _send(self, step: StepSpec, position: Position, going: Going, results: Any) -> Transition:
-        """Send results in; what comes out is the next thing asked for, or the step's end."""
+        """Resume the coroutine with results. Returns a transition to its next await, or of the step's end."""
         ctx = going.ctx
         try:
             found = _next_ask(step, going.run, results)
@@ -225,9 +225,9 @@ class Drive:
         return altered(ctx._said, state=position.data, commands=commands)
 
     def _results(self, going: Going, over: Await) -> Any:
-        """What the await gives: the values, in order, or the first failure, to be raised there.
+        """What to resume an await with: its values in order, or the first failure, to be raised there.
 
-        Where the step goes on with the first that comes back: what came, each with its call.
+        If one outcome was enough: a list of the completed calls, each with its value or failure.
         """
         if over.first:
             return [(call, self._result(call, id)) for id in over.came for call in [going.open.pop(id)]]
@@ -280,7 +280,7 @@ class Drive:
         ask = transition.waits[0]
         number = transition.commands.index(ask)
         if isinstance(ask, AskUser) and ask.expect is None and _takes_reply(target, ask.slot):
-            # Checked before it is taken: what does not fit must not end the task.
+            # A reply that does not fit the parameter is then refused, instead of failing the task.
             ask = ask.model_copy(update={"expect": reference_of(target.params[ask.slot].annotation)})
         _check_timeout(target, ask)
         commands = (*transition.commands[:number], ask, *transition.commands[number + 1 :])
@@ -290,7 +290,7 @@ class Drive:
         return altered(transition, state=position.data, commands=commands)
 
     def _fed(self, transition: Transition, source: str) -> Transition:
-        """A transition to before a step: it is entered when the commands have come back."""
+        """A transition that waits for the goto's commands; then its step is entered."""
         assert transition.enters is not None
         step = target_of(self.steps, transition.enters.step, source)
         fed_by: dict[str, str] = {}
@@ -314,10 +314,10 @@ class Drive:
 
 
 class Going:
-    """A step's coroutine, its context, and the calls of it that are open, by their invocation ids.
+    """A suspended step: its coroutine and context, and its outstanding calls by invocation id.
 
     Attributes:
-        kept: What the hooks keep with it.
+        kept: The value that the hooks store with the coroutine.
     """
 
     __slots__ = ("ctx", "kept", "open", "run")
@@ -327,13 +327,13 @@ class Going:
         self.open: dict[str, Call[Any]] = {}
 
     def asks(self, calls: Asked, ids: list[str], *, first: bool) -> None:
-        """Note what it asks for; beside what is still open, where it goes on with the first that comes back."""
+        """Note the calls of an await; with `first`, earlier outstanding calls stay."""
         self.drop_withdrawn()
         asked = dict(zip(ids, calls, strict=True))
         self.open = {**self.open, **asked} if first else asked
 
     def drop_withdrawn(self) -> list[str]:
-        """Wait no more for calls that lost a race; their ids."""
+        """Remove the calls that lost a race. Returns their ids."""
         lost = [id for id, call in self.open.items() if call.withdrawn]
         for id in lost:
             del self.open[id]
@@ -351,7 +351,7 @@ class _Returned(NamedTuple):
 
 
 def _next_ask(step: StepSpec, run: Any, results: Any) -> _Asked | _Returned:
-    """What the coroutine asks for next; or, if it ends, what it returns."""
+    """Resume a coroutine. Returns the calls that it awaits next, or the value that it returned."""
     try:
         asked = run.throw(results) if isinstance(results, CommandError) else run.send(results)
     except StopIteration as stop:
@@ -395,18 +395,18 @@ def _check_way_out(step: StepSpec, outcome: Transition) -> None:
 
 
 def _takes_reply(step: StepSpec, slot: str) -> bool:
-    """Whether the step has a parameter for the decoded reply: one that is named like the slot."""
+    """Whether the step has a parameter for the decoded reply, which is named like the slot."""
     return slot in step.params and step.params[slot].source is Source.PAYLOAD
 
 
 def _answered_by(step: StepSpec, slot: str) -> list[str]:
-    """The parameters that only an answer fills."""
-    own = [name for name, param in step.params.items() if param.needed and param.source.from_message]
-    return [*own, slot] if _takes_reply(step, slot) else own
+    """The parameters that only an answer to the question `slot` fills."""
+    filled = [name for name, param in step.params.items() if param.needed and param.source.from_message]
+    return [*filled, slot] if _takes_reply(step, slot) else filled
 
 
 def _check_timeout(target: StepSpec, ask: AskUser | AskApproval) -> None:
-    """Check that the step which receives the answer can be entered without one, where the question may time out."""
+    """Check that the step which receives the answer can be entered without an answer, if the question may time out."""
     if isinstance(ask, AskApproval):
         may_time_out = ask.policy.on_timeout == "continue" and ask.policy.timeout_s is not None
     else:
@@ -439,7 +439,7 @@ def _from_message(param: Param, message: Answer | None) -> Any:
 
 
 def _saved_values(step: StepSpec, args: Mapping[str, JsonValue]) -> dict[str, Any]:
-    """The arguments that a step was entered with, read with today's code."""
+    """The saved arguments of a step, decoded with the current code."""
     if args.keys() != {name for name, param in step.params.items() if not param.source.beside}:
         raise SkillError(
             f"step {step.name!r} was entered with {', '.join(args) or 'nothing'}, and takes {step.takes} now; keep its "
@@ -458,7 +458,7 @@ def _refuse_unknown(step: StepSpec, payload: Mapping[str, Any]) -> None:
 
 
 def _carried(target: StepSpec, payload: Mapping[str, Any], later: Any, *, message: bool) -> dict[str, JsonValue]:
-    """A payload as data, checked now: what does not fit, or is missing, would else be found after the answer."""
+    """A payload as JSON data, checked before the question is asked and not only when its answer enters `target`."""
     _refuse_unknown(target, payload)
     missing = [name for name in target.needs(message=message) if name not in payload and name not in later]
     if missing:

@@ -1,4 +1,4 @@
-"""What a skill can add to the driving of its steps; see `Drive`, which calls each hook."""
+"""The hooks that `Drive` calls around each step; a skill with a contract overrides them."""
 
 from __future__ import annotations
 
@@ -16,44 +16,48 @@ from refold.core.steps.spec import StepSpec
 
 
 class Hooks:
-    """The hooks of a skill without a contract, which add nothing. What a hook raises stops the step."""
+    """The hooks of a skill without a contract, which do nothing. An exception raised in a hook stops the step."""
 
     def before(self, step: StepSpec, entered_by: Sequence[str]) -> Any:
-        """A step is about to be entered by an answer or results of these ids; no ids for the start and gotos.
+        """Called before a step is entered.
+
+        Args:
+            step: The step.
+            entered_by: Invocation ids of the answer or results that enter the step; none for the start and gotos.
 
         Returns:
-            What these hooks keep with the step's coroutine, for `again`.
+            A value that `Drive` stores with the step's coroutine and passes to `again`.
         """
         return None
 
     def again(self, step: StepSpec, position: Position, kept: Any) -> Any:
-        """A step is about to go on.
+        """Called before a step is resumed.
 
         Args:
             step: The step.
-            position: Where it stands.
-            kept: What `before` or `again` returned; None where the step is driven again from its position.
+            position: The task's position in the step.
+            kept: The value that `before` or `again` returned; None if the step is driven again from its position.
 
         Returns:
-            What these hooks keep with the step's coroutine.
+            A value that `Drive` stores with the step's coroutine and passes to the next `again`.
         """
         return kept
 
     def beside(self, source: Source, ctx: Ctx) -> Any:
-        """The value of a parameter that stands beside the step's arguments."""
+        """The value of a parameter that is not one of the step's arguments: `ctx`, the state, the error."""
         return ctx
 
     def keeps(self, entered_by: Sequence[str] = ()) -> dict[str, JsonValue]:
-        """What the task's position holds beside its own fields."""
+        """Additional fields to save in the task's position."""
         return {}
 
     def asked(self) -> None:
-        """The step has awaited something, which is not yet asked for."""
+        """Called when a step awaits commands, before they are sent."""
 
     def after(self, step: StepSpec, outcome: Any, said: Transition) -> Any:
-        """A step has returned `outcome`, and said this since it last went on: the transition to go on with."""
+        """The transition of a step that returned `outcome`; `said` holds its messages since it was last resumed."""
         return outcome
 
     def uncaught(self, error: CommandError, said: Transition) -> Transition:
-        """A step did not catch the failure of a command: the transition to go on with."""
+        """The transition of a step that did not catch a command's failure."""
         return altered(said, uncaught=error)

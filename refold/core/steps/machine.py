@@ -1,4 +1,4 @@
-"""The step machine: what named steps and step tables compile to."""
+"""The step machine: the skill that `@step` methods and step tables compile to."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_HOOKS = Hooks()
 
 
 class StepMachine:
-    """A skill made of steps. Its state is its `Position` among them."""
+    """A skill made of steps. Its state is a `Position`."""
 
     def __init__(self, options: Options, steps: Mapping[str, StepSpec]) -> None:
         self._options = options
@@ -32,17 +32,17 @@ class StepMachine:
 
     @property
     def references(self) -> Sequence[Any]:
-        """Extra objects this machine refers to. The sandbox shares a skill between tasks only if none can change."""
+        """Extra objects the machine refers to. The sandbox shares a skill between tasks only if none is mutable."""
         return ()
 
     @property
     def made_with(self) -> Sequence[MadeWith]:
-        """What it was made to call, beside what the code of its steps names."""
+        """Tools, skills and MCP servers that the skill was constructed with; `refold check` looks them up."""
         return ()
 
     @property
     def options(self) -> Options:
-        """What the author said of the skill."""
+        """The skill's options."""
         return self._options
 
     def where(self, state: JsonValue) -> str:
@@ -54,9 +54,9 @@ class StepMachine:
         return list(self.steps)
 
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
-        """See `Skill.awaiting`: of the step's last await, or of its parameters' commands.
+        """See `Skill.awaiting`: the commands of the step's last await, or those whose results its parameters need.
 
-        In `ctx.parallel`, these are all outstanding calls of all branches, and those whose failure ended a branch.
+        In `ctx.parallel`, these are the outstanding calls of all branches, and the calls whose failure ended a branch.
         """
         if state is None:
             return ()
@@ -64,7 +64,7 @@ class StepMachine:
         return (*position.outstanding, *(last.failed if (last := position.last) else ()))
 
     def own_state(self, state: JsonValue) -> JsonValue:
-        """The step that the task is in, or that receives the answer, and its arguments: `{"step": …, "args": …}`."""
+        """`{"step": …, "args": …}`: the task's step, or the one that receives the awaited answer, and its arguments."""
         if state is None:
             return None
         position = Position(state)
@@ -79,7 +79,7 @@ class StepMachine:
         return {**position.data, key: own["step"], "args": own["args"]}
 
     def edges(self) -> list[tuple[str, str]]:
-        """Literal gotos and resumes."""
+        """The pairs of steps joined by a literal `goto` or by `resume_from`."""
         gotos = [(step.name, target) for step in self.steps.values() for target in step.goes_to]
         return gotos + [(source, step.name) for source, step in self.resumes.items()]
 
@@ -88,14 +88,14 @@ class StepMachine:
         return self.take(Drive(self.steps, self.resumes, moment, live, NO_HOOKS), state, event)
 
     def take(self, drive: Drive, state: JsonValue, event: Event) -> Transition:
-        """Drive the steps on by one event."""
+        """Run steps for one event, until a step awaits something or the task ends."""
         if state is None:
             assert isinstance(event, UserMessage)
             return drive.enter(self.start, dict(self.start.seeds), event)
         position = Position(state)
         receipts = drive.moment.receipts
         if position.resume is not None:
-            # The event may be the answer to another question, which an await asked and has received.
+            # The event may also answer an earlier question, which a step asked with an await that is over.
             if isinstance(event, UserMessage | DecisionMade) and event.gate == position.gate:
                 return drive.resume(position, event)
             if isinstance(event, CommandFailed) and event.invocation_id == position.gate:
@@ -105,7 +105,7 @@ class StepMachine:
                 return drive.enter_fed(position)
         elif (last := position.last) is not None and last.back(receipts):
             return drive.go_on(position)
-        # One of several results: its receipt is kept until the others are here. A failure that no step waits for
+        # The step waits for further results; the receipt of this one is recorded. A failure that no step awaits
         # cannot be caught.
-        unmet = isinstance(event, CommandFailed) and event.invocation_id not in position.outstanding
-        return Transition.ignore() if unmet else NOTHING
+        uncaught = isinstance(event, CommandFailed) and event.invocation_id not in position.outstanding
+        return Transition.ignore() if uncaught else NOTHING

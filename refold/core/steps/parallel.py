@@ -1,7 +1,7 @@
-"""Several coroutines of one step at once: each goes on as soon as what it awaits has come back.
+"""Parallel branches of a step (`ctx.parallel`): each coroutine is resumed as soon as its own calls complete.
 
-There is no event loop. The coroutines' calls are the step's calls; whichever comes back first wakes the coroutine that
-awaits it, in the order of the journal, so that a step that is driven again takes the same turns.
+There is no event loop. The branches' calls are the step's calls, and outcomes resume branches in the journal's order,
+so a step that is driven again resumes its branches in the same order.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Parallel(Generic[T]):
 
     @property
     def named(self) -> str:
-        """What it is, for an error."""
+        """The call, as errors name it."""
         return "a `ctx.parallel(...)`"
 
     def close(self) -> None:
-        """Close the coroutines: nobody will await them."""
+        """Close the coroutines, so that Python does not warn of coroutines that were never awaited."""
         for job in self._jobs:
             job.run.close()
 
@@ -62,10 +62,10 @@ class Parallel(Generic[T]):
             (self._questions if question else self._waiting).append((call, job))
 
     def _next(self) -> tuple[Call[Any], ...] | None:
-        """What is asked for now; None when all is done.
+        """The calls to send now; None when all branches have ended.
 
-        A question pauses the task, and then nothing new is started. So it is asked when nothing else goes on but the
-        timers that questions are raced against, together with all others.
+        Questions pause the task, and a paused task sends no commands. So all questions are asked together, when no
+        call is outstanding but timers that race with questions.
         """
         self._open = {key: one for key, one in self._open.items() if not one[0].withdrawn}
         self._waiting = deque(one for one in self._waiting if not one[0].withdrawn)
@@ -86,15 +86,15 @@ class Parallel(Generic[T]):
         return tuple(call for call, _ in asked) if self._open else None
 
     def _name_apart(self, call: Call[Any]) -> None:
-        """Two commands in flight need two ids."""
+        """Give a call an id that no outstanding call has."""
         taken = {one.command.id for one, _ in self._open.values()}
-        own, number = call.command.id, 2
+        given, number = call.command.id, 2
         while call.command.id in taken:
-            call.command = call.command.model_copy(update={"id": f"{own}.{number}"})
+            call.command = call.command.model_copy(update={"id": f"{given}.{number}"})
             number += 1
 
     def _sorted(self, came: list[tuple[Call[Any], Any]]) -> list[tuple[_Job, list[tuple[Call[Any], Any]]]]:
-        """What came, by the coroutine that awaits it, in the coroutines' order."""
+        """Completed calls with their results, grouped by the branch that awaits them, in the order of the branches."""
         by_job: dict[int, list[tuple[Call[Any], Any]]] = {}
         for call, result in came:
             _, job = self._open.pop(id(call))
@@ -103,11 +103,11 @@ class Parallel(Generic[T]):
 
 
 class _Job:
-    """One of the coroutines.
+    """One branch.
 
     Attributes:
-        value: What it returned.
-        failed: The command's failure that it did not catch.
+        value: The value that the coroutine returned.
+        failed: The command's failure that the coroutine did not catch.
     """
 
     def __init__(self, run: Coroutine[Any, Any, Any]) -> None:
@@ -119,7 +119,7 @@ class _Job:
         self._came: dict[int, Any] = {}
 
     def go_on(self, results: Any) -> Sequence[Call[Any]]:
-        """Send results in, or raise a failure there; what comes out is what it asks for next."""
+        """Resume the coroutine with results, or by raising a failure in it. Returns the calls that it awaits next."""
         self._came = {}
         try:
             asked = self.run.throw(results) if isinstance(results, CommandError) else self.run.send(results)
@@ -138,7 +138,7 @@ class _Job:
         return asked
 
     def arrived(self, came: list[tuple[Call[Any], Any]]) -> Sequence[Call[Any]]:
-        """Take what came back; go on if that was all, or any, of what was awaited."""
+        """Note completed calls; resume the coroutine if these were enough. Returns the calls that it awaits next."""
         if self._first:
             return self.go_on(came)
         self._came |= {id(call): result for call, result in came}

@@ -1,4 +1,4 @@
-"""What a step's parameters say: what each one is filled with, read once, when the skill is defined.
+"""Where a step's parameters get their values: read from the annotations once, when the skill is defined.
 
 Source: S0.49 to S0.53.
 """
@@ -39,18 +39,18 @@ class Source(StrEnum):
 
     @property
     def beside(self) -> bool:
-        """Whether it is no argument: whoever drives the step gives it."""
+        """Whether `Drive` supplies the value at each call, so that it is not saved with the step's arguments."""
         return self in (Source.CTX, Source.STATE, Source.ERROR)
 
     @property
     def from_message(self) -> bool:
-        """Whether the message that enters the step fills it."""
+        """Whether the message or decision that enters the step supplies the value."""
         return self in (Source.CONTENT, Source.EVENT, Source.DECISION, Source.INPUT)
 
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A value that is JSON already: a carried argument, a command's result, the data of a message."""
+    """A value that is JSON data already: a carried argument, a command's result, the data of a message."""
 
     data: JsonValue
 
@@ -60,12 +60,12 @@ class Param:
     """One parameter of a step.
 
     Attributes:
-        name: As it is written.
-        source: What fills it where nothing is passed on.
+        name: The parameter's name.
+        source: Where its value comes from, if a payload does not give it.
         annotation: Its type.
-        codec: The type's way to and from data.
+        codec: Converts values of the type to JSON data and back.
         type_name: The type, for people.
-        default: What it is where nothing fills it; `MISSING` where that is an error.
+        default: Its default; `MISSING` if it has none.
     """
 
     name: str
@@ -77,18 +77,18 @@ class Param:
 
     @property
     def needed(self) -> bool:
-        """Whether something must fill it."""
+        """Whether a payload or a message must give the value."""
         return not self.source.beside and self.default is MISSING
 
     def encode(self, value: Any, step: str) -> tuple[JsonValue, Any]:
-        """`value` as JSON, and the fresh value that the JSON reads back as.
+        """`value` as JSON data, and a new value decoded from that data.
 
         Args:
-            value: What the parameter is to be, or that as `Json`.
+            value: The parameter's value, or its data as `Json`.
             step: The step's name, for the error.
 
         Raises:
-            SkillError: It does not fit the annotation, or does not survive the way through JSON.
+            SkillError: The value does not fit the annotation, or is not the same after decoding.
         """
         try:
             if isinstance(value, Json):
@@ -109,13 +109,13 @@ class Param:
 def read_params(
     function: Callable[..., Any], *, bound: bool, input: Any = None, state: Any = None
 ) -> tuple[list[Param], list[str]]:
-    """A step's parameters, and what is wrong with them.
+    """A step's parameters, and the problems found in them.
 
     Args:
         function: The step's function.
         bound: Whether its first parameter is `self`.
-        input: The type that the skill starts from, if it says.
-        state: The type of the state of its contract, if it has one.
+        input: The skill's `input` type; None if it has none.
+        state: The type of the contract's state; None if the skill has no contract.
     """
     found: list[str] = []
     try:
@@ -151,7 +151,7 @@ def read_params(
 
 
 def type_name(annotation: Any) -> str:
-    """A type, as people write it."""
+    """A type, for people."""
     return str(annotation) if get_args(annotation) else str(getattr(annotation, "__name__", annotation))
 
 
@@ -187,14 +187,14 @@ def _source(annotation: Any, input: Any, state: Any) -> Source:
 
 
 def _is_state(annotation: Any, state: Any) -> bool:
-    """The state's class, or one that it is made of: a step does not know what was added to the state since."""
+    """Whether the annotation is the state's class or a base class of it, which a step may name instead."""
     return isinstance(annotation, type) and annotation not in BaseModel.__mro__ and issubclass(state, annotation)
 
 
 def start_default(param: Param) -> Any:
-    """What a start step's extra parameter begins as: its default, else an empty container, `Model()` or None.
+    """The first value of a start step's extra parameter: its default, else an empty container, `Model()` or None.
 
-    `MISSING` where there is nothing to begin with. Source: S0.50.
+    `MISSING` if none of these exists. Source: S0.50.
     """
     if param.default is not MISSING:
         return param.default

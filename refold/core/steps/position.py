@@ -1,6 +1,6 @@
-"""Where a task stands among its steps: before one, in one, or at a question. As JSON data, it is the task's state.
+"""Where a task stands among its steps: before a step, in a step, or at a question. Its JSON is the task's saved state.
 
-Tasks are saved in this form, so its keys and their order stay as they are.
+The keys and their order never change, because histories hold them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def _saved(key: str, default: Any = None) -> Any:
 
 
 class Await:
-    """One await of a step: what it asked for, and what came back.
+    """One await of a step: its commands, and which of them completed.
 
     Attributes:
         data: The saved form.
-        asked: The fingerprints of the commands that it asked for.
-        ids: The invocation ids of those commands.
-        first: Whether the first outstanding call that comes back ends the await (see `FirstOf`); otherwise all do.
-        outstanding: Every call that the step waits for here; with `first`, older ones that are not back are among them.
-        came: The outstanding calls that were back when the step went on.
-        failed: The commands whose failure ended a coroutine of `ctx.parallel`, and is raised when all have ended.
+        asked: The fingerprints of the await's commands.
+        ids: The invocation ids of these commands.
+        first: Whether one outcome is enough to resume the step (see `FirstOf`); otherwise all are needed.
+        outstanding: Ids of all calls that the step waits for here; with `first`, also those of earlier awaits.
+        came: With `first`: ids of the outstanding calls that had completed when the step was resumed.
+        failed: Ids of commands whose failure ended a branch of `ctx.parallel`; raised when all branches have ended.
     """
 
     __slots__ = ("data", "first", "outstanding")
@@ -49,24 +49,24 @@ class Await:
     failed: Sequence[str] = _saved("failed", ())
 
     def back(self, receipts: Collection[str]) -> bool:
-        """Whether enough has come back for the step to go on."""
+        """Whether enough outcomes are there to resume the step."""
         here = [id in receipts for id in self.outstanding]
         return any(here) if self.first else all(here)
 
 
 class Position:
-    """Where a task stands. The class methods say where that can be, and which attributes mean something there.
+    """Where a task stands: `before` a step, `entered` in a step, or `asking` a question.
 
     Attributes:
         data: The saved form.
-        step: The name of the step; at a question, of the one that asked.
-        args: The arguments of the step, or of the one that the answer enters, as far as they are known.
-        fed_by: The invocation ids of the commands that the step's parameters wait for, by parameter.
-        resume: The name of the step that the answer enters; None where the task is not at a question.
-        slot: The question's name.
-        gate: The question's invocation id.
-        entered_by: The invocation ids of what entered the step, an answer or results; noted where there is a contract.
-        state: The state of the skill's contract.
+        step: The name of the step; at a question, of the step that asked.
+        args: Arguments of the step, or of the step that receives the answer, as far as they are known.
+        fed_by: Before a step: the invocation id of the command whose result each parameter waits for, by parameter.
+        resume: At a question: the name of the step that receives the answer; otherwise None.
+        slot: At a question: its name.
+        gate: At a question: its invocation id.
+        entered_by: With a contract: invocation ids of the answer or results that entered the step.
+        state: With a contract: its state.
     """
 
     __slots__ = ("data",)
@@ -90,17 +90,17 @@ class Position:
 
     @classmethod
     def before(cls, step: str, args: Args, fed_by: Mapping[str, str], **more: JsonValue) -> Position:
-        """Before a step, which is entered when these commands are back."""
+        """Before a step, which is entered when the commands of `fed_by` have completed."""
         return cls({"step": step, "args": args, "enters": fed_by, **more})
 
     @classmethod
     def entered(cls, step: str, args: Args, moment: Moment, **more: JsonValue) -> Position:
-        """In a step that has not awaited anything."""
+        """In a step that has awaited nothing yet."""
         return cls({"step": step, "args": args, **_now(moment, awaits=[]), **more})
 
     @classmethod
     def asking(cls, step: str, resume: str, slot: str, gate: str, args: Args, **more: JsonValue) -> Position:
-        """At a question of a step that has ended."""
+        """At a question that a step asked as it ended."""
         return cls({"step": step, "resume": resume, "slot": slot, "gate": gate, "args": args, **more})
 
     @property
@@ -121,14 +121,14 @@ class Position:
         return list(self.fed_by.values()) if last is None else last.outstanding
 
     def awaiting(self, asked: list[str], ids: list[str], outstanding: list[str] | None, failed: list[str]) -> Position:
-        """In the step's next await; `outstanding` where the first call that comes back ends it."""
+        """In the step's next await. `outstanding` is given if one outcome is enough to resume the step."""
         new = {"asked": asked, "ids": ids}
         if outstanding is not None:
             new |= {"open": outstanding, **({"failed": failed} if failed else {})}
         return Position({**self.data, "awaits": [*self.data["awaits"], new]})
 
     def resumed(self, moment: Moment) -> tuple[Position, Await]:
-        """In the same step, now that its last await is over; and that await."""
+        """The position after the step's last await is over, and that await."""
         *earlier, last = self.data["awaits"]
         first_of = last.get("open")
         came = {} if first_of is None else {"came": [id for id in first_of if id in moment.receipts]}
@@ -137,13 +137,13 @@ class Position:
 
 
 def known_then(noted: Await | Position) -> dict[str, Any]:
-    """What a step knew when it was entered, or when this await was over: arguments of `Ctx._at`."""
+    """The time, messages and threads at the moment a step was entered or an await was over, for `Ctx._at`."""
     data = noted.data
     return {"now": datetime.fromisoformat(data["at"]), "heard": data["heard"], "turns": data.get("threads", {})}
 
 
 def _now(moment: Moment, **between: Any) -> dict[str, Any]:
-    """What a step knows at this moment; `between` are keys that stand there in the saved form."""
+    """The saved form of a moment for `known_then`; `between` are keys saved between time and threads."""
     now = {"at": moment.at.isoformat(), "heard": len(moment.messages), **between}
     threads = {name: len(thread.said) for name, thread in moment.threads.items()}
     return {**now, "threads": threads} if threads else now

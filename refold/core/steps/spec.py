@@ -1,4 +1,4 @@
-"""A compiled step."""
+"""What is known of a step once its skill is compiled."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class StepSpec:
 
     Attributes:
         name: Unique within the skill.
-        run: The function, bound where it is a method.
-        params: Its parameters by name, in order.
-        start: The first message enters here.
+        run: The step's function, bound if it is a method.
+        params: The function's parameters by name, in order.
+        start: Whether the first message enters this step.
         resume_from: Name of the step that asked; this step receives the answer.
-        seeds: What a start step's payload begins as, by parameter.
-        goes_to: The steps that its code names in a literal `goto`.
-        contract: What it may read, write and lead to, where the skill has a contract.
+        seeds: For a start step: first values of parameters that the message does not fill, by name.
+        goes_to: The steps that the code names in a literal `goto`.
+        contract: What the step may read, write and lead to, if the skill has a contract.
     """
 
     name: str
@@ -42,7 +42,7 @@ class StepSpec:
         return ", ".join(name for name, param in self.params.items() if not param.source.beside) or "nothing"
 
     def needs(self, *, message: bool) -> list[str]:
-        """The parameters that nothing but a payload fills.
+        """The parameters that only a payload fills.
 
         Args:
             message: Whether a message enters the step.
@@ -53,13 +53,13 @@ class StepSpec:
 
 
 class MadeWith(NamedTuple):
-    """What a skill was made to call, beside what the code of its steps names.
+    """A tool, skill or MCP server that a skill was constructed with, and that no step's code names.
 
     Attributes:
         step: The step that calls it.
-        kind: What it is.
-        name: Its name.
-        gate: Who decides before it is called; None where nobody does.
+        kind: Tool, skill or MCP server.
+        name: The name it is called by.
+        gate: Who must approve each call; None if nobody.
     """
 
     step: str

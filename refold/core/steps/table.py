@@ -1,4 +1,4 @@
-"""The step styles: a class with `@step` methods, or a table of plain functions. Both compile to the step machine."""
+"""The two step styles, a class with `@step` methods and a table of plain functions, compiled to the step machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, init=False)
 class Step:
-    """One step of a table: a name, a function, what leads to it, and what it may do under the skill's contract.
+    """One step of a table: its name, its function, how it is entered, and its terms under the skill's contract.
 
     `Step("begin", begin).start()`, `Step("guided", guided).resume_from("judge")`,
     `Step("think", think, reads=["question"], writes=["thought"])`.
@@ -45,22 +45,22 @@ class Step:
         **more: Unpack[Terms],
     ) -> None:
         given: dict[str, Any] = {**(terms or {}), **more}
-        # Tuples: what cannot change is shared between the tasks of a worker.
+        # Tuples, since the sandbox shares a skill between tasks only if nothing in it is mutable.
         said = {what: tuple(one) if isinstance(one, list | set) else one for what, one in given.items()}
         for attribute, value in (("name", name), ("function", function), ("starts", starts), ("resumes", resumes)):
             object.__setattr__(self, attribute, value)
         object.__setattr__(self, "terms", said)
 
     def start(self) -> Step:
-        """The first message enters here."""
+        """Make this the step that the first message enters."""
         return replace(self, starts=True)
 
     def takes_user_message(self) -> Step:
-        """Say for the reader that the step takes the message; its annotation `Content` is what counts."""
+        """Has no effect: a parameter annotated `Content` takes the message. For readers of the table."""
         return self
 
     def resume_from(self, step: str) -> Step:
-        """The answer to the question of `step` enters here."""
+        """Make this the step that receives the answer to the question of `step`."""
         return replace(self, resumes=step)
 
 
@@ -86,10 +86,10 @@ def step(
     """Make a method a step: `@step`, `@step(start=True)`, `@step(resume_from="critique")`.
 
     Args:
-        start: The first message enters here; exactly one step says so.
-        resume_from: The answer to that step's question enters here.
-        name: The step's name; None takes the method's.
-        terms: What it may do under the skill's contract; see `Terms`.
+        start: The first message enters this step; true for exactly one step of a skill.
+        resume_from: Name of a step that asks a question; this step receives the answer.
+        name: The step's name; None takes the method's name.
+        terms: What the step may do under the skill's contract; see `Terms`.
     """
 
     def declare(author: F) -> F:
@@ -101,14 +101,14 @@ def step(
 
 
 def steps_of(cls: type) -> list[Step]:
-    """The `@step` methods of a class, in the order they stand in."""
+    """The `@step` methods of a class, in the order of the class body."""
     found: dict[str, Step] = {}
     for base in reversed(cls.__mro__):
         for attribute, member in vars(base).items():
             declared = getattr(member, "__refold_step__", None)
             if isinstance(declared, Step):
                 found[attribute] = declared
-    # A subclass that writes the method anew has written the step anew.
+    # A subclass that overrides the method overrides the step, with `@step` or without.
     return [
         declared if isinstance(declared.function, staticmethod | classmethod) else replace(declared, function=written)
         for written, declared in ((getattr(cls, attribute), declared) for attribute, declared in found.items())
@@ -116,21 +116,21 @@ def steps_of(cls: type) -> list[Step]:
 
 
 def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = None) -> StepMachine:
-    """The skill that these steps are.
+    """Compile steps to a skill.
 
     Args:
-        options: What the author said of the skill.
-        steps: In the author's order.
-        owner: The class whose methods they are; None for plain functions.
+        options: The skill's options.
+        steps: The steps, in the author's order.
+        owner: The class whose methods the steps are; None for plain functions.
 
     Raises:
-        DefinitionError: All that is wrong, at once.
+        DefinitionError: The skill is written wrongly; lists all problems.
     """
     found = [*options.problems, *_check_routes(steps)]
     author = None if owner is None else instance(owner, found)
     specs: dict[str, StepSpec] = {}
     shared = getattr(options.contract, "state", None)
-    shared = shared if isinstance(shared, type) else None  # anything else is told of with the contract
+    shared = shared if isinstance(shared, type) else None  # `compile_contract` reports anything else
     for one in steps:
         if not inspect.isfunction(one.function):
             found.append(f"step {one.name!r} is {one.function!r}; a step is a plain function, or a method with `self`")
@@ -160,15 +160,15 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
 
 
 def table(id: str, *steps: Step, **options: Unpack[SkillOptions]) -> Skill:
-    """A skill from a table of steps over plain functions.
+    """Make a skill from a table of steps over plain functions.
 
     Args:
         id: The skill's id.
-        steps: In reading order; exactly one is the start.
-        options: What else can be said of it: `name`, `description`, `retry` and so on; see `SkillOptions`.
+        steps: The steps, in reading order; exactly one is the start.
+        options: `name`, `description`, `retry` and so on; see `SkillOptions`.
 
     Raises:
-        DefinitionError: All that is wrong, at once.
+        DefinitionError: The skill is written wrongly; lists all problems.
     """
     return compile_steps(options_for(None, id, **options), steps)
 
@@ -200,11 +200,11 @@ def _check_routes(steps: Sequence[Step]) -> list[str]:
 
 
 _ASKS = {"await_input": {"expect", "timeout_s"}, "await_approval": {"show", "policy", "editable"}}
-"""The methods that ask, and those of their keywords that are not carried over to the step that gets the answer."""
+"""The methods that ask, with their own keywords; other keywords are carried to the step that receives the answer."""
 
 
 def _misfits(specs: Mapping[str, StepSpec]) -> list[str]:
-    """What literal gotos and questions hand to a step that does not take it, or leave out though it needs it."""
+    """Problems of literal gotos and questions: arguments that their target step does not take, and missing ones."""
     found: list[str] = []
     resumes = {spec.resume_from: spec for spec in specs.values() if spec.resume_from is not None}
     for name, spec in specs.items():
@@ -213,11 +213,11 @@ def _misfits(specs: Mapping[str, StepSpec]) -> list[str]:
             if target is not None and one.names is not None:
                 needed = target.needs(message=False) if one.alone else []
                 found += _unfit(f"step {name!r} goes to {one.to!r}", target, one.names, needed)
-        for method, own in _ASKS.items():
+        for method, options in _ASKS.items():
             for one in leads(spec.run, method):
                 target = resumes.get(name)
                 if target is not None and one.names is not None:
-                    carried = [given for given in one.names if given not in own]
+                    carried = [given for given in one.names if given not in options]
                     needed = [given for given in target.needs(message=True) if given != one.to]
                     found += _unfit(f"step {name!r} asks {one.to!r}", target, carried, needed)
     return found
