@@ -1,1 +1,1 @@
-"""What an author of a skill works with: the context, transitions, tools, reducers, and how a class becomes a skill."""
+"""What the author of a skill uses: context, transitions, tools, reducers, and the decorator that compiles a class."""

@@ -1,7 +1,7 @@
-"""What a function's code says literally, read from its bytecode: which steps it goes to, what it calls by name.
+"""Which steps, functions and attributes a function names literally: read from its bytecode when a skill is defined.
 
-Only the code object is read: no source file, and nothing is run. Code objects are equal where their code is, so what
-one says is read once, however often its module is imported (in Temporal's sandbox, for every task).
+Nothing is run, and no source file is needed. Results are cached by code object; these are equal if their code is, so a
+module that Temporal's sandbox imports for every task is read once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Leads:
-    """A call that leads to another step, as far as it is literal.
+    """A call that leads to another step, with a literal first argument.
 
     Attributes:
-        to: Its first argument: the step of a `goto`, the slot of a question.
-        names: Its keywords; None where the code does not say them literally.
-        alone: Whether what it returns is returned as it is.
+        to: The first argument: the step of a `goto`, the slot of a question.
+        names: The keywords; None if they are not literal, as in `**more`.
+        alone: Whether the call's result is returned as it is, with nothing chained.
     """
 
     to: str
@@ -31,7 +31,7 @@ class Leads:
 
 
 def literal_gotos(function: Callable[..., Any]) -> list[str]:
-    """The step names that stand as literals in `goto("name", …)`, in order, each once."""
+    """The step names in literal calls `goto("name", …)`, in order, each once."""
     return list(dict.fromkeys(one.to for one in leads(function, "goto")))
 
 
@@ -61,13 +61,13 @@ def mentions(function: Callable[..., Any], attribute: str) -> bool:
 
 
 def attributes_of(function: Callable[..., Any], name: str) -> list[str]:
-    """The attributes that the code reads of a parameter by its name, each once; none where the name is given anew."""
+    """The attributes that the code reads of the parameter `name`, each once; none if the code assigns to `name`."""
     code = getattr(function, "__code__", None)
     return list(dict.fromkeys(_attributes(code, name))) if isinstance(code, CodeType) else []
 
 
 def called_globals(function: Callable[..., Any]) -> list[Any]:
-    """The module-level functions that the code calls by their bare name, as far as they exist by now."""
+    """The module-level functions that the code calls by their bare name, if they are defined already."""
     known = getattr(function, "__globals__", {})
     names = [name for code in _codes(function) for name in _called(code)]
     return [known[name] for name in dict.fromkeys(names) if name in known]
@@ -107,7 +107,7 @@ def _attributes(code: CodeType, name: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _leads(code: CodeType, method: str) -> tuple[tuple[str, Leads], ...]:
-    """The calls of a method with a literal first argument, each with the name of what it is called on."""
+    """The calls of a method with a literal first argument, each with the name of the receiver."""
     found = []
     instructions = list(dis.get_instructions(code))
     for at, (on, loads, first) in enumerate(zip(instructions, instructions[1:], instructions[2:], strict=False)):

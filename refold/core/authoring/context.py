@@ -1,4 +1,4 @@
-"""What a skill's code is given to work with: the time, calls to await, and the ways a step can end."""
+"""The context that a skill's code receives: the time, calls to await, messages to send, and the ways a step can end."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ T4 = TypeVar("T4")
 
 
 class CallOptions(TypedDict, total=False):
-    """What can be said of any call.
+    """Options of any call.
 
     Attributes:
-        retry: How "try later" is tried again; left out, as the skill says.
-        queue: The task queue of the workers that serve it; left out, the task's own.
+        retry: When a transient failure is retried; left out, the skill's policy.
+        queue: The task queue of the workers that perform the call; left out, the task's own.
     """
 
     retry: RetryPolicy | None
@@ -42,11 +42,11 @@ class CallOptions(TypedDict, total=False):
 
 
 class LlmOptions(CallOptions, total=False):
-    """What can be said of a model call.
+    """Options of a model call.
 
     Attributes:
         model: `provider:name`; left out, the worker's setting.
-        settings: Passed on to the provider, for example `{"temperature": 0}`.
+        settings: Passed to the provider, for example `{"temperature": 0}`.
     """
 
     model: str | None
@@ -56,8 +56,8 @@ class LlmOptions(CallOptions, total=False):
 class Ctx:
     """The context of one task, as its skill sees it.
 
-    A reducer uses what it knows, `decode` and what it can say. A step uses all of it. There is no clock, no random
-    and no input or output here: what is not in the context is asked for by a command.
+    A reducer uses the properties, `decode`, `say`, `hand_over` and `status`; a step uses everything. A skill reads no
+    clock, random numbers, files or network: it uses a command for whatever the context does not have.
     """
 
     def __init__(self, moment: Moment) -> None:
@@ -72,7 +72,7 @@ class Ctx:
         heard: int | None = None,
         turns: Mapping[str, int] | None = None,
     ) -> None:
-        """Move on to a moment; or, for a step that is driven again, back to what it knew when it came here first."""
+        """Set the moment. A step that is driven again gets the time, messages and threads of its first run."""
         self._moment = moment
         self._again = now is not None
         self._now = now or moment.at
@@ -80,7 +80,7 @@ class Ctx:
         self._turns = turns
         self._said = NOTHING
 
-    # --- what it knows
+    # --- what a skill can read
 
     @property
     def now(self) -> datetime:
@@ -89,39 +89,39 @@ class Ctx:
 
     @property
     def task_id(self) -> str:
-        """The task's id. A recovered or forked task has that of the task it goes on from: what was made of it stays."""
+        """The task's id; in a recovered or forked task the first task's, so that keys made from this id stay equal."""
         return self._moment.known_as or self._moment.task_id
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What was said in this task before this moment, and the message that it is about; oldest first."""
+        """The messages of this task so far, the current event's among them; oldest first."""
         return tuple(message.own() for message in self._moment.messages[: self._heard])
 
     def thread(self, name: str = "main") -> tuple[Said, ...]:
-        """What was said in a conversation with a model before this moment, oldest first; empty where there is none."""
+        """The turns so far of a conversation with a model, oldest first; empty if there is no thread of this name."""
         said = self._moment.threads.get(name, EMPTY).said
         known = said if self._turns is None else said[: self._turns.get(name, 0)]
         return tuple(one.own() for one in known)
 
     def patched(self, id: str) -> bool:
-        """Whether this task takes the new path of a change: True for tasks that come here first with new code.
+        """Whether this task takes the new path of a change: True for tasks that reach this line first with new code.
 
-        The first answer is kept with the task for ever.
+        The task stores the first answer and gives it from then on.
         """
         if not isinstance(id, str):
             raise SkillError(f"ctx.patched takes the name of a change, a text; it got {shown(id)}")
         return self._moment.patched(text(id), self._again)
 
     def decode(self, kind: type[T], value: JsonValue) -> T:
-        """`value` as a `kind`.
+        """`value` decoded as the type `kind`.
 
         Raises:
-            DecodeError: It does not fit; the message says where.
+            DecodeError: The value does not fit; the message says where.
         """
         decoded: T = decode_as(kind, value, "decode", "")
         return decoded
 
-    # --- what it can ask for; await each, alone or in `gather`
+    # --- calls: await each, alone or in `gather`
 
     @overload
     def llm(
@@ -165,7 +165,7 @@ class Ctx:
         expect: Any = None,
         **options: Unpack[LlmOptions],
     ) -> Call[Any]:
-        """Ask a model: its text, or a value of the type `expect`. See `CallLlm`."""
+        """Ask a model. The result is its text, or a value of the type `expect`. See `CallLlm`."""
         return self._call(Cmd.llm(id, prompt, input, expect=expect, **options), _decoded_as(expect, str))
 
     def chat(
@@ -180,10 +180,9 @@ class Ctx:
         since: int = 0,
         **options: Unpack[LlmOptions],
     ) -> Call[Reply]:
-        """Go on with a conversation: the model's reply, which may call tools. See `Cmd.chat`.
+        """Continue a conversation. The result is the model's reply, which may call tools. See `Cmd.chat`.
 
-        Where `expect` names a type, the model's final answer is the reply's `value`; `ctx.decode(kind, reply.value)`
-        reads it.
+        With `expect`, the model's final answer is the reply's `value`; decode it with `ctx.decode(kind, reply.value)`.
         """
         asked = Cmd.chat(
             id, say, thread=thread, instructions=instructions, tools=tools, expect=expect, since=since, **options
@@ -248,12 +247,15 @@ class Ctx:
 
         Args:
             tool: The function, declared with `@tool`, or its name.
-            args: Its arguments by name; needed for those that are named as one of the options here.
+            args: The tool's arguments by name; needed for arguments named like one of the options here.
             id: The author's name of the call; None takes the tool's name.
             key: A business key such as `refund:A1`, instead of the invocation id.
-            retry: How "try later" is tried again; None takes the skill's.
-            queue: The task queue of the workers that serve it; None is the task's own.
-            more: Its arguments, the usual way.
+            retry: When a transient failure is retried; None takes the skill's policy.
+            queue: The task queue of the workers that perform the call; None takes the task's own.
+            more: The tool's arguments, as keywords.
+
+        Raises:
+            SkillError: The tool has a parameter named like an option here, and the call does not use `args` for it.
         """
         arguments = dict(args or {})
         if isinstance(tool, str):
@@ -271,7 +273,7 @@ class Ctx:
         return self._call(Cmd.tool(id or name, tool, {**arguments, **more}, key=key, retry=retry, queue=queue), kind)
 
     def skill(self, id: str, skill: Any, input: str | Content | Any) -> Call[SkillOutcome]:
-        """Run another skill as a task of its own, and wait for what it comes to. See `CallSkill`."""
+        """Run another skill as a task of its own, and wait for its outcome. See `CallSkill`."""
         return self._call(Cmd.skill(id, skill, input), SkillOutcome)
 
     def activity(
@@ -283,15 +285,15 @@ class Ctx:
         timeout_s: float = 600.0,
         **options: Unpack[CallOptions],
     ) -> Call[Any]:
-        """Run an existing Temporal activity: its result, or a value of the type `expect`. See `CallActivity`."""
+        """Run an existing Temporal activity. The result is decoded as `expect`. See `CallActivity`."""
         return self._call(Cmd.activity(id, name, *args, timeout_s=timeout_s, **options), expect)
 
     def workflow(self, id: str, name: str, *args: Any, expect: Any = Any, queue: str | None = None) -> Call[Any]:
-        """Run an existing Temporal workflow as a child: its result, or a value of the type `expect`."""
+        """Run an existing Temporal workflow as a child. The result is decoded as `expect`."""
         return self._call(Cmd.workflow(id, name, *args, queue=queue), expect)
 
     def sleep(self, seconds: float, *, id: str = "sleep") -> Call[None]:
-        """Wait, durably."""
+        """Wait for this many seconds, durably."""
         return self._call(Cmd.sleep(id, seconds), None)
 
     @overload
@@ -305,9 +307,9 @@ class Ctx:
     def ask(
         self, slot: str, message: str | Content, *, expect: Any = None, timeout_s: float | None = None
     ) -> Call[Any]:
-        """Ask the user and wait here for the reply: its content, or a value of the type `expect`. See `AskUser`.
+        """Ask the user and wait for the reply: its content, or a value of the type `expect`. See `AskUser`.
 
-        Where nobody answers within `timeout_s` seconds, a `CommandError` is raised; its failure has the type `timeout`.
+        Without a reply within `timeout_s` seconds, the await raises a `CommandError` whose failure's type is `timeout`.
         """
         return self._call(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s), _decoded_as(expect, Content))
 
@@ -320,15 +322,15 @@ class Ctx:
         policy: GatePolicy | None = None,
         editable: Collection[str] = (),
     ) -> Call[DecisionMade]:
-        """Wait here for a person's decision. A denial ends the task, unless the policy says to go on.
+        """Wait for a person's decision. A denial ends the task, unless the policy says to continue.
 
         Args:
             slot: The gate's name.
-            message: What is asked.
-            show: What is decided on, as data: the approver sees it, and the decision is for exactly this.
-            policy: Who decides, and how long they have.
-            editable: What of it whoever grants may change, or add: keys of `show`. The decision's `shown` is then what
-                was granted.
+            message: The question.
+            show: The data to decide on: the approver sees it, and the decision is valid for exactly this data.
+            policy: Who decides, and within which time.
+            editable: Keys of `show` whose values the approver may change or add; the decision's `shown` then has the
+                data as granted.
         """
         asked = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
         return self._call(asked, DecisionMade)
@@ -348,10 +350,10 @@ class Ctx:
     def gather(self, *calls: Call[T]) -> Gather[tuple[T, ...]]: ...
 
     def gather(self, *calls: Call[Any]) -> Gather[Any]:
-        """Ask for several things at once: the results, in the order of the arguments.
+        """Make several calls at once. The results come in the order of the arguments.
 
-        Waits until all have come back, then raises the first failure in that order, if there is one. Calls of one
-        id are told apart: the second of `search` becomes `search.2`.
+        The await lasts until all calls have completed, then raises the first failure in that order, if there is one.
+        Calls with the same id are numbered: the second `search` becomes `search.2`.
         """
         _tell_apart("gather", calls)
         return Gather(calls)
@@ -363,18 +365,18 @@ class Ctx:
     def first(self, *calls: Call[Any]) -> First[tuple[int, Any]]: ...
 
     def first(self, *calls: Call[Any]) -> First[Any]:
-        """Race calls: the index of the first one that comes back, and its value. The others are withdrawn.
+        """Race calls. The result is the index of the first call that completes, and its value.
 
         A question that loses is closed, a timer stopped, a model call canceled:
 
             index, answer = await ctx.first(ctx.ask("size", "Which size?"), ctx.sleep(3600))
 
-        Timers, questions, gates and model calls can be raced. Nobody could say of another effect that loses whether it
-        takes place. Where several have come back, the first in the order of the arguments counts.
+        Only timers, questions, gates and model calls can be raced: of another effect that loses it would not be known
+        whether it took place. If several calls have completed, the first in the order of the arguments wins.
 
         Raises:
             SkillError: There is no call, or one that cannot be raced.
-            CommandError: At the `await`: the first to come back has failed.
+            CommandError: Raised by the await: the call that won has failed.
         """
         _tell_apart("first", calls)
         if not calls:
@@ -388,19 +390,19 @@ class Ctx:
         return First(calls)
 
     def parallel(self, *runs: Coroutine[Any, Any, T], limit: int | None = None) -> Parallel[T]:
-        """Run several coroutines of yours at once: their results, in the order of the arguments.
+        """Run several coroutines of yours at once. The results come in the order of the arguments.
 
-        Each awaits calls of this context, and goes on as soon as they have come back, whatever the others wait for.
-        When all have ended, the first uncaught failure of a command, in that order, is raised. A question or gate is
-        asked when nothing else is going on, together with the others' questions: it pauses the task, and then nothing
-        new is started. Calls of one id are told apart as in `gather`.
+        Each coroutine awaits calls of this context, and is resumed as soon as its own calls have completed. When all
+        have ended, the await raises the first failure, in that order, that a coroutine did not catch. Questions and
+        gates pause the task, and a paused task sends no commands; so all are asked together when no other call is
+        outstanding. Calls with the same id are numbered as in `gather`.
 
         Args:
-            runs: Coroutines, as `async def` functions give when they are called.
-            limit: How many calls may be out at once, sleeps not counted; None is no limit.
+            runs: Coroutines, made by calling `async def` functions.
+            limit: How many calls may be outstanding at once, sleeps not counted; None is no limit.
 
         Raises:
-            SkillError: One of them is no coroutine, or the limit is no positive number.
+            SkillError: An argument is no coroutine, or the limit is less than 1.
         """
         for run in runs:
             if not inspect.iscoroutine(run):
@@ -416,28 +418,28 @@ class Ctx:
         self._made.append(call)
         return call
 
-    # --- what it can say, at once
+    # --- messages, sent when the step next waits or ends
 
     def say(self, text: str | Content) -> None:
-        """Say something to the user, and go on."""
+        """Send a message to the user, and continue."""
         self._said = self._said.message(text)
 
     def hand_over(self, artifact: Artifact) -> None:
-        """Hand over a result, and go on."""
+        """Publish an artifact, and continue."""
         self._said = self._said.artifact(artifact)
 
     def status(self, progress: str) -> None:
-        """Say in one line what is going on, and go on."""
+        """Set the progress, one line that clients show beside the status, and continue."""
         self._said = self._said.status(progress)
 
     # --- how a step ends: return one of these
 
     def goto(self, step: str, /, **payload: Any) -> Transition:
-        """Go to another step, with these arguments."""
+        """Enter another step with these arguments."""
         return Transition.goto(step, **payload)
 
     def complete(self, message: str | Content | None = None, artifacts: Sequence[Artifact] = ()) -> Transition:
-        """The task is done."""
+        """Complete the task, with a last message and artifacts."""
         done = Transition.complete()
         if message is not None:
             done = done.message(message)
@@ -446,11 +448,11 @@ class Ctx:
         return done
 
     def fail(self, reason: str | BaseException) -> Transition:
-        """The task has failed. An exception is told by its type and text; an empty reason, or None, is an error."""
+        """Fail the task. The reason is a text that is not empty, or an exception, recorded as its type and text."""
         return Transition.fail(reason)
 
     def reject(self, reason: str | BaseException) -> Transition:
-        """The skill declines the task, for a reason as in `fail`; only in answer to the first message."""
+        """Reject the task, in answer to its first message only. The reason is as in `fail`."""
         return Transition.reject(reason)
 
     def await_input(
@@ -462,10 +464,10 @@ class Ctx:
         timeout_s: float | None = None,
         **carry: Any,
     ) -> Transition:
-        """Ask the user; the step that says `resume_from` this one receives the reply, and what is carried.
+        """Ask the user. The step with `resume_from` this step receives the reply, and the arguments in `carry`.
 
-        That step gets the reply in its parameter of type `Content`, or, decoded, in the one named like the slot. Where
-        nobody answers within `timeout_s` seconds, that parameter is None; it must be annotated as one that may be.
+        The reply fills that step's parameter of type `Content`, or, decoded, the parameter named like the slot. Without
+        a reply within `timeout_s` seconds, this parameter is None, which its annotation must allow.
         """
         return altered(NOTHING, resume=carry).cmd(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s))
 
@@ -479,21 +481,21 @@ class Ctx:
         editable: Collection[str] = (),
         **carry: Any,
     ) -> Transition:
-        """Wait for a person's decision; the step that says `resume_from` this one meets it, with what is carried.
+        """Wait for a decision. The step with `resume_from` this step receives it, and the arguments in `carry`.
 
-        That step gets the decision in its parameter of type `DecisionMade`.
+        The decision fills that step's parameter of type `DecisionMade`.
         """
         asked = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
         return altered(NOTHING, resume=carry).cmd(asked)
 
 
 def _tell_apart(method: str, calls: Sequence[Any]) -> None:
-    """Check that these are calls, and give each an id of its own: two in flight need two."""
+    """Check that these are calls, and number those with the same id."""
     seen: dict[str, int] = {}
     for call in calls:
         if not isinstance(call, Call):
             if inspect.iscoroutine(call):
-                call.close()  # or Python would warn that nobody awaited it
+                call.close()  # else Python warns of a coroutine that was never awaited
             raise SkillError(f"{method} takes calls of ctx, not {call!r}; give coroutines of yours to ctx.parallel")
         count = seen[call.command.id] = seen.get(call.command.id, 0) + 1
         if count > 1:
@@ -501,7 +503,7 @@ def _tell_apart(method: str, calls: Sequence[Any]) -> None:
 
 
 def _decoded_as(expect: Any, otherwise: Any) -> Any:
-    """The type a result is decoded to: what is expected, where that is a type and not only its name or schema."""
+    """The type that a result is decoded as: `expect` if it is a type, `Any` if it is only a type's name or schema."""
     if expect is None:
         return otherwise
     return Any if isinstance(expect, str | dict) else expect

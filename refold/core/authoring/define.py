@@ -1,4 +1,4 @@
-"""How an author's class becomes a skill: the decorator, and finding the compiled skill again."""
+"""How a class or table becomes a skill: `flow_skill` compiles any of the three styles, `skill_of` finds the result."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def flow_skill(*, id: str | None = None, **options: Unpack[SkillOptions]) -> Cal
 
     Args:
         id: Unique among the skills served together; None takes the class's name in snake_case.
-        options: What else can be said of it: `name`, `description`, `retry` and so on; see `SkillOptions`.
+        options: `name`, `description`, `retry` and so on; see `SkillOptions`.
 
     Raises:
-        DefinitionError: All that is wrong with the class, at once.
+        DefinitionError: The class is written wrongly; lists all problems.
     """
 
     def declare(cls: C) -> C:
@@ -33,10 +33,10 @@ def flow_skill(*, id: str | None = None, **options: Unpack[SkillOptions]) -> Cal
 
 
 def skill_of(author: Any) -> Skill:
-    """The compiled skill of a class, or the skill itself. A class without the decorator is compiled here.
+    """The compiled skill of a class, or `author` itself if it is compiled. Compiles a class without the decorator.
 
     Raises:
-        DefinitionError: It is no skill, or is written wrongly.
+        DefinitionError: `author` is no skill, or is written wrongly.
     """
     if isinstance(author, type):
         compiled: Skill | None = vars(author).get("__refold_skill__")  # its own, not its base class's

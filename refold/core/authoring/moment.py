@@ -1,4 +1,4 @@
-"""The moment in which the fold calls a skill: the time, and what the skill may look back at."""
+"""The moment at which the fold calls a skill: the time, and the receipts and messages that the skill can read."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from refold.core.fold.snapshot import Receipt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """What the fold tells a skill in one call.
+    """What the fold passes to a skill in one call.
 
     Attributes:
         task_id: The task's id.
-        known_as: The id that the skill sees: that of the first task, where this one was recovered or forked from it.
-        seq: The number of the entry that is being made.
+        known_as: The task id that the skill sees, if the task was recovered or forked: that of the first task.
+        seq: The number of the entry that the fold is making.
         at: The entry's time.
-        issued: How many commands this entry has issued before this call.
-        receipts: Outcomes kept for the skill, the event's own among them.
-        messages: What was said so far.
+        issued: How many commands this entry has before this call.
+        receipts: Outcomes that the skill can read, the event's own among them.
+        messages: The task's messages so far.
         threads: Conversations with models so far, by name.
         patched: Whether new code takes its new path here, by patch id, and by whether a step is driven again through
             what it did with older code; see `ctx.patched`.

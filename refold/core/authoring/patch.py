@@ -1,4 +1,4 @@
-"""What a step changes in the state of its skill's contract."""
+"""The patch that a step returns to change the state of its skill's contract."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 class StatePatch:
-    """Fields of the state and their new values: all that a step changes, and nothing of it happens till it is checked.
+    """Fields of the state and their new values, checked against the contract before any of them is merged.
 
-    A step returns it, alone or with `Transition.patch`. None is a value, too: it clears the field.
+    A step returns a patch, alone or with `Transition.patch`. The value None clears a field.
 
     Attributes:
         fields: The new values, by field.
@@ -22,7 +22,7 @@ class StatePatch:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StatePatch) and self.fields == other.fields
 
-    __hash__ = None  # type: ignore[assignment]  # what it holds may change
+    __hash__ = None  # type: ignore[assignment]  # the values may be mutable
 
     def __repr__(self) -> str:
         return f"StatePatch({', '.join(f'{name}={value!r}' for name, value in self.fields.items())})"

@@ -33,7 +33,7 @@ class ReducerSkill:
 
     @property
     def options(self) -> Options:
-        """What the author said of the skill."""
+        """The skill's options."""
         return self._options
 
     def where(self, state: JsonValue) -> str:
@@ -48,19 +48,19 @@ class ReducerSkill:
         return [_kind(member) for member in _members(self.annotation)]
 
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
-        """A reducer is called with each outcome; what it waits for is in its state, as it likes."""
+        """None: a reducer has no awaits, and is called with each outcome."""
         return ()
 
     def own_state(self, state: JsonValue) -> JsonValue:
-        """All of it."""
+        """The whole state."""
         return state
 
     def with_own_state(self, state: JsonValue, own: JsonValue) -> JsonValue:
-        """The other one."""
+        """`own` as it is."""
         return own
 
     def edges(self) -> list[tuple[str, str]]:
-        """A reducer's moves are not literal; `refold graph` reads them from its source."""
+        """None: a reducer has no steps. `refold graph` reads its states from the source."""
         return []
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
@@ -95,7 +95,7 @@ class ReducerSkill:
             raise SkillError(f"the saved state does not read back: {problems(error)}") from None
 
     def _encoded(self, state: Any) -> tuple[JsonValue, Any]:
-        """A state as data, and the fresh state that the data reads back as."""
+        """A state as JSON data, and a new state decoded from that data."""
         kind = type(state).__name__
         try:
             data = self.states.data(state)
@@ -159,10 +159,10 @@ def _checked(transition: object, event: Event, ctx: Ctx) -> Transition:
 
 
 def compile_reducer(options: Options, cls: type) -> ReducerSkill:
-    """The skill that a class with `on_event` and `initial` is.
+    """Compile a class with `on_event` and `initial` to a skill.
 
     Raises:
-        DefinitionError: All that is wrong with the class, at once.
+        DefinitionError: The class is written wrongly; lists all problems.
     """
     found = [*options.problems, *_shape(cls)]
     annotation = _state_type(cls, found)
@@ -208,7 +208,7 @@ def _state_type(cls: type, found: list[str]) -> Any:
 
 
 def instance(cls: type, found: list[str]) -> Any:
-    """The one object of an author's class; a sentence in `found` where it cannot be made."""
+    """An instance of the author's class; None, with a sentence added to `found`, if its constructor fails."""
     try:
         return cls()
     except Exception as error:  # noqa: BLE001 - __init__ is the author's code

@@ -1,7 +1,7 @@
-"""What every style of skill compiles to, and how a compiled skill is found.
+"""What all three styles of skill (reducer, steps, table) compile to: the `Skill` protocol, with its options and card.
 
-A skill is called by the fold alone, with its state as JSON data, and answers with a `Transition` whose state is JSON
-data again. Calling it changes nothing: the same state, event and moment give the same transition.
+The fold calls a skill with the state as JSON data; the skill returns a `Transition` whose state is JSON data. A skill
+has no other state: the same state, event and moment give the same transition.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ C = TypeVar("C", bound=type)
 
 
 class Card(Value):
-    """What the outside is told of a skill. Source: A2A specification 1.0, AgentSkill.
+    """What clients see of a skill. Source: A2A specification 1.0, AgentSkill.
 
     Attributes:
-        id: Unique among the skills that are served together; letters, digits, `_`, `-` and `.`.
-        name: For people.
-        description: What it does, for people and for models that choose a skill.
-        tags: For search.
-        examples: Messages that it understands.
-        input_modes: Media types it takes.
-        output_modes: Media types it answers with.
+        id: Unique among the skills that are served together; 1 to 100 letters, digits, `_`, `-` and `.`.
+        name: The name, for people.
+        description: What the skill does, for people and for models that choose a skill.
+        tags: Keywords for search.
+        examples: Messages that the skill understands.
+        input_modes: Media types that the skill takes.
+        output_modes: Media types that the skill answers with.
     """
 
     id: str
@@ -52,18 +52,18 @@ class Card(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What an author says of a skill beside its code.
+    """The options of a compiled skill.
 
     Attributes:
-        card: What the outside is told.
+        card: What clients see of the skill.
         input: The type that the first message's data must fit; None takes any content.
-        retry: How "try later" is tried again, for commands that do not say.
-        version: Of the saved state's shape; raise it when the shape changes.
+        retry: When transient failures are retried, for commands without a policy of their own.
+        version: The version of the saved state's shape; raise it when the shape changes.
         upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
-        contract: What holds between its steps, where they share a state.
-        middleware: Runs around its model calls and tools, in the worker; see `refold.middleware`.
-        converses: A task takes over the conversation of the task before it, where it is started with one.
-        problems: What is wrong with the above; whoever compiles the skill reports it with what it finds itself.
+        contract: The contract of its steps, if they share a state.
+        middleware: Runs around the skill's model calls and tools, in the worker; see `refold.middleware`.
+        converses: Whether a task takes over the model conversations of the earlier task that it is started with.
+        problems: Problems found in the options; the compiler of the skill reports them with its own.
     """
 
     card: Card
@@ -78,20 +78,20 @@ class Options:
 
 
 class SkillOptions(TypedDict, total=False):
-    """What an author can say of a skill, in `flow_skill` and `table`.
+    """The options of a skill in `flow_skill` and `table`.
 
     Attributes:
-        name: For people; left out, the class's name, or the id of a table.
+        name: The name, for people; left out, the class's name, or the id of a table.
         description: For people and models; left out, the first paragraph of the class's docstring.
-        tags: For search.
-        examples: Messages that it understands.
-        input_modes: Media types it takes, such as `image/png` or `image/*`; left out, text and JSON.
-        output_modes: Media types it answers with; left out, text and JSON.
+        tags: Keywords for search.
+        examples: Messages that the skill understands.
+        input_modes: Media types that the skill takes, such as `image/png` or `image/*`; left out, text and JSON.
+        output_modes: Media types that the skill answers with; left out, text and JSON.
         input: The type that the first message's data must fit; left out, any content.
-        retry: How "try later" is tried again; left out, three retries after 1, 2 and 4 s.
-        version: Of the saved state's shape; 1 if left out.
-        upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next.
-        contract: What holds between its steps, where they share a state.
+        retry: When transient failures are retried; left out, three retries after 1, 2 and 4 s.
+        version: The version of the saved state's shape; left out, 1.
+        upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
+        contract: The contract of the skill's steps, if they share a state.
     """
 
     name: str | None
@@ -111,12 +111,12 @@ _LISTED = ("tags", "examples", "input_modes", "output_modes")
 
 
 class Live:
-    """A step's running coroutine, or a reducer's decoded state: a cache, thrown away at will, of whoever runs the task.
+    """A cache of one task: its step's suspended coroutine, or its reducer's decoded state. May be dropped at any time.
 
     Attributes:
         awaiting: The ids of the commands that the coroutine awaits.
-        run: The coroutine and what belongs to it; None where there is none.
-        decoded: A state as data, and a fresh decode of it that nobody has seen yet.
+        run: The coroutine, as `steps/drive.py` stores it; None if there is none.
+        decoded: A state as data, with a decoded copy that was not passed to the skill yet.
     """
 
     __slots__ = ("awaiting", "decoded", "run")
@@ -128,29 +128,29 @@ class Live:
 
 
 class Skill(Protocol):
-    """What each style compiles to."""
+    """A compiled skill. Called by the fold."""
 
     @property
     def options(self) -> Options:
-        """What the author said of the skill."""
+        """The skill's options."""
         ...
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
-        """What follows from `event` in `state`.
+        """Handle one event.
 
         Args:
-            state: As JSON data; None before the first event.
+            state: The state as JSON data; None before the first event.
             event: What happened.
-            moment: When, and what may be looked back at.
-            live: The cache, if there is one.
+            moment: The time, and the receipts and messages that the skill can read.
+            live: The task's cache, if there is one.
 
         Returns:
             A transition whose state is JSON data, and whose gotos have been followed.
 
         Raises:
-            CommandError: A command failed and the skill did not catch it.
+            CommandError: A command failed and the skill did not catch the failure.
             SkillError: The skill broke a rule of its style.
-            Exception: Whatever the author's code raised.
+            Exception: Any exception that the author's code raised.
         """
         ...
 
@@ -163,23 +163,23 @@ class Skill(Protocol):
         ...
 
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
-        """The ids of the commands whose outcomes the skill's current await gives or raises; empty where it says not."""
+        """The ids of the commands that the skill's current await waits for; empty for styles without awaits."""
         ...
 
     def own_state(self, state: JsonValue) -> JsonValue:
-        """The author's own part of a saved state, as `upgrade` is given it; None where there is none yet."""
+        """The author's part of a saved state, as passed to `upgrade`; None before the first event."""
         ...
 
     def with_own_state(self, state: JsonValue, own: JsonValue) -> JsonValue:
-        """A saved state whose own part is another one.
+        """A saved state with the author's part replaced by `own`.
 
         Raises:
-            SkillError: It has not the form that `own_state` gives.
+            SkillError: `own` does not have the form that `own_state` returns.
         """
         ...
 
     def edges(self) -> list[tuple[str, str]]:
-        """Which step may lead to which, as far as the code says so literally."""
+        """Pairs of steps, the second of which may follow the first, as far as the code names them literally."""
         ...
 
 
@@ -196,17 +196,17 @@ def options_for(
     converses: bool = False,
     **said: Unpack[SkillOptions],
 ) -> Options:
-    """Options with what was not said filled in from the class's name and docstring.
+    """The author's options, with defaults from the class's name and docstring.
 
     Args:
         author: The class; None for a table.
-        id: The skill's id.
+        id: The skill's id; None takes the class's name in snake_case.
         middleware: See `Options`.
         converses: See `Options`.
-        said: What the author says of it.
+        said: The author's options.
     """
-    own = id or "skill" if author is None else str(author.__name__)
-    id = id or snake(own)
+    default_name = id or "skill" if author is None else str(author.__name__)
+    id = id or snake(default_name)
     found = []
     if unknown := said.keys() - SkillOptions.__annotations__.keys():
         known = ", ".join(SkillOptions.__annotations__)
@@ -222,7 +222,7 @@ def options_for(
     first = " ".join((doc or "").partition("\n\n")[0].split())
     given: dict[str, Any] = {key: value for key, value in said.items() if value is not None and key not in unknown}
     on_card = {key: tuple(given.pop(key)) for key in _LISTED if key in given}
-    card = Card(id=id, name=given.pop("name", own), description=given.pop("description", first), **on_card)
+    card = Card(id=id, name=given.pop("name", default_name), description=given.pop("description", first), **on_card)
     return Options(card=card, middleware=middleware, converses=converses, problems=tuple(found), **given)
 
 

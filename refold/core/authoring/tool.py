@@ -1,4 +1,4 @@
-"""How a function is declared a tool: a plain typed function, and what may happen when its outcome is unknown."""
+"""How a function is declared a tool: `@tool`, with the effect policy that applies when its outcome is unknown."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 skill_at_work: ContextVar[str] = ContextVar("skill_at_work", default="")
-"""The id of the skill that is being called right now; empty outside."""
+"""The id of the skill that the fold is calling; empty outside of such a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """What a tool's declaration says.
+    """A tool's declaration.
 
     Attributes:
-        name: Its name in commands, unique among the tools of a worker.
-        effect: What may happen when it is not known whether its effect took place.
-        function: The function itself.
+        name: The tool's name in commands, unique among the tools of a worker.
+        effect: What to do when it is not known whether the tool's effect took place.
+        function: The function, undecorated.
         description: For models and for people.
-        timeout_s: How long one try may take, in seconds.
-        undo: The tool that undoes its effect, for `compensate`.
-        probe: Finds out, given the idempotency key, whether its effect took place; see `refold.effects.probing`.
-        takes: The names of its parameters, in order.
-        needs: Those of them that have no default.
+        timeout_s: How long one attempt may take, in seconds.
+        undo: The tool that compensates the effect, for `compensate`.
+        probe: Finds out by the idempotency key whether the effect took place; see `refold.effects.probing`.
+        takes: The names of the parameters, in order.
+        needs: The names of the parameters without a default.
     """
 
     name: str
@@ -48,16 +48,16 @@ class ToolSpec:
 
     @property
     def returns(self) -> Any:
-        """The type that the function returns, as declared; `Any` where it is not.
+        """The annotated return type of the function; `Any` without an annotation.
 
         Raises:
-            SkillError: An annotation of the function names what does not exist when the tool is first used.
+            SkillError: An annotation of the function uses an unknown name.
         """
         return _returned_by(self.function)
 
     @property
     def undone_by(self) -> Undo | None:
-        """How its effect is undone, as a command says it."""
+        """The compensation of the tool's effect, in the form in which commands contain it; None if there is none."""
         return None if self.undo is None else Undo(name=self.undo.name, takes=self.undo.takes)
 
     def unfit(self, args: Collection[str]) -> str:
@@ -90,21 +90,21 @@ def tool(
     """Declare a function a tool: `@tool(effect="idempotent")`.
 
     Args:
-        effect: One of `EffectPolicy`; there is no default, for nobody but the author can know.
-        name: Its name in commands; None takes the function's.
-        timeout_s: How long one try may take, in seconds.
-        undo: For `compensate`: the tool that undoes the effect. It is given those of the effect's arguments that it
-            takes, and the effect's result as `result` if it takes that.
+        effect: One of `EffectPolicy`; no default, since only the author knows.
+        name: The tool's name in commands; None takes the function's name.
+        timeout_s: How long one attempt may take, in seconds; more than 0, at most `LONGEST_S`.
+        undo: For `compensate`: the tool that compensates the effect. Its parameters get the effect's arguments of the
+            same names, and `result` the effect's result.
         probe: For `at_most_once` and `compensate`: a function, `async def` or not, that takes the idempotency key and
-            answers `Done(result)`, `NotDone()` or `Unknown()` of `refold.effects`. Asked where nobody knows whether
-            the effect took place; without it a person is.
+            returns `Done(result)`, `NotDone()` or `Unknown()` of `refold.effects`. Called when it is not known whether
+            the effect took place; without a probe, a person decides.
 
     Returns:
-        A decorator. The function may be called as before, except from a skill: there it is a command.
+        A decorator. The function can be called as before, except from a skill, which uses a command.
 
     Raises:
-        DefinitionError: No effect, or an unknown one, is given; or a parameter cannot be given by name, or does not
-            say its type.
+        DefinitionError: The effect is missing or unknown; `undo`, `probe` or `timeout_s` does not fit; a parameter
+            cannot be passed by name, or has no annotation.
     """
     if function is not None:
         raise DefinitionError(_name(function, name), _effect_problems(None), what="tool")
@@ -194,6 +194,6 @@ def _parameter_problems(parameters: Iterable[inspect.Parameter]) -> list[str]:
 
 
 def tool_spec(function: Any) -> ToolSpec | None:
-    """A function's declaration as a tool; None where it has none."""
+    """A function's declaration as a tool; None if it is no tool."""
     spec = getattr(function, "__refold_tool__", None)
     return spec if isinstance(spec, ToolSpec) else None

@@ -1,6 +1,6 @@
-"""What a skill returns for an event: the next state, and what it asks for, says and hands over.
+"""What a skill returns for an event: the next state, commands, messages and artifacts.
 
-A transition is a value. Each method of the chain returns a new one:
+A transition is a value. Each chained method returns a new transition:
 
     Transition.to(Drafting(order=order)).cmd(Cmd.llm("draft", prompt)).message("One moment.")
 """
@@ -28,12 +28,12 @@ class _Unchanged:
 
 
 UNCHANGED: Any = _Unchanged()
-"""The state stays as it is."""
+"""The `state` of a transition that does not change the state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goto:
-    """The step to enter next, and the arguments it is entered with."""
+    """The step to enter next, and its arguments."""
 
     step: str
     payload: dict[str, Any] = field(default_factory=dict)
@@ -41,30 +41,30 @@ class Goto:
 
 @dataclass(frozen=True, kw_only=True)
 class Transition:
-    """What follows from one event. Write it with the class methods, then chain.
+    """What a skill answers to one event. Begin with a static method such as `Transition.to`, then chain.
 
-    Each method takes what it is given as JSON could hold it, and copies it: what an author changes later in a content
-    or an artifact does not change what was said. Text that ends in half a surrogate pair gets U+FFFD in its place.
+    Each method copies its arguments, so that later changes to a content or an artifact change no message. Half a
+    surrogate pair in a text is replaced by U+FFFD.
 
     Attributes:
-        state: The next state; `UNCHANGED` keeps the one there is.
-        ending: How the task ends with this transition; None goes on.
-        reason: Why it failed or was rejected.
-        commands: What is asked for, in order; waits for the user are among them.
-        messages: What is said, in order.
-        artifacts: What is handed over, in order.
-        progress: One line for people on what is going on; None leaves the line as it is.
-        ignored: The skill has no use for this event.
+        state: The next state; `UNCHANGED` leaves the state as it is.
+        ending: How the task ends with this transition; None if it continues.
+        reason: Why the task failed or was rejected.
+        commands: New commands, in order, questions and gates among them.
+        messages: New messages, in order.
+        artifacts: New artifacts, in order.
+        progress: The progress in one line, for people; None leaves the line as it is.
+        ignored: The skill ignores this event.
         enters: The step to enter next (set by `goto`).
-        resume: The payload that the awaited reply's step gets (set by `Ctx.await_input`).
-        withdraws: Ids of questions and commands that are not wanted any more (set by the step styles).
-        forgets: The receipts kept so far are not needed any more (set by the styles).
-        uncaught: What ends the task: a command's failure, or whatever else nobody caught (set by the step styles).
-        writes: What changes in the state of the skill's contract (set by `patch`).
-        audit: What became of each step that ended (set by skills with a contract).
+        resume: The payload for the step that receives the awaited reply (set by `Ctx.await_input`).
+        withdraws: Ids of questions to close and commands to cancel, which lost a race (set by the step styles).
+        forgets: The skill reads no receipt recorded so far again (set by the styles).
+        uncaught: The error that ends the task, such as a command's failure (set by the step styles).
+        writes: Changes to the state of the skill's contract (set by `patch`).
+        audit: The audit of each step that ended (set by skills with a contract).
 
     Raises:
-        SkillError: A method is given what it does not take; the message says what came and what to write.
+        SkillError: An argument of a method does not fit; the message says what was given and what to write.
     """
 
     state: Any = UNCHANGED
@@ -84,7 +84,7 @@ class Transition:
     audit: tuple[StateTransitionEvent, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
-        """Check what an author gives without the methods, as the methods do."""
+        """Check fields that an author sets without the methods, as the methods do."""
         if self.ending is not None and not isinstance(self.ending, Ending):
             raise SkillError(f"ending must be an Ending, not {shown(self.ending)}; write `Transition.complete(...)`")
         if self.reason:
@@ -98,33 +98,31 @@ class Transition:
                 artifacts=tuple(map(_handed_over, several("artifacts", self.artifacts))),
             )
 
-    # --- how it goes on
+    # --- the next state, or the end
 
     @staticmethod
     def to(state: Any) -> Transition:
-        """Go to `state`."""
+        """Make `state` the next state."""
         return altered(NOTHING, state=state)
 
     @staticmethod
     def ignore(state: Any = UNCHANGED) -> Transition:
-        """This event means nothing here."""
+        """Ignore the event. Ignoring a command's failure fails the task."""
         return altered(NOTHING, state=state, ignored=True)
 
     @staticmethod
     def complete(state: Any = UNCHANGED) -> Transition:
-        """The task is done."""
+        """Complete the task."""
         return altered(NOTHING, state=state, ending=Ending.COMPLETED)
 
     @staticmethod
     def fail(reason: str | BaseException, state: Any = UNCHANGED) -> Transition:
-        """The task has failed, for this reason: a text that is not empty, or an exception, which is told by its type
-        and text.
-        """
+        """Fail the task. The reason is a text that is not empty, or an exception, recorded as its type and text."""
         return altered(NOTHING, state=state, ending=Ending.FAILED, reason=_reason("fail", reason))
 
     @staticmethod
     def reject(reason: str | BaseException, state: Any = UNCHANGED) -> Transition:
-        """The skill declines the task, for a reason as in `fail`. Only in answer to the first message."""
+        """Reject the task, in answer to its first message only. The reason is as in `fail`."""
         return altered(NOTHING, state=state, ending=Ending.REJECTED, reason=_reason("reject", reason))
 
     @staticmethod
@@ -139,11 +137,11 @@ class Transition:
         """Ask the user, and wait in `state` for the reply.
 
         Args:
-            slot: The wait's name, unique among the open ones.
-            message: What is asked.
-            state: Where the reply is met.
-            expect: A class at module level that the reply must fit; a reply that does not is refused.
-            timeout_s: Seconds until `CommandFailed` comes instead, with the slot as its id; None waits for ever.
+            slot: The question's name, unique among open questions.
+            message: The question.
+            state: The state in which the skill waits.
+            expect: A class at module level that the reply must fit; other replies are refused.
+            timeout_s: Seconds until `CommandFailed` is delivered instead, with the slot as its id; None waits for ever.
         """
         return altered(NOTHING, state=state).cmd(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s))
 
@@ -160,12 +158,12 @@ class Transition:
         """Wait in `state` for a person's decision, which comes as `DecisionMade`.
 
         Args:
-            slot: The gate's name, unique among the open ones.
-            message: What is asked.
-            state: Where the decision is met.
-            show: What is decided on, as data.
-            policy: Who decides, and how long they have.
-            editable: What of it whoever grants may change, or add: keys of `show`.
+            slot: The gate's name, unique among open questions.
+            message: The question.
+            state: The state in which the skill waits.
+            show: The data to decide on.
+            policy: Who decides, and within which time.
+            editable: Keys of `show` whose values the approver may change or add.
         """
         gate = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
         return altered(NOTHING, state=state).cmd(gate)
@@ -174,17 +172,17 @@ class Transition:
     def goto(step: str, /, **payload: Any) -> Transition:
         """Enter `step` with these arguments, at once (step styles only).
 
-        Chained with `.cmd(...)`, the step is entered when all those commands have come back; each result goes to
-        the step's parameter that is named as the command's id.
+        Chained with `.cmd(...)`, the step is entered when all these commands have completed. Each result is passed to
+        the step's parameter that is named like the command's id.
         """
         if not isinstance(step, str):
             raise SkillError(f'goto takes a step\'s name, not {shown(step)}; write `goto("name", ...)`')
         return altered(NOTHING, enters=Goto(step=step, payload=payload))
 
-    # --- what it asks for, says and hands over
+    # --- commands, messages, artifacts
 
     def cmd(self, command: Command | EmitMessage | EmitArtifact) -> Transition:
-        """Ask for something; several in one transition run at the same time."""
+        """Add a command. All commands of a transition run at the same time."""
         match command:
             case EmitMessage():
                 return self.message(command.content)
@@ -194,11 +192,11 @@ class Transition:
                 return altered(self, commands=(*self.commands, asked(command)))
 
     def message(self, content: str | Content) -> Transition:
-        """Say something to the user."""
+        """Add a message to the user."""
         return altered(self, messages=(*self.messages, _said(content)))
 
     def artifact(self, artifact: Artifact) -> Transition:
-        """Hand over a result."""
+        """Add an artifact."""
         return altered(self, artifacts=(*self.artifacts, _handed_over(artifact)))
 
     def patch(self, patch: StatePatch | None = None, /, **fields: Any) -> Transition:
@@ -210,7 +208,7 @@ class Transition:
         return altered(self, writes=StatePatch(**{**earlier, **given, **fields}))
 
     def status(self, progress: str) -> Transition:
-        """Say in one line what is going on; it is shown beside the status."""
+        """Set the progress, one line that clients show beside the status."""
         return altered(self, progress=_line(progress))
 
     @property
@@ -219,7 +217,7 @@ class Transition:
         return tuple(command for command in self.commands if isinstance(command, AskUser | AskApproval))
 
     def after(self, first: Transition) -> Transition:
-        """This transition, with what `first` says in front of what it says itself."""
+        """This transition with the messages and artifacts of `first` before its own."""
         if not (first.messages or first.artifacts or first.progress is not None):
             return self
         return altered(
@@ -236,17 +234,17 @@ class Transition:
 
 
 def altered(transition: Transition, **values: Any) -> Transition:
-    """A copy with other fields, those of the engine among them, unchecked: whoever calls this has checked them."""
+    """A copy with other fields, internal ones included. The caller has checked the values."""
     made = object.__new__(Transition)
     vars(made).update(vars(transition), **values)
     return made
 
 
 def several(what: str, given: Any) -> Iterable[Any]:
-    """What an author gives as several things.
+    """`given`, the author's value of the argument `what`.
 
     Raises:
-        SkillError: It is one thing only.
+        SkillError: It is no list or tuple.
     """
     if isinstance(given, list | tuple):
         return given
@@ -279,4 +277,4 @@ def _handed_over(artifact: Any) -> Artifact:
 
 
 NOTHING = Transition()
-"""Nothing is said, asked for or changed."""
+"""The transition without any change."""
