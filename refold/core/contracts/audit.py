@@ -1,7 +1,6 @@
-"""The audit of a skill with a contract: what each step read, wrote and moved, and what a field came from.
+"""The audit of a skill with a contract: what each step read, wrote and moved, and where a field's value comes from.
 
-The fold writes it into the journal's entries: there is nothing beside the journal that could fail, and nothing to
-switch on. Source: S1.58 to S1.60.
+The fold writes the audit into the journal's entries, always. Source: S1.58 to S1.60.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from refold.core.retry import FailureKind
 from refold.core.values import Value, lean
 
 ORCHESTRATOR = "orchestrator"
-"""Who writes what no step may write: the first state, and what a move changes by itself."""
+"""The writer of the first state and of the changes of a move's `then`, in the audit."""
 
 
 class ErrorRecord(Value):
-    """Why a step failed, as data: what a state keeps of an error, and what the audit holds.
+    """Why a step failed, as data, for the audit and for an `on_error` step.
 
     Attributes:
         type: The error's class, or the failure's short name: `UnauthorizedWriteError`, `http_404`.
         message: One sentence for people.
         stage: The step.
-        at: When.
-        retryable: It was a "try later", and no try is left.
-        lifecycle: The state of the skill's own lifecycle that the step ran in.
-        field: The field that it is about; empty where it is about none.
-        rule: What had to hold, where a contract was broken.
-        expected: What would have been right.
-        actual: What came.
+        at: When the step failed.
+        retryable: Whether the failure was transient, with no retry left.
+        lifecycle: The state of the skill's own lifecycle in which the step ran.
+        field: The field that the error names; empty if none.
+        rule: The rule that was broken, if the contract was.
+        expected: What the rule expects.
+        actual: What was found instead.
     """
 
     type: str
@@ -49,7 +48,7 @@ class ErrorRecord(Value):
 
 
 def error_record(error: BaseException, kind: str, *, stage: str, lifecycle: str, at: datetime) -> ErrorRecord:
-    """Why a step failed, as data; a command's failure has a short name of its own instead of `kind`."""
+    """Why a step failed, as data. `kind` is the record's type, except for a command's failure, which has its own."""
     about: dict[str, Any] = {"type": kind}
     match error:
         case ContractError(field=field, rule=rule, expected=expected, actual=actual):
@@ -65,19 +64,19 @@ class StateTransitionEvent(Value):
     """One execution of a step. Source: S1.58.
 
     Attributes:
-        session_id: The state's field of this name; the task's id where it has none.
+        session_id: The state's field of this name; the task's id if the state has no such field.
         stage: The step; `orchestrator` for the first state.
-        from_state: The lifecycle's state before; the step's own name where the contract has no moves.
-        to_state: The state after; `from_state` where the step failed.
-        read_set: The fields that it may read.
-        write_set: The fields that it may write.
-        patch: What it wrote; empty where it failed.
-        owned: What the orchestrator wrote with it.
-        started_at: When the step was entered: the time of the entry that did it.
-        finished_at: When it ended: the time of this entry.
-        awaited: The invocation ids of what it waited for, oldest first.
-        free: It may make any move, as it declares with `enforce_moves=False`.
-        err: Why it failed; None where it did not.
+        from_state: The lifecycle's state before; the step's name if the contract has no moves.
+        to_state: The state after; `from_state` if the step failed.
+        read_set: The fields that the step may read.
+        write_set: The fields that the step may write.
+        patch: The step's changes; empty if it failed.
+        owned: The orchestrator's changes of the same move.
+        started_at: When the step was entered: the time of that entry.
+        finished_at: When the step ended: the time of this entry.
+        awaited: The invocation ids of the commands and questions that the step waited for, oldest first.
+        free: Whether the step declares `enforce_moves=False`.
+        err: Why the step failed; None if it did not.
     """
 
     session_id: str
@@ -96,14 +95,14 @@ class StateTransitionEvent(Value):
 
 
 class Written(Value):
-    """A field as somebody wrote it.
+    """One write to a field.
 
     Attributes:
-        field: Its name.
-        value: What was written.
-        step: Who wrote it; `orchestrator` where no step did.
-        seq: The journal's entry.
-        at: When.
+        field: The field's name.
+        value: The written value.
+        step: The step that wrote the value, or `orchestrator`.
+        seq: The number of the journal entry.
+        at: When the value was written.
     """
 
     field: str
@@ -117,11 +116,11 @@ class Explanation(Written):
     """Where the value of a field comes from.
 
     Attributes:
-        started_at: When the step that wrote it was entered.
-        from_state: The lifecycle's state before.
-        to_state: The state after.
-        sources: What that step could read, as it stood then.
-        awaited: The invocation ids of what the step waited for: model calls, tools, people.
+        started_at: When the step that wrote the value was entered.
+        from_state: The lifecycle's state before that step.
+        to_state: The state after that step.
+        sources: The fields that the step could read, with their values at that time.
+        awaited: The invocation ids of the commands and questions that the step waited for.
         earlier: The entries that wrote the field before, oldest first.
     """
 
@@ -134,7 +133,7 @@ class Explanation(Written):
 
 
 class Audited(Protocol):
-    """A numbered entry, as far as this is about it."""
+    """The part of a journal entry that `explain` reads."""
 
     @property
     def seq(self) -> int: ...
@@ -144,15 +143,15 @@ class Audited(Protocol):
 
 
 def explain(entries: Iterable[Audited], field: str, *, upto: int | None = None) -> Explanation:
-    """Who wrote a field last, when, and from what.
+    """Which step wrote a field last, when, and from which values.
 
     Args:
         entries: The journal, from its first entry on.
-        field: Of the state of the skill's contract.
-        upto: The entry to look back from; None is the newest. A source's own `seq` leads further back.
+        field: A field of the contract's state.
+        upto: The number of the last entry to consider; None considers all. To explain a source, pass its `seq`.
 
     Raises:
-        InputRejected: Nobody has written the field, or the skill has no contract.
+        InputRejected: The field was never written, or the skill has no contract.
     """
     last: dict[str, Explanation] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""What is wrong with a contract, found when the skill is defined; and the terms of each step, compiled."""
+"""How a contract is checked and compiled when its skill is defined: all problems, or the terms of each step."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from refold.core.steps.spec import StepSpec
 def compile_contract(
     contract: Contract, said: Mapping[str, Terms], specs: Mapping[str, StepSpec]
 ) -> tuple[dict[str, StepSpec], list[str]]:
-    """The steps with their terms, and a sentence for each thing that is wrong.
+    """The steps with their terms, and one sentence for each problem found.
 
     Args:
-        contract: The skill's.
-        said: What each step declares, by its name.
-        specs: The steps, compiled without it.
+        contract: The skill's contract.
+        said: The declared terms of each step, by its name.
+        specs: The steps, compiled without the contract.
     """
     if problems := [*filter(None, [_no_state(contract.state)]), *_wrong_kinds(contract)]:
         return dict(specs), problems
@@ -60,7 +60,7 @@ def _no_state(state: Any) -> str:
 
 
 def _wrong_kinds(contract: Any) -> Iterator[str]:
-    """What is not of the type that it should be; the author may check no types."""
+    """Problems with the types of the contract's parts, for authors without a type checker."""
     yield from (
         f"moves: {one!r} is no move; write Move(source, target)" for one in contract.moves if not isinstance(one, Move)
     )
@@ -85,7 +85,7 @@ def _wrong_kinds(contract: Any) -> Iterator[str]:
 
 
 def _wrong_hook(name: str, hook: Any, *takes: str) -> Iterator[str]:
-    """What is wrong with a function of the author's, before it is ever called."""
+    """Problems with the signature of an author's function."""
     try:
         inspect.signature(hook).bind(*takes)
     except TypeError:

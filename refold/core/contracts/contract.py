@@ -1,8 +1,7 @@
-"""Contracts: what each step of a skill may read and write of a shared, typed state, and which moves it may make.
+"""How an author declares a contract: what each step may read and write of a shared, typed state, and which moves exist.
 
-A contract is an addition to named steps and step tables. Steps share one frozen state; each sees the fields that it
-declares, and returns a `StatePatch` of those that it writes. What the contract does not allow stops the task before
-anything is merged. Source: S1.
+A contract is optional, for skills made of steps. Steps share one frozen state; each step sees the fields it declares,
+and returns a `StatePatch`. A breach of the contract fails the task before anything is merged. Source: S1.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ class Invariant:
     """A rule that holds before and after every step.
 
     Attributes:
-        field: The field that it is mainly about; errors name it.
-        rule: What must hold, in words: "acting needs a thought with an intent".
-        holds: Whether it does, of a state.
-        keeps: Whether it does, of the state before a move and the one after it; instead of `holds`.
-        at: The state of the lifecycle that it is about; None is all.
-        after: Checked on a move from this state only; None is on all, and whenever the task stands in `at`.
+        field: The field that errors name.
+        rule: The rule in words: "acting needs a thought with an intent".
+        holds: Takes the state, and returns whether the rule holds.
+        keeps: Instead of `holds`: takes the states before and after a move, and returns whether the rule holds.
+        at: The lifecycle state in which the rule is checked; None is all.
+        after: The rule is checked only on moves from this state; None is on all moves, and before each step in `at`.
     """
 
     field: str
@@ -45,12 +44,12 @@ class Invariant:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What must hold before one step is executed; otherwise it is not.
+    """A rule that must hold before a step is executed; otherwise the step fails with `RequirementError`.
 
     Attributes:
-        field: One that the step reads; errors name it.
-        rule: What must hold, in words.
-        holds: Whether it does, of what the step sees.
+        field: A field that the step reads; errors name it.
+        rule: The rule in words.
+        holds: Takes the step's view of the state, and returns whether the rule holds.
     """
 
     field: str
@@ -63,10 +62,10 @@ class Move:
     """A legal move of the skill's own lifecycle.
 
     Attributes:
-        source: The state it leaves.
-        target: The state it leads to.
-        then: What the orchestrator changes with it: takes the state as the step leaves it. It may write any field but
-            the lifecycle's.
+        source: The state that the move leaves.
+        target: The state that the move leads to.
+        then: Called by the orchestrator on this move, with the state after the step. Returns further changes, to any
+            field except the lifecycle's.
     """
 
     source: str
@@ -76,11 +75,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Fallback:
-    """The way as it was before the contract, for as long as stages are moved over to it.
+    """The code from before the contract, used when a stage that was adapted to the contract fails (`AdapterError`).
 
     Attributes:
-        step: Entered where an adapted stage fails; declares `enforce_moves=False`.
-        when: Whether the task may fall back, of its state: a flag that came in with the task, and stays with it.
+        step: The step to enter; it declares `enforce_moves=False`.
+        when: Takes the state, and returns whether this task may fall back.
     """
 
     step: str
@@ -89,18 +88,16 @@ class Fallback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """What holds between the steps of a skill.
+    """The contract between the steps of a skill.
 
     Attributes:
-        state: A frozen pydantic model: all that steps share.
-        begins: Makes the first state from the first message. What it raises of `DecodeError` or `ValueError` rejects
-            the task.
-        owned: Fields that no step writes; the orchestrator alone does.
-        invariants: What always holds.
-        moves: The legal moves of the skill's own lifecycle; without any, it has none.
-        lifecycle: The field that holds the lifecycle's state, where there are moves.
-        failed: The state that a task which fails moves to, where there is a move. From others that no move leaves,
-            the task completes.
+        state: A frozen pydantic model, the state that the steps share.
+        begins: Makes the first state from the first message. A `DecodeError` or `ValueError` in it rejects the task.
+        owned: Fields that only the orchestrator writes, never a step.
+        invariants: Rules checked before and after every step.
+        moves: The legal moves of the skill's own lifecycle; empty if it has none.
+        lifecycle: With moves: the field that holds the lifecycle's state.
+        failed: The state of failed tasks, if a move leads there. In any other state without moves, the task completes.
         fallback: Where to go when an adapted stage fails; None fails the task.
     """
 
@@ -114,7 +111,7 @@ class Contract:
     fallback: Fallback | None = None
 
     def __post_init__(self) -> None:
-        # Tuples: what cannot change is shared between the tasks of a worker.
+        # Tuples, since the sandbox shares a skill between tasks only if nothing in it is mutable.
         for name in ("owned", "invariants", "moves"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name}={getattr(self, name)!r} is one text; write {name}=[{getattr(self, name)!r}]")
@@ -122,18 +119,18 @@ class Contract:
 
 
 class Terms(TypedDict, total=False):
-    """What a step declares.
+    """What a step declares under a contract.
 
     Attributes:
-        reads: The fields that it sees, or `ALL`.
-        writes: The fields that it may write.
-        requires: Fields that must not be None, or a `Requirement`; checked before it is executed.
-        enters: The state of the lifecycle that it runs in.
-        exits: The states that it may lead to; left out, every one that the contract's moves allow.
-        next: Which state follows, of what the step reads and writes, as it leaves it; without moves, which step. Left
-            out, the step says so with `ctx.goto(...)`, or has one way on only.
-        on_error: It runs when another step has failed, and says what the state keeps of it.
-        enforce_moves: False lets it make any move, and the journal says so each time.
+        reads: The fields that the step sees, or `ALL`.
+        writes: The fields that the step may write.
+        requires: Fields that must not be None, or `Requirement`s; checked before the step is executed.
+        enters: The lifecycle state in which the step runs.
+        exits: The states that the step may lead to; left out, all that the contract's moves allow.
+        next: Takes the fields that the step reads and writes, after the step, and returns the next state; without
+            moves, the next step. Left out, the step returns `ctx.goto(...)`, or has one exit only.
+        on_error: True for the step that runs after another step has failed, and records the error in the state.
+        enforce_moves: False lets the step make any move, which the audit notes.
     """
 
     reads: Iterable[str]
@@ -148,7 +145,7 @@ class Terms(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContract:
-    """A step's terms, compiled: names as plain text, `ALL` spelt out."""
+    """A step's compiled terms: names as plain text, and `ALL` as the list of fields."""
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -161,16 +158,16 @@ class StepContract:
 
 
 NO_CONTRACT = StepContract()
-"""It reads and writes nothing."""
+"""The terms of a step without a contract."""
 
 
 class Lifecycle:
-    """A contract's moves, by name; none where it has no lifecycle.
+    """The lifecycle that a contract's moves define; empty if there are no moves.
 
     Attributes:
-        moves: By where they come from and lead to.
-        failed: The state of tasks that have failed.
-        states: Every state, in the order the moves name them.
+        moves: The moves, by source and target.
+        failed: The state of failed tasks.
+        states: All states, in the order in which the moves name them.
         ends: The states that no move leaves.
     """
 
@@ -183,15 +180,15 @@ class Lifecycle:
         self.ends = tuple(state for state in self.states if not self.targets(state))
 
     def targets(self, source: str) -> tuple[str, ...]:
-        """Where the moves from a state lead to."""
+        """The states that moves from `source` lead to."""
         return tuple(target for start, target in self.moves if start == source)
 
 
 def plain(name: Any) -> str:
-    """A state's name as text, whatever enum it comes from."""
+    """A state's name as text; the value of an enum member."""
     return str(name.value) if isinstance(name, Enum) else str(name)
 
 
 def require(name: str) -> Requirement:
-    """The requirement that a plain field name stands for."""
+    """The requirement that a field is not None, for `requires=["name"]`."""
     return Requirement(name, f"{name} must be there", lambda seen: getattr(seen, name) is not None)

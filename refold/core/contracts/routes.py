@@ -1,4 +1,4 @@
-"""Where a step of a contract leads: the move that it makes, and the step that enters the state it moves to."""
+"""Which step follows under a contract: the move that a step makes, and the step that runs in the state moved to."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ STAYS = ""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One execution of a step, from its entry to its end; in between it may wait.
+    """One execution of a step, from its entry to its end, its awaits included.
 
     Attributes:
         step: The step.
-        lifecycle: The state that it runs in.
-        before: The shared state as the step found it.
-        guard: Watches over the view.
-        view: What the step sees of that state.
-        entered_by: The invocation ids of what entered it, an answer or results.
+        lifecycle: The lifecycle state in which the step runs.
+        before: The shared state before the step.
+        guard: The guard of `view`.
+        view: The step's view of the shared state.
+        entered_by: Invocation ids of the answer or results that entered the step.
     """
 
     step: StepSpec
@@ -41,20 +41,20 @@ class Execution:
 
     @property
     def terms(self) -> StepContract:
-        """What the step declares."""
+        """The step's terms."""
         return self.step.contract
 
 
 class Routes:
-    """The ways between the steps of a skill.
+    """Finds the next step under a contract. Used by the orchestrator.
 
     Args:
         validator: Checks against the contract.
-        steps: By name.
+        steps: The skill's steps, by name.
         resumes: The step that receives the answer, by the name of the step that asked.
 
     Attributes:
-        by_state: The step that enters a state of the lifecycle.
+        by_state: The step that runs in each lifecycle state, by state.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Routes:
         self.by_state = {step.contract.enters: step for step in steps.values() if step.contract.enters}
 
     def of_patch(self, execution: Execution, patch: StatePatch) -> tuple[Transition, str]:
-        """How a step goes on that returned its patch alone, and the state or step that this leads to."""
+        """For a step that returned a patch only: its transition, and the state or step that follows."""
         step, terms, lifecycle = execution.step, execution.terms, self.validator.lifecycle
         if terms.next is not None:
             to = self._next(execution, patch)
@@ -87,7 +87,7 @@ class Routes:
         return Transition.goto(target.name).patch(patch), to
 
     def of_transition(self, execution: Execution, transition: Transition) -> str:
-        """The state, or without a lifecycle the step, that a step's own transition leads to."""
+        """The state that a step's transition leads to; without a lifecycle, the step."""
         step, lifecycle = execution.step, self.validator.lifecycle
         target = None
         if transition.enters is not None:
@@ -111,12 +111,12 @@ class Routes:
         return to
 
     def illegal(self, execution: Execution, rule: str, expected: str, actual: str) -> IllegalMoveError:
-        """The error for a step that leads nowhere it may."""
+        """The error for a step that leads where it may not."""
         field = self.validator.contract.lifecycle if self.validator.lifecycle.moves else ""
         return IllegalMoveError(execution.step.name, execution.lifecycle, field, rule, expected=expected, actual=actual)
 
     def _next(self, execution: Execution, patch: StatePatch) -> str:
-        """The state or step that the step's `next` names."""
+        """The state or step that the step's `next` returns."""
         step, terms, source, check = execution.step, execution.terms, execution.lifecycle, self.validator
         assert terms.next is not None
         check.writable(step.name, terms, source, patch)

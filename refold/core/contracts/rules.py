@@ -1,7 +1,7 @@
-"""The rules of a contract, each checked by itself.
+"""The checks of a contract, one method each: invariants, requirements, writes, moves, patches.
 
 Rule 1: a check raises a `ContractError` that names step, lifecycle, field and rule, or does nothing.
-Rule 2: nothing is changed here: what is merged is a new state.
+Rule 2: a check changes no state; `merged` returns a new one.
 Rule 3: whatever an author's function raises or returns, the task fails with such an error.
 """
 
@@ -37,15 +37,15 @@ _SCALARS = {str, int, float, bool}
 
 
 class HookFailed(Exception):
-    """A function of the author's contract raised something, or is `async`; the text reads on from its name."""
+    """A function of the contract raised, or is `async`; the message continues a sentence about the function."""
 
 
 def called(hook: Callable[..., Any], *args: Any) -> Any:
-    """What a function of the author's contract returns.
+    """Call a function of the author's contract.
 
     Raises:
-        ContractError: The function read or wrote what it may not.
-        HookFailed: It failed in any other way.
+        ContractError: The function read or wrote a field that it may not.
+        HookFailed: The function failed in any other way.
     """
     try:
         found = hook(*args)
@@ -60,7 +60,7 @@ def called(hook: Callable[..., Any], *args: Any) -> Any:
 
 
 class Standing:
-    """The shared state at one point of the task, as data and as a value. It is replaced, never changed.
+    """The shared state at one point of the task, as data and as a value. Never changed, only replaced.
 
     Attributes:
         data: The state as data.
@@ -73,13 +73,13 @@ class Standing:
 
     @property
     def state(self) -> Any:
-        """The state as a value, decoded when it is first asked for."""
+        """The state as a value, decoded at the first use."""
         if self._state is None:
             self._state = self._decode(self.data)
         return self._state
 
     def anew(self) -> Standing:
-        """The same state, decoded again: without what was changed in place in this one's value."""
+        """The same state, decoded again, without changes made in place to this value."""
         return Standing(self.data, self._decode)
 
 
@@ -87,8 +87,8 @@ class StateValidator:
     """Checks states, patches and moves against a contract.
 
     Attributes:
-        contract: What is checked against.
-        lifecycle: Its moves; none where it has no lifecycle.
+        contract: The contract.
+        lifecycle: The contract's lifecycle; empty if it has no moves.
         fields: The state's fields, in order.
     """
 
@@ -107,7 +107,7 @@ class StateValidator:
         )
 
     def standing(self, data: dict[str, JsonValue]) -> Standing:
-        """The state that was saved as this data. Its value raises `SkillError` where the data does not fit."""
+        """The state that was saved as this data. Decoding it raises `SkillError` if the data does not fit."""
         return Standing(data, self._saved)
 
     def _saved(self, data: Data) -> Any:
@@ -120,10 +120,10 @@ class StateValidator:
             ) from error
 
     def first(self, state: object) -> Standing:
-        """The state that `begins` returned.
+        """The first state, from what `begins` returned.
 
         Raises:
-            SkillError: It is no state, or cannot be saved.
+            SkillError: `begins` returned no state, or one that cannot be saved.
         """
         kind = self.contract.state
         if type(state) is not kind:
@@ -135,33 +135,33 @@ class StateValidator:
             raise SkillError(f"the first state cannot be saved: {text_of(error)}") from error
 
     def lifecycle_of(self, data: Data) -> str:
-        """The state of the lifecycle; empty where the contract has none."""
+        """The lifecycle's state; empty if the contract has no moves."""
         return str(data[self.contract.lifecycle]) if self.lifecycle.moves else ""
 
     # --- before a step
 
     def holding(self, step: str, lifecycle: str, state: Any) -> None:
-        """The invariants of a state as it stands.
+        """Check the invariants that hold for a state before a step.
 
         Raises:
-            InvariantError: One does not hold, or its check fails.
+            InvariantError: An invariant does not hold, or its check fails.
         """
         for one in self._rules:
             if one.holds is not None and one.after is None and one.at in (None, lifecycle):
                 self._hold(one, step, lifecycle, None, state)
 
     def required(self, step: str, terms: StepContract, lifecycle: str, seen: Any) -> None:
-        """What a step requires, of what it sees.
+        """Check a step's requirements on its view, `seen`.
 
         Raises:
-            RequirementError: It does not hold, or its check fails.
+            RequirementError: A requirement does not hold, or its check fails.
         """
         for one in terms.requires:
             if came := self._missed(one.holds, (seen,), seen, one.field):
                 raise RequirementError(step, lifecycle, one.field, one.rule, actual=came)
 
     def unspoilt(self, what: str, step: str, lifecycle: str, state: Any, data: Data) -> None:
-        """Whether `what`, a function of the author's, has left the state as its data says.
+        """Check that `what`, a function of the author's, did not change the state in place.
 
         Raises:
             UnauthorizedWriteError: A field was changed in place.
@@ -191,14 +191,14 @@ class StateValidator:
             return True
         if now == data.get(name, now):
             return False
-        # Not every type writes what it has read, so compare with a second reading.
+        # Some types write other data than they read, so compare with the data of a state decoded again.
         return now != self._codecs[name].data(getattr(self._state.fresh(dict(data)), name))
 
     def writable(self, step: str, terms: StepContract, lifecycle: str, patch: StatePatch) -> None:
-        """Who may write what.
+        """Check that a step may write the fields of its patch.
 
         Raises:
-            UnauthorizedWriteError: The patch holds a field that is not the step's to write.
+            UnauthorizedWriteError: The step may not write a field of the patch.
         """
         allowed = ", ".join(terms.writes) or "none"
         for name in patch.fields:
@@ -213,10 +213,10 @@ class StateValidator:
             raise UnauthorizedWriteError(step, lifecycle, name, rule, expected=f"one of: {allowed}", actual=name)
 
     def movable(self, step: str, terms: StepContract, source: str, target: str, patch: StatePatch) -> Any:
-        """Whether a step may make a move; the move, where the contract knows it.
+        """Check that a step may make a move. Returns the move; None if the contract does not have it.
 
         Raises:
-            IllegalMoveError: It may not, or the patch says another.
+            IllegalMoveError: The step may not make the move, or its patch writes another state.
         """
         about = step, source, self.contract.lifecycle
         written = plain(patch.fields.get(self.contract.lifecycle, target))
@@ -236,10 +236,10 @@ class StateValidator:
     def merged(
         self, step: str, lifecycle: str, data: Data, fields: Mapping[str, Any]
     ) -> tuple[Standing, dict[str, JsonValue]]:
-        """The state with other values in some fields, and those values as data.
+        """The state with new values in some fields, and these values as data.
 
         Raises:
-            PatchError: They do not fit.
+            PatchError: A value does not fit.
         """
         patch: dict[str, JsonValue] = {}
         fits = f"must fit {self.contract.state.__name__}"
@@ -266,11 +266,11 @@ class StateValidator:
         return Standing(after, self._saved, state), patch
 
     def moved_on(self, step: str, source: str, move: Move, standing: Standing) -> tuple[Standing, dict[str, JsonValue]]:
-        """The state with what a move's `then` changes, and those values as data.
+        """The state with the changes of a move's `then`, and the changed values as data.
 
         Raises:
-            PatchError: `then` fails, returns no patch, or writes what does not fit.
-            UnauthorizedWriteError: It writes the lifecycle or an unknown field, or changes the state in place.
+            PatchError: `then` fails, returns no patch, or writes a value that does not fit.
+            UnauthorizedWriteError: `then` writes the lifecycle or an unknown field, or changes the state in place.
         """
         if move.then is None:
             return standing, {}
@@ -291,10 +291,10 @@ class StateValidator:
         return self.merged(step, source, standing.data, changes.fields)
 
     def left(self, step: str, source: str, before: Any, after: Standing) -> None:
-        """The invariants of a state that a step leaves behind.
+        """Check the invariants after a step.
 
         Raises:
-            InvariantError: One does not hold, or its check fails.
+            InvariantError: An invariant does not hold, or its check fails.
         """
         target = self.lifecycle_of(after.data)
         for one in self._rules:
@@ -307,7 +307,7 @@ class StateValidator:
             raise InvariantError(step, lifecycle, one.field, one.rule, actual=came)
 
     def _missed(self, check: Callable[..., Any], given: tuple[Any, ...], state: Any, field: str) -> str:
-        """What came instead, where a check of the author's does not hold; empty where it does."""
+        """The actual value, for the error, if a check of the author's does not hold; empty if it holds."""
         try:
             found = called(check, *given)
             holds = found is True or called(bool, found)
@@ -317,7 +317,7 @@ class StateValidator:
 
 
 def _misfit(error: Exception) -> str:
-    """What a state's type has against data; its validators are the author's, and may raise anything."""
+    """Why data does not fit the state's type; the author's validators may raise any exception."""
     if isinstance(error, ValidationError):
         return problems(error)
     return f"its validation failed with {describe(error)}"

@@ -1,8 +1,8 @@
-"""The orchestrator of a skill with a contract: what it adds to the driving of each step.
+"""The orchestrator of a skill with a contract: checks each step against it, merges patches, writes the audit.
 
-Rule 1: a step sees a view of what it reads, and changes nothing but by the patch that it returns.
-Rule 2: everything is checked before anything is merged. What fails a check leaves the state as the step found it.
-Rule 3: every execution of a step is in the audit, a failed one too.
+Rule 1: a step sees a view of the fields it reads, and changes the state only by the patch that it returns.
+Rule 2: all checks come before the merge. A step that fails a check does not change the state.
+Rule 3: the audit lists every execution of a step, failed ones included.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from refold.core.steps.spec import StepSpec
 
 
 class ContractedMachine(StepMachine):
-    """A skill made of steps that keep a contract."""
+    """A skill made of steps with a contract."""
 
     def __init__(self, options: Options, steps: Mapping[str, StepSpec], contract: Contract) -> None:
         super().__init__(options, steps)
@@ -55,7 +55,7 @@ class ContractedMachine(StepMachine):
         self.handler = next((step for step in steps.values() if step.contract.on_error), None)
 
     def edges(self) -> list[tuple[str, str]]:
-        """What the code says literally, and where the legal moves lead."""
+        """The pairs of steps joined by a literal `goto`, by `resume_from`, or by a legal move."""
         moves = [
             (step.name, self.routes.by_state[target].name)
             for step in self.steps.values()
@@ -80,14 +80,14 @@ class ContractedMachine(StepMachine):
 
 
 class _Rejected(Exception):
-    """The first message cannot be begun with."""
+    """The first state cannot be made from the first message; the task is rejected."""
 
 
 class _Failed(Exception):
-    """A step says that the task fails.
+    """A step returned `ctx.fail(...)`.
 
     Attributes:
-        transition: What it returned, with what it has said.
+        transition: The returned transition, with the step's messages.
     """
 
     def __init__(self, transition: Transition) -> None:
@@ -96,7 +96,7 @@ class _Failed(Exception):
 
 
 class _Orchestrator(Hooks):
-    """One call of the machine, with a contract: `Drive` drives the steps, and calls these hooks."""
+    """One call of the step machine with a contract. `Drive` runs the steps and calls these hooks."""
 
     def __init__(self, machine: ContractedMachine, state: JsonValue, moment: Moment, live: Live | None) -> None:
         self.machine, self.saved, self.moment = machine, state, moment
@@ -104,12 +104,12 @@ class _Orchestrator(Hooks):
         self.drive = Drive(machine.steps, machine.resumes, moment, live, self)
         self.standing = self.validator.standing({} if state is None else Position(state).state)
         self.execution: Execution | None = None
-        self.position: Position | None = None  # where the execution stood when it went on
+        self.position: Position | None = None  # the position that the execution was resumed from
         self.error: ErrorRecord | None = None
         self.audit: list[StateTransitionEvent] = []
 
     def on(self, event: Event) -> Transition:
-        """What follows from an event."""
+        """Handle one event; see `Skill.on`."""
         try:
             if self.saved is None:
                 assert isinstance(event, UserMessage)
@@ -153,7 +153,7 @@ class _Orchestrator(Hooks):
         """Make the step's view of the state, and check all that must hold before the step runs."""
         execution, check, terms = self._open(step, entered_by), self.validator, step.contract
         source, state = execution.lifecycle, execution.before.state
-        if not terms.on_error:  # a rule that is broken may be why it is called
+        if not terms.on_error:  # an error handler may be called because of a broken invariant
             check.holding(step.name, source, state)
         if terms.enters and terms.enters != source:
             raise self.routes.illegal(execution, "runs in one state", terms.enters, source)
@@ -164,7 +164,7 @@ class _Orchestrator(Hooks):
         return execution
 
     def again(self, step: StepSpec, position: Position, kept: Execution | None) -> Execution:
-        """Go on with the execution that was kept, or with a new one of the saved state."""
+        """Continue the execution in `kept`, or begin a new one from the saved state."""
         self.execution = execution = self._open(step, position.entered_by) if kept is None else kept
         self.standing, self.position = execution.before, position
         return execution
@@ -181,7 +181,7 @@ class _Orchestrator(Hooks):
         return self.execution
 
     def beside(self, source: Source, ctx: Ctx) -> Any:
-        """The view, for a handler the error, or the context."""
+        """The view of the state, the error that an `on_error` step handles, or the context."""
         match source:
             case Source.STATE:
                 return self._current.view
@@ -191,19 +191,19 @@ class _Orchestrator(Hooks):
                 return ctx
 
     def keeps(self, entered_by: Sequence[str] = ()) -> dict[str, JsonValue]:
-        """The shared state, and what entered the step."""
+        """The shared state, and the ids of the answer or results that entered the step."""
         return {"state": self.standing.data, **({"met": [*entered_by]} if entered_by else {})}
 
     def asked(self) -> None:
-        """Stop a step that has caught the error of something it may not do."""
+        """Stop a step that caught the error of a forbidden read or write."""
         self._current.guard.check()
 
     def uncaught(self, error: CommandError, said: Transition) -> Transition:
-        """Treat it as every other failure of a step."""
+        """Raise the error, so that `_failed` handles it as any other failure of a step."""
         raise error
 
     def after(self, step: StepSpec, outcome: Any, said: Transition) -> Transition:
-        """Check what the step returned, and merge what it writes."""
+        """Check what the step returned, and merge its patch."""
         execution = self._current
         execution.guard.check()
         before = execution.before
@@ -234,7 +234,7 @@ class _Orchestrator(Hooks):
         return transition if transition.ending is None else altered(transition, state=self._end_of(step))
 
     def _merge(self, patch: StatePatch, to: str) -> None:
-        """Check what the step wrote and where it leads; then the state is the new one."""
+        """Check the step's patch and its move, then replace the state."""
         execution, check = self._current, self.validator
         step, terms, source, before = execution.step.name, execution.terms, execution.lifecycle, execution.before
         check.writable(step, terms, source, patch)
@@ -254,7 +254,7 @@ class _Orchestrator(Hooks):
     # --- when a step fails
 
     def _failed(self, error: BaseException) -> Transition:
-        """What becomes of the task when a step fails, whatever the reason."""
+        """The transition after a step failed: fallback, rejection or failure of the task."""
         if isinstance(error, _Rejected):
             return Transition.reject(str(error))
         if self.execution is None:
@@ -281,7 +281,7 @@ class _Orchestrator(Hooks):
         return altered(ended.after(self.drive.said), state=self._end_of(step), forgets=True)
 
     def _handle(self, source: str) -> None:
-        """Let the skill's own step say what the state keeps of the error, where there is a move to failed."""
+        """Run the skill's `on_error` step, which records the error in the state, if a move to `failed` is legal."""
         handler, lifecycle = self.machine.handler, self.validator.lifecycle
         legal = not lifecycle.moves or (source, lifecycle.failed) in lifecycle.moves
         if handler is None or not legal:
@@ -290,7 +290,7 @@ class _Orchestrator(Hooks):
             asked = self.drive.enter_once(handler, {}).commands
             if asked:
                 raise SkillError(f"step {handler.name!r} asks for {asked[0].id!r}; the task is over: it may not wait")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it must not hide the error that it was called for
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an error in the handler must not hide the first error
             if self._current.step is handler:
                 self._note_error(error)
 
@@ -301,7 +301,7 @@ class _Orchestrator(Hooks):
         return altered(NOTHING, ending=Ending.FAILED)
 
     def _fallback(self, failed: StepSpec) -> StepSpec | None:
-        """The step that takes over from an adapted stage, where the task may fall back."""
+        """The step to enter after the adapted stage `failed`; None if the task may not fall back."""
         way = self.machine.contract.fallback
         if way is None or failed.name == way.step:
             return None
@@ -313,7 +313,7 @@ class _Orchestrator(Hooks):
             return None
         return self.machine.steps[way.step] if may else None
 
-    # --- what is written down
+    # --- the audit
 
     @property
     def _current(self) -> Execution:
@@ -337,7 +337,7 @@ class _Orchestrator(Hooks):
         owned: dict[str, JsonValue] | None = None,
         err: ErrorRecord | None = None,
     ) -> None:
-        """The current execution has ended: where it leads, what it and the move wrote, or why it failed."""
+        """Add the current execution to the audit: the state it leads to, its patch, the move's changes, its error."""
         execution, terms, position = self._current, self._current.terms, self.position
         name = execution.step.name
         started_at = self.moment.at if position is None else known_then(position)["now"]

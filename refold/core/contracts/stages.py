@@ -1,6 +1,6 @@
-"""The stages of a skill beside its code: a file that describes them, and outputs of stages from before the contract.
+"""Stages described in a file: checked against the code; and outputs of older stages, adapted to the contract.
 
-Such a file holds a contract's steps as plain data:
+The file holds a contract's steps as plain data:
 
     stages:
       - {name: think, enters: thinking, exits: [acting, observing, failed], reads: [...], writes: [...]}
@@ -30,12 +30,12 @@ class Stage(Value):
     """One step, as data.
 
     Attributes:
-        name: The step's.
-        flow_type: What leads to it: the first message, an answer, an error, or another step.
-        enters: The state of the lifecycle that it runs in; empty where it enters none.
-        exits: The states that it may lead to.
-        reads: The fields that it sees; `["*"]` is all.
-        writes: The fields that it may write.
+        name: The step's name.
+        flow_type: What enters the step: the first message, an answer, an error, or another step.
+        enters: The lifecycle state in which the step runs; empty if it declares none.
+        exits: The states that the step may lead to.
+        reads: The fields that the step sees; `["*"]` is all.
+        writes: The fields that the step may write.
     """
 
     name: str
@@ -47,21 +47,21 @@ class Stage(Value):
 
 
 def stages_of(skill: Skill) -> list[Stage]:
-    """The steps of a skill with a contract, in the author's order; empty where it has none."""
+    """The steps of a skill with a contract, in the author's order; empty for a skill without a contract."""
     if not isinstance(skill, ContractedMachine):
         return []
     return [_stage(step) for step in skill.steps.values()]
 
 
 def verify_stages(skill: Skill, stages: Iterable[Mapping[str, Any]]) -> None:
-    """Check that a description of a skill's steps says what their code declares; the order of names does not matter.
+    """Check that a description of a skill's steps agrees with their code; the order of names does not matter.
 
     Args:
-        skill: A compiled skill; `skill_of(React)` is the one of a class.
-        stages: One mapping a step, as a YAML or JSON file reads.
+        skill: A compiled skill; `skill_of(React)` for a class.
+        stages: One mapping for each step, as read from a YAML or JSON file.
 
     Raises:
-        DefinitionError: They differ, or a stage leads where no legal move does; all differences at once.
+        DefinitionError: Description and code differ, or a stage leads where no legal move does; lists all differences.
     """
     written = {stage.name: stage for stage in stages_of(skill)}
     found: list[str] = []
@@ -115,11 +115,11 @@ def _stage(step: StepSpec) -> Stage:
 
 
 def adapt(output: Any, **fields: Any) -> StatePatch:
-    """The patch that the output of a stage stands for: `adapt(await plan(ctx, text), thought=ThoughtState)`.
+    """Make a patch from the output of an older stage: `adapt(await plan(ctx, text), thought=ThoughtState)`.
 
     Args:
-        output: What the stage returned, as data or as a value.
-        fields: The type that each field of the state reads the whole output as.
+        output: The stage's output, as data or as a value.
+        fields: For each field of the state to write, the type as which the whole output is decoded.
 
     Raises:
         AdapterError: The output is not complete, or does not fit.

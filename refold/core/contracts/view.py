@@ -1,8 +1,7 @@
-"""What a step sees of the state: the fields that it declares, which it cannot change. The others are not there at all.
+"""The view of the state that a step gets: only the fields that the step declares, and read-only.
 
-Rule 1: whatever a step tries and may not do is noted by the view's guard, and stops the task even where the step
-catches the error.
-Rule 2: a value inside a field, such as a list, can be changed in place; the rules find it afterwards.
+Rule 1: the view's guard notes every forbidden read or write, which stops the task even if the step catches the error.
+Rule 2: a value inside a field, such as a list, can be changed in place; `rules.py` finds such changes after the step.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ _set = object.__setattr__
 
 
 class Guard:
-    """Watches over one view.
+    """Notes forbidden reads and writes of one view.
 
     Attributes:
         step: The step that the view is for.
-        lifecycle: The state that the step runs in.
-        allowed: The fields that it may read.
-        breach: The first thing that the step tried and may not do; None so far.
+        lifecycle: The lifecycle state in which the step runs.
+        allowed: The fields that the step may read.
+        breach: The error of the first forbidden read or write; None so far.
     """
 
     __slots__ = ("allowed", "breach", "lifecycle", "step")
@@ -35,12 +34,12 @@ class Guard:
         self.breach: ContractError | None = None
 
     def reads(self, field: str) -> ContractError:
-        """A field was read that is not allowed."""
+        """Note the read of a field that the step may not read. Returns the error to raise."""
         allowed = f"one of: {', '.join(self.allowed) or 'none'}"
         return self._noted(UnauthorizedReadError, field, "reads only what it declares", allowed, field)
 
     def writes(self, field: str) -> ContractError:
-        """A field was changed in place."""
+        """Note a change of the view. Returns the error to raise."""
         way_out = f"return StatePatch({field}=...)"
         return self._noted(UnauthorizedWriteError, field, "the state is frozen", way_out, "a change in place")
 
@@ -56,10 +55,10 @@ class Guard:
 
 
 def view_of(state: BaseModel, guard: Guard) -> Any:
-    """A view of `state` that holds the guard's allowed fields.
+    """A view of `state` with the guard's allowed fields.
 
-    An instance of the state's class, so that its methods and properties are there; one that reads a field which is
-    not allowed raises as the field does.
+    The view is an instance of the state's class, with its methods and properties; a method that reads a forbidden field
+    raises the guard's error.
     """
     view = object.__new__(kept(type(state), "__refold_view__", _view_class))
     values = vars(state)
@@ -97,7 +96,7 @@ def _view_class(state: type[BaseModel]) -> type[BaseModel]:
 def _guard_of(view: Any) -> Guard:
     try:
         guard: Guard = object.__getattribute__(view, _GUARD)
-    except AttributeError:  # a copy that somebody made of the view: it holds no more than the view did
+    except AttributeError:  # a copy of the view, which has no guard and only the view's fields
         return Guard("a copy of the state", "", tuple(vars(view)))
     return guard
 
@@ -117,7 +116,7 @@ _NO_SCHEMA = {"config", "default", "function", "metadata", "serialization"}
 
 
 def unchanging(kind: Any) -> bool:
-    """Whether nothing in values of a type can be changed in place; False where the type does not say."""
+    """Whether values of a type are immutable, with all they contain; False if the type does not tell."""
     return kept(kind, "__refold_unchanging__", _unchanging)
 
 
