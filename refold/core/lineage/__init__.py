@@ -1,1 +1,1 @@
-"""Tasks that are made from other tasks: recovery, forks, upgrades, conversations that go on."""
+"""Tasks made from other tasks: recovery, forks, upgrades, and conversations continued in a new task."""

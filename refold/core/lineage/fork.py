@@ -1,9 +1,9 @@
-"""How a task branches off from an entry of another one, to try what would have become of it.
+"""How a task is forked: a new task continues from an entry of another task, to try a different course.
 
-The other task stays as it is, and goes on if it is open. The branch has its state, receipts and open commands, under
-ids of its own: whoever receives what it asks for must not take it for the other task's. A branch is *dry* unless it is
-said to be live: no effect takes place in it, and each command fails as `DryRun` at once, which the skill meets as it
-meets any failure. Source: DESIGN section 6.
+The other task does not change, and continues if it is open. The fork copies its state, receipts and open commands, with
+ids of its own, so that no tool takes the fork's calls for the other task's. A fork is *dry* unless it is made with
+`live`: no effect takes place, and each command fails at once as `DryRun`, a failure like any other to the skill.
+Source: DESIGN section 6.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from refold.core.lineage.upgrade import upgraded
 
 
 def unforkable(task_id: str, first: int, entries: Sequence[Entry], seq: int) -> str:
-    """Why no task can branch off there; empty if one can.
+    """Why a task cannot be forked at an entry; empty if it can.
 
     Args:
-        task_id: The task to branch off from.
-        first: The number of its first entry.
-        entries: Those of its entries that are known.
-        seq: Where.
+        task_id: The task to fork.
+        first: The number of the task's first entry.
+        entries: The known entries of the task.
+        seq: The entry to fork at.
     """
     last = entries[-1].seq if entries else first - 1
     if not first <= seq <= last:
@@ -53,21 +53,21 @@ def fork(
     live: bool = False,
     by: str | None = None,
 ) -> tuple[Snapshot, Forked]:
-    """The branch, planned, and its first event.
+    """The fork's first snapshot and first event.
 
     Args:
-        skill: Today's code of the task's skill.
+        skill: The task's skill, in its current code.
         base: The task before the first of the entries.
-        entries: Its journal from there, up to entry `seq` at least.
-        task_id: The branch's id.
-        at: Now; open gates and waits begin anew.
-        seq: The entry to branch off from.
-        live: Its effects take place.
-        by: Who wants it.
+        entries: The task's journal after `base`, up to entry `seq` at least.
+        task_id: The fork's id.
+        at: Now; timeouts of open questions and gates begin again.
+        seq: The entry to fork at.
+        live: Whether effects take place in the fork.
+        by: Who makes the fork.
 
     Raises:
-        InputRejected: There is no such entry, or the task had ended by then.
-        SkillError: Today's code cannot read the task's state.
+        InputRejected: There is no such entry, or the task has ended by that entry.
+        SkillError: The current code cannot read the task's state.
     """
     if why := unforkable(base.task_id, base.seq + 1, entries, seq):
         raise InputRejected(why)
@@ -87,7 +87,7 @@ def _branch(snapshot: Snapshot, made: Fork, at: datetime) -> Snapshot:
         ids[id]: anew(one.model_copy(update={"given": None}), ids[id])
         for id, one in snapshot.pending.items()
         if not isinstance(one.command, Notify)
-    }  # what a person said of an effect holds for the other task's
+    }  # not `given`: an operator's outcome is that of the other task's effect
     return snapshot.changed(
         {
             "task_id": made.scope,
@@ -98,7 +98,7 @@ def _branch(snapshot: Snapshot, made: Fork, at: datetime) -> Snapshot:
             "pending": pending,
             "waits": tuple(wait.anew(made.scope, at).model_copy(update={"grants": ()}) for wait in snapshot.waits),
             "held": tuple(event for event in snapshot.held if not isinstance(event, CommandFailed)),
-            "done": (),  # what the other task did is not the branch's to undo
+            "done": (),  # the other task compensates its own effects
             "undone": (),
             "parent": None,
             "recovered_from": None,

@@ -1,4 +1,4 @@
-"""What the commands of one task are called in a task that goes on from it."""
+"""Ids of commands that are taken over from another task, in recovery and forks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from refold.core.fold.snapshot import Pending
 
 
 def anew(pending: Pending, id: str) -> Pending:
-    """A command as a new task sends it out: under this id, its tries counted from the start."""
+    """A pending command as a new task sends it: under this id, with attempts counted from the start."""
     return Pending(invocation_id=id, command=pending.command, background=pending.background, given=pending.given)
 
 
 def renamed(state: JsonValue, ids: Mapping[str, str]) -> JsonValue:
-    """A skill's state, where it says which commands it awaits, with their new ids.
+    """A skill's state with the ids of awaited commands replaced by new ones.
 
-    An id is replaced where it is the whole of a text; it holds the task's id and a number, so that nothing else is
-    taken for one.
+    A text is replaced if it is exactly an id. Ids contain the task's id and a number, so other texts do not match.
     """
     if not ids:
         return state
@@ -34,16 +33,16 @@ def renamed(state: JsonValue, ids: Mapping[str, str]) -> JsonValue:
 
 
 def next_id(id: str) -> str:
-    """The id under which a command is asked for once more: `T/1.1` is the first time, `T/1.1~2` the second."""
-    task, _, own = id.rpartition("/")
-    first, _, times = own.partition("~")
+    """The id of a command that is performed once more: first `T/1.1`, then `T/1.1~2`, then `T/1.1~3`."""
+    task, _, number = id.rpartition("/")
+    first, _, times = number.partition("~")
     return f"{task}/{first}~{int(times or 1) + 1}"
 
 
 def id_before(id: str) -> str:
-    """The id under which it was asked for the time before; empty if there was none."""
-    task, _, own = id.rpartition("/")
-    first, _, times = own.partition("~")
+    """The inverse of `next_id`: `T/1.1` for `T/1.1~2`; empty for a command's first id."""
+    task, _, number = id.rpartition("/")
+    first, _, times = number.partition("~")
     if not times.isdigit():
         return ""
     return f"{task}/{first}" if times == "2" else f"{task}/{first}~{int(times) - 1}"

@@ -1,4 +1,4 @@
-"""What a task takes over from the one before it in the same conversation: what was said to models, and by them."""
+"""What a task takes over from the previous task of the same A2A conversation: its threads with models."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ UNANSWERED = "the task ended before this was called"
 
 
 class Previous(Value):
-    """The task before, as far as the next one needs it.
+    """The part of a previous task that the next task takes over.
 
     Attributes:
-        task_id: The task.
-        threads: Its conversations with models, by name.
+        task_id: The previous task's id.
+        threads: The previous task's conversations with models, by name.
     """
 
     task_id: str
@@ -25,10 +25,10 @@ class Previous(Value):
 
 
 def check_previous(snapshot: Snapshot, owner: str | None) -> None:
-    """Whether a task of this owner may go on with that task's conversations.
+    """Check that a new task of this owner may take over a task's threads.
 
     Raises:
-        InputRejected: It may not.
+        InputRejected: The task has another owner.
     """
     if snapshot.owner != owner:
         whose = "nobody" if snapshot.owner is None else "somebody else"
@@ -36,10 +36,10 @@ def check_previous(snapshot: Snapshot, owner: str | None) -> None:
 
 
 def previous_of(snapshot: Snapshot) -> Previous:
-    """What another task can take over from this one.
+    """The part of a task that the next task takes over.
 
-    A conversation that went on in copies (`main~2`) is its newest copy; a tool call that came to nothing gets a result
-    that says so, without which providers refuse the conversation.
+    Of a thread with numbered copies (`main~2`), only the newest is taken. A tool call without a result gets the result
+    `UNANSWERED`, since providers refuse a conversation without one.
     """
     newest: dict[str, tuple[int, Thread]] = {}
     for name, thread in snapshot.threads.items():

@@ -1,7 +1,7 @@
-"""How a task goes on from where another one failed: its journal, folded again without what killed it.
+"""How a failed task is recovered: a new task continues from its journal, folded again without the event that ended it.
 
-The failed task stays as it is. The new one has its state, receipts and open commands, under the ids they had, so that
-no finished effect is asked for again and an open one is recognised by who received it before. Source: S3.27.
+The failed task does not change. The new task takes over its state, receipts and open commands with their ids. So no
+finished effect is sent again, and a tool that received an open command before recognises it. Source: S3.27.
 """
 
 from __future__ import annotations
@@ -39,18 +39,19 @@ from refold.core.lineage.upgrade import upgraded
 def recover(
     skill: Skill, base: Snapshot, entries: Sequence[Entry], task_id: str, at: datetime, *, by: str | None = None
 ) -> tuple[Snapshot, Recovered]:
-    """The new task, planned, and its first event.
+    """The new task's first snapshot and first event.
 
     Args:
-        skill: Today's code of the failed task's skill.
+        skill: The failed task's skill, in its current code.
         base: The failed task before the first of the entries.
-        entries: Its journal, to the end.
+        entries: The failed task's journal after `base`, to its end.
         task_id: The new task's id.
-        at: Now; open gates and waits begin anew.
-        by: Who wants it.
+        at: Now; timeouts of open questions and gates begin again.
+        by: Who recovers the task.
 
     Raises:
-        InputRejected: The task has not failed; or folded again, or as soon as it goes on, it ends all the same.
+        InputRejected: The task is open or completed, is still compensating, or would end again at once.
+        SkillError: The current code cannot read the task's state.
     """
     last = next((entry for entry in entries if entry.ends), None)
     how = "is open" if last is None else _unrecoverable(last)
@@ -95,18 +96,18 @@ def _unrecoverable(last: Entry) -> str:
 
 
 def _resolved(snapshot: Snapshot, again: DependencyResolved) -> tuple[Snapshot, Event | None]:
-    """What an operator said of a blocked command, as the new task is told it."""
+    """Apply an operator's outcome of a blocked command: to the snapshot, or as the new task's first event."""
     blocked = blocked_one(snapshot.pending, again)
     if blocked is None:
         return snapshot, None
     if not isinstance(blocked.command, CallTool):
         return snapshot, given_outcome(blocked, again)
-    told = {blocked.invocation_id: with_outcome(blocked, again.outcome)}
-    return snapshot.changed({"pending": {**snapshot.pending, **told}}), None
+    given = {blocked.invocation_id: with_outcome(blocked, again.outcome)}
+    return snapshot.changed({"pending": {**snapshot.pending, **given}}), None
 
 
 def _not_over(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> str:
-    """What an ended task has still to do, that a new one must not be in the way of."""
+    """What the ended task still does (a running effect, a late grant, compensation); empty if nothing."""
     after = [entry for entry in entries if entry.seq > last.seq and not entry.refused]
     over = {
         entry.event.invocation_id
@@ -128,7 +129,7 @@ def _not_over(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> str:
 
 
 def _with_late(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> Snapshot:
-    """What took place after the end and stands, since it could not be undone: the new task hears of it."""
+    """The snapshot with the results of effects that ended after the task and could not be compensated."""
     undone = _undone(entries)
     pending, receipts = dict(snapshot.pending), dict(snapshot.receipts)
     held, done = list(snapshot.held), list(snapshot.done)
@@ -148,13 +149,13 @@ def _with_late(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> Sna
 
 
 def _undone(entries: Sequence[Entry]) -> set[str]:
-    """The effects that were undone."""
+    """Invocation ids of the effects that were compensated."""
     ids = (entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult) and not entry.refused)
     return {id.removesuffix(UNDO) for id in ids if id.endswith(UNDO)}
 
 
 def _again(last: Entry, entries: Sequence[Entry]) -> Event | None:
-    """What the new task is given first: the event that met a bug, or the grant that came too late."""
+    """The event to deliver to the new task first: the event whose handling ended the task, or a late grant."""
     match last.event:
         case GateTimedOut(gate=gate):
             late = (one.event for one in entries if one.seq > last.seq and not one.refused)
@@ -168,8 +169,8 @@ def _again(last: Entry, entries: Sequence[Entry]) -> Event | None:
         case Recovered(again=again):
             return None if again is None else EVENT.validate_python(again)
         case _:
-            # A cancel; a failure, whose command is asked for again; an alarm, after which held events met the bug:
-            # those are held still.
+            # A cancel; a failure, whose command is sent again; or an alarm, after which a held event caused the bug:
+            # the snapshot before the alarm still holds that event.
             return None
 
 
@@ -209,10 +210,9 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
 
 
 def _new_ids(snapshot: Snapshot, entries: Sequence[Entry], again: Event | None) -> dict[str, str]:
-    """The ids of open commands that need another one, and those.
+    """New ids, by old id, for the open commands that need one.
 
-    An effect that took place too late and was compensated does; so does a part or child workflow, whose id the workflow
-    of the failed task has.
+    These are late effects that were compensated, and parts and child workflows, since a workflow has their old id.
     """
     undone = _undone(entries)
     delivered = again.invocation_id if isinstance(again, RESULT_TYPES) else None
@@ -222,5 +222,5 @@ def _new_ids(snapshot: Snapshot, entries: Sequence[Entry], again: Event | None) 
 
 
 def _has_id(pending: Pending) -> bool:
-    """Whether its invocation id is that of a workflow, which nothing else can have any more."""
+    """Whether a workflow runs under the command's invocation id, so that no second one can."""
     return isinstance(pending.command, CallSkill | CallWorkflow)

@@ -1,4 +1,4 @@
-"""How saved state of an older version of a skill is brought up to date, once, before the task goes on."""
+"""How the saved state of an older version of a skill is upgraded, once, before the task continues."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from refold.core.fold.snapshot import Snapshot
 
 
 def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
-    """The snapshot with its state in the shape of today's version of the skill.
+    """The snapshot with its state in the shape of the skill's current version.
 
-    `upgrade(version, state)` is called once for each version in between, oldest first, with the author's own part of
-    the state: see `Skill.own_state`.
+    Calls the author's `upgrade(version, state)` once for each version in between, oldest first, with the author's part
+    of the state (see `Skill.own_state`).
 
     Raises:
-        SkillError: The state is newer than the code, or there is no way up to today's version, or that way failed.
+        SkillError: The state is newer than the code, or the skill has no `upgrade`, or `upgrade` failed.
     """
     state, version, today = snapshot.state, snapshot.skill_version, skill.options.version
     if version == today:
