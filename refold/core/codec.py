@@ -1,4 +1,4 @@
-"""How values of a type become JSON data, and how data becomes fresh values again."""
+"""How state, arguments and results become JSON data, and how data is decoded to new values of a type."""
 
 from __future__ import annotations
 
@@ -34,18 +34,17 @@ _CONTAINERS = {"list": "items_schema", "set": "items_schema", "tuple": "items_sc
 
 
 class NoData(ValueError):
-    """A value has no form as data, or is not of its type; the message says where, without the value."""
+    """A value cannot be written as JSON data, or is not of its type; the message says where, without the value."""
 
 
 class Codec:
-    """The way of one type to and from data.
+    """Converts values of one type to JSON data and back.
 
     Attributes:
-        adapter: pydantic's half of it.
-        shares: Whether pydantic may hand on parts of the data as they are: those that no type describes.
-        from_text: Whether it reads JSON text otherwise than the data that the text reads as: bytes, where a model is
-            set to base64.
-        chooses: Whether data may read back as a value of another type that is equal: `Decimal(1)` as 1, in a union.
+        adapter: The type's pydantic adapter.
+        shares: Whether decoded values may share parts with the data, where the type describes none: `Any`, `dict`.
+        from_text: Whether parsing JSON text differs from validating the parsed data, as with `val_json_bytes="base64"`.
+        chooses: Whether a value may be decoded as an equal value of another type: `Decimal(1)` as 1, in a union.
     """
 
     __slots__ = ("adapter", "chooses", "from_text", "shares")
@@ -61,7 +60,7 @@ class Codec:
         """`value` as JSON data.
 
         Raises:
-            NoData: It is not of the type, has no form as data, or could not be read back from a task's JSON.
+            NoData: The value is not of the type, cannot be written as JSON, or could not be read back.
         """
         try:
             try:
@@ -80,27 +79,27 @@ class Codec:
         return kept
 
     def fresh(self, data: JsonValue) -> Any:
-        """The value that `data` reads as. It shares nothing with `data`: who writes into it changes nothing else.
+        """A new value decoded from `data`. It shares nothing with `data`, so changes to it do not change the data.
 
         Raises:
-            ValidationError: It does not fit the type.
+            ValidationError: The data does not fit the type.
         """
         if self.from_text:
             return self.adapter.validate_json(to_json(data))
         try:
             return self.adapter.validate_python(copied(data) if self.shares else data)
         except ValidationError as error:
-            # A strict field takes its value from JSON, not from what JSON reads as.
+            # A strict field takes a date from JSON text, and refuses the string that the text is parsed to.
             try:
                 return self.adapter.validate_json(to_json(data))
             except ValidationError:
                 raise error from None
 
     def lost(self, value: Any, fresh: Any) -> str:
-        """What of a value is not in `fresh`, which its data reads back as; empty if nothing, as far as it can be seen.
+        """What differs between a value and `fresh`, decoded from the value's data; empty if no difference is visible.
 
-        A subclass that reads back as its base, a member of a union that reads back as another one, a secret, a field
-        that is excluded from the data, a private attribute.
+        Examples: a subclass decoded as its base, a union member decoded as another, a secret, a field excluded from the
+        data, a private attribute.
         """
         try:
             if not self.chooses and value == fresh:
@@ -109,16 +108,16 @@ class Codec:
             pass
         found = _lost(value, fresh, "")
         if found:
-            with suppress(ValidationError):  # a validator of the type's may have changed it, as it would without JSON
+            with suppress(ValidationError):  # a validator may have changed the value, as it would without JSON
                 return _lost(self.adapter.validate_python(value), fresh, "")
         return found
 
 
 def codec(kind: Any) -> Codec:
-    """The codec of a type, built once where the type can be hashed.
+    """The codec of a type, built once if the type is hashable.
 
     Raises:
-        PydanticUserError: pydantic does not know the type, or cannot yet.
+        PydanticUserError: pydantic does not know the type, or a name in it is not defined yet.
     """
     return kept(kind, "__refold_codec__", _make)
 
@@ -139,7 +138,7 @@ def misfit(schema: Schema, value: JsonValue) -> str:
 
 
 def misfit_of(kind: Any, value: JsonValue) -> str:
-    """Why `value` does not fit a type; empty if it does. Never raises: what a type's own check raises is the why."""
+    """Why `value` does not fit a type; empty if it does. Never raises, even if the type's own validator does."""
     try:
         codec(kind).fresh(value)
     except ValidationError as error:
@@ -159,7 +158,7 @@ def _findings(error: PydanticSerializationError) -> str:
 
 
 def unsavable(kind: Any) -> str:
-    """Why values of a type cannot be kept as data; empty if they can, as far as the type says."""
+    """Why values of a type cannot be saved as data; empty if the type shows no reason."""
     return kept(kind, "__refold_unsavable__", _unsavable)
 
 
@@ -195,7 +194,7 @@ def _no_data_in(schema: Any) -> str:
 
 
 def may_hold_set(kind: type) -> bool:
-    """Whether values of a type may hold a set that is written in no order, as far as the type says."""
+    """Whether a type allows sets, which would be written in no defined order."""
     return kept(kind, "__refold_may_hold_set__", _may_hold_set)
 
 
@@ -206,7 +205,7 @@ def _may_hold_set(kind: type) -> bool:
 
 
 def _may_share(here: dict[str, Any]) -> bool:
-    """Whether a pydantic core schema itself lets through data that it does not look into."""
+    """Whether a pydantic core schema passes data through without validating it."""
     kind, config = here.get("type"), here.get("config") or {}
     if type(kind) is str and (kind in _UNSEEN or kind.startswith("function-")):
         return True
@@ -277,7 +276,7 @@ def _numbers(one: Any, other: Any) -> bool:
 
 
 def _fields_of(value: Any) -> dict[Any, Any] | None:
-    """What a value is made of; None where it is made of nothing that can be seen."""
+    """The fields of a value, by name; None if it has no visible fields."""
     if isinstance(value, dict):
         return value
     if isinstance(value, BaseModel):
@@ -288,7 +287,7 @@ def _fields_of(value: Any) -> dict[Any, Any] | None:
 
 
 def _hint(kind: type, name: Any) -> str:
-    """Why a field does not come back."""
+    """Why a field is lost, for the error."""
     field = getattr(kind, "__pydantic_fields__", {}).get(name)
     if field is not None and field.exclude:
         return "; the field is excluded from the data: a task could not keep it"

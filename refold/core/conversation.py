@@ -1,7 +1,7 @@
-"""Conversation by reference: a model call carries what is new, and the hash of what came before.
+"""Conversation by reference: a model call contains the new turns, and only a hash of the earlier ones.
 
-Histories are kept for ever, so a call that repeated its conversation would make them grow with its square. Whoever
-performs the call has the conversation already, under its hash, or asks the task for it.
+Otherwise a task's history would grow with the square of its conversation's length. The worker that performs the call
+has the conversation cached under its hash, or queries the task for it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.values import Value, lean
 
 INLINE_BYTES = 512
-"""What is new and larger than this travels as its hash: it is in the task's history already, as the message or the
-result that it was, and would be written there a second time."""
+"""The largest new turn, in bytes, that a model call contains. For a larger turn the call has a hash, since the history
+has that turn already, as a message or a result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What a model call need not carry along.
+    """The conversation before a model call.
 
     Attributes:
-        thread: The conversation before the call.
-        framed: The call's frame is the one of the call before.
+        thread: The thread before the call.
+        framed: Whether the call's frame is that of the previous call.
     """
 
     thread: Thread
@@ -39,10 +39,10 @@ class Prior:
 
 
 class Mention(Value):
-    """A turn that is too large to be written again.
+    """A turn larger than `INLINE_BYTES`, replaced by its hash.
 
     Attributes:
-        hash: Of the turn; of the value alone, where it is what a tool returned.
+        hash: The hash of the turn; of the value alone if the turn is a tool's result.
         id: The tool call's id.
         name: The tool's name.
         failed: See `ToolReturn`.
@@ -59,16 +59,16 @@ Told = Annotated[UserSaid | ToolReturn | Reply | Mention, Field(discriminator="k
 
 
 class ChatRequest(Value):
-    """A model call as it travels to whoever performs it.
+    """A model call as sent to the worker that performs it.
 
     Attributes:
         thread: The conversation's name.
-        prior_len: How many turns came before.
-        prior_hash: Their hash.
-        say: What is new, in order; what is large is mentioned.
-        frame: What the model is told beside it; None where it is as in the thread's call before.
-        frame_hash: The frame's hash; left out beside the frame itself.
-        since: How many of the oldest turns the model is not shown.
+        prior_len: The number of earlier turns.
+        prior_hash: The hash of the earlier turns.
+        say: The new turns, in order; large ones as a `Mention`.
+        frame: Instructions, tools and settings; None if they are those of the thread's previous call.
+        frame_hash: The frame's hash if `frame` is None; otherwise empty.
+        since: How many of the oldest turns are not sent to the model.
     """
 
     thread: str = lean("main")
@@ -81,11 +81,11 @@ class ChatRequest(Value):
 
 
 class Conversation(Value):
-    """What a task answers when it is asked for a conversation.
+    """A task's answer to a query for a conversation.
 
     Attributes:
         frame: The newest frame.
-        said: The turns asked for, oldest first.
+        said: The requested turns, oldest first.
     """
 
     frame: Frame
@@ -93,11 +93,11 @@ class Conversation(Value):
 
 
 def request_of(chat: CallChat, prior: Prior) -> ChatRequest:
-    """A call as it travels.
+    """A model call in the form sent to a worker.
 
     Args:
-        chat: With its frame.
-        prior: What came before.
+        chat: The command, with its frame.
+        prior: The conversation before the call.
     """
     frame = chat.frame or Frame()
     return ChatRequest.trusted(
@@ -112,7 +112,7 @@ def request_of(chat: CallChat, prior: Prior) -> ChatRequest:
 
 
 def mentioned(one: Said) -> Told:
-    """A turn as it travels: itself, or its hash."""
+    """A turn in the form sent to a worker: the turn itself, or its hash."""
     if len(one.model_dump_json()) <= INLINE_BYTES:
         return one
     if isinstance(one, ToolReturn):
@@ -121,14 +121,14 @@ def mentioned(one: Said) -> Told:
 
 
 def hash_of_value(value: JsonValue) -> str:
-    """A tool result's hash."""
+    """The hash of a tool's result."""
     return text_hash(to_json(value).decode())
 
 
 def conversation_of(snapshot: Snapshot, thread: str, since: int = 0, upto: int | None = None) -> Conversation:
     """The turns of a conversation from number `since` on and before number `upto`, counted from 0.
 
-    What the call that is out says is a part of it.
+    The turns of a pending call are included.
 
     Raises:
         InputRejected: The task has no such conversation.
@@ -147,7 +147,7 @@ def conversation_of(snapshot: Snapshot, thread: str, since: int = 0, upto: int |
 
 
 def mismatch(request: ChatRequest, prior: Iterable[Said], say: Iterable[Said], frame: Frame) -> str:
-    """What of a conversation is not what the call mentions; empty if all is."""
+    """Why a conversation is not the one that the call refers to; empty if it is."""
     turns = tuple(prior)
     if len(turns) != request.prior_len or hash_after("", turns) != request.prior_hash:
         return (

@@ -1,7 +1,7 @@
-"""Gates: points where a person must decide, who may, and what a decision is.
+"""The data of gates: policy (who may decide, timeouts), decision, digest. `fold/gates.py` handles decisions.
 
-A gate shows its arguments as data, and has a digest of what it shows. A decision names gate and digest, so that a
-grant for one thing never passes another. Source: S3.29 to S3.41.
+A gate has a digest of the data it shows. A decision names gate and digest, so that a grant is valid only for the data
+that the person saw. Source: S3.29 to S3.41.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class GateKind(StrEnum):
 
 
 class GatePolicy(Value):
-    """Who decides, and how long they have.
+    """Who decides at a gate, and within which time.
 
     Attributes:
         kind: Why a person is asked.
         approvers: Who may decide; empty lets anybody.
-        needed: How many grants it takes; one denial ends the gate.
-        second_person: Neither the task's owner nor who started it may decide.
-        on_denied: Whether a denial fails the task, or is told to the skill.
-        timeout_s: Seconds until the time for a decision is over; None waits for ever.
-        on_timeout: Whether the task fails then, or the skill is told: the gate comes back as a `CommandFailed` whose
-            failure has the type `timeout`.
+        needed: How many people must grant; one denial closes the gate.
+        second_person: Neither the task's owner nor a person who started it may decide.
+        on_denied: Whether a denial fails the task, or is delivered to the skill.
+        timeout_s: Seconds until the gate times out; None waits for ever.
+        on_timeout: Whether the timeout fails the task, or is delivered to the skill, as a `CommandFailed` whose failure
+            has the type `timeout`.
         reminder_s: Seconds until the approvers are reminded, once; None never does.
         grace_s: Seconds after the timeout in which a late grant is still recorded.
         allow_unsigned: Take decisions that nobody vouches for, such as raw signals.
@@ -65,12 +65,12 @@ class GatePolicy(Value):
 
     @property
     def guarded(self) -> bool:
-        """Whether it matters who decides, so that somebody must vouch for it."""
+        """Whether the policy depends on who decides, so that the approver's name must be signed."""
         return bool(self.approvers) or self.needed > 1 or self.second_person
 
 
 def digest_of(slot: str, kind: GateKind, show: JsonValue) -> str:
-    """What a gate shows, as a hash: 32 hex digits, other ones for other arguments."""
+    """The hash of the data that a gate shows: 32 hex digits."""
     shown = json.dumps([slot, kind.value, encodable(show)], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(shown.encode()).hexdigest()[:32]
 
@@ -80,15 +80,14 @@ class DecisionMade(Value):
 
     Attributes:
         gate: The gate's id.
-        digest: What the person was shown.
-        decision: The only two there are.
+        digest: The digest of the data that the person saw.
+        decision: Grant or denial.
         approver: Who decided.
-        asserted_by: Who vouches for it; None where nobody does.
-        comment: Why, in the approver's words.
-        said_at: When the approver says so; data, and never the time that counts.
-        slot: The gate's name; the skill is always told it.
-        changes: What whoever grants has changed in what is shown. The grant is for the changed thing, and earlier
-            grants, which were for another, are void.
+        asserted_by: Who vouches for the approver's name; None if nobody does.
+        comment: The reason, in the approver's words.
+        said_at: The approver's own time of the decision, for information only.
+        slot: The gate's name; the fold fills it before the decision is delivered to the skill.
+        changes: The approver's changes to the data shown. The grant is for the changed data, and voids earlier grants.
         shown: What was granted, where somebody has changed it; told to the skill.
     """
 
@@ -114,11 +113,11 @@ class Grace(Value):
     """The time after a gate's timeout in which a late grant is recorded.
 
     Attributes:
-        gate: The gate.
-        digest: What it showed.
-        until: When the time is over.
-        policy: Who may decide.
-        granted: Who has granted it in time.
+        gate: The gate's id.
+        digest: The digest of the data that the gate showed.
+        until: When the grace time ends.
+        policy: The gate's policy.
+        granted: Who granted before the timeout.
     """
 
     gate: str

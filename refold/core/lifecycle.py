@@ -1,7 +1,7 @@
-"""The lifecycle of a task: seven states, twelve events, fourteen moves, and nothing else.
+"""The lifecycle table of a task (seven states, twelve events, fourteen moves), and the A2A status of each state.
 
-One table is both the documentation and what runs: the diagram in the docs is made from it. Model text, tool output
-and user text never appear here; only structured events move a task.
+The diagram in the docs is made from this table. Only events of this enumeration move a task, never the text of a model,
+a tool or a user.
 
 Source: S3.9 to S3.18.
 """
@@ -16,7 +16,7 @@ from refold.core.values import Value
 
 
 class TaskState(StrEnum):
-    """Where a task is in its life."""
+    """A task's lifecycle state."""
 
     PLANNED = "planned"
     RUNNING = "running"
@@ -28,7 +28,7 @@ class TaskState(StrEnum):
 
 
 class TaskEvent(StrEnum):
-    """What can happen to a task's lifecycle."""
+    """An event that moves a task's lifecycle."""
 
     START = "start"
     PAUSE_FOR_APPROVAL = "pause_for_approval"
@@ -70,7 +70,7 @@ TERMINAL = frozenset({TaskState.DONE, TaskState.FAILED})
 
 
 class Move(Value):
-    """One step of the lifecycle, as the journal holds it."""
+    """One move of the lifecycle, as the journal records it."""
 
     event: TaskEvent
     from_state: TaskState
@@ -78,7 +78,7 @@ class Move(Value):
 
 
 def next_state(state: TaskState, event: TaskEvent) -> TaskState:
-    """Where `event` leads from `state`.
+    """The state that `event` leads to from `state`.
 
     Raises:
         InvalidTransitionError: The table has no such move.
@@ -125,10 +125,10 @@ _OPEN_STATUS = MappingProxyType(
 
 
 def derive_status(state: TaskState, ending: Ending | None = None) -> Status:
-    """The status that the outside sees; total over all states and endings.
+    """The A2A status of a task without open questions; `snapshot.status_of` adds those.
 
     Args:
-        state: The lifecycle's state.
+        state: The lifecycle state.
         ending: How the task ended; None while it is open.
     """
     return Status(ending) if ending is not None else _OPEN_STATUS[state]

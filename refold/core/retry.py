@@ -1,8 +1,8 @@
-"""When a command that failed is tried again, and when it is not.
+"""Retry policies and kinds of failure: how often a command is retried, and after which wait.
 
-One owner for each kind of failure: what the worker's machine does is Temporal's affair, and never seen here; "try
-later" is the task's, visible in its lifecycle; "never" fails at once. The question that tells the last two apart:
-*would the outcome change with all inputs unchanged?* Source: S3.44 to S3.49.
+`fold/failures.py` decides whether a failed command is retried. Temporal retries when a worker crashes, which the task
+never sees; the task retries transient failures; permanent ones fail at once. A failure is transient if *the outcome
+could change with all inputs unchanged*. Source: S3.44 to S3.49.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pydantic import AfterValidator, JsonValue
 from refold.core.values import Seconds, Text, Value, lean
 
 LONGEST_WAIT_S = 30 * 24 * 3600.0
-"""No wait before a retry is longer, whatever a policy or the other side says."""
+"""The longest wait before a retry, in seconds; longer waits of policies and `retry_after` are cut to it."""
 
 
 LONGEST_PROBE_S = 1800.0
-"""A dependency that is down is asked at least this often."""
+"""The longest wait between two probes of a dependency that is down, in seconds, unless `retry_after` is longer."""
 
 
 class FailureKind(StrEnum):
-    """Whether asking again can help."""
+    """Whether a retry can help."""
 
     TRANSIENT = "transient"
     PERMANENT = "permanent"
     UNKNOWN = "unknown"
-    """Nobody knows whether the effect took place: a person must say, or say that it may be repeated."""
+    """It is not known whether the effect took place: a person states the outcome, or allows a repetition."""
 
 
 def _wait(seconds: float) -> float:
@@ -41,10 +41,10 @@ class Failure(Value):
     """Why a command has no result.
 
     Attributes:
-        kind: Whether asking again can help.
+        kind: Whether a retry can help.
         type: A short name: the exception's class, `http_503`, `worker_lost`.
         message: One sentence for people, without secrets or bodies.
-        retry_after: Seconds the other side asked to wait, cut to thirty days; None where it said nothing.
+        retry_after: Seconds that the called service asked to wait, cut to thirty days; None if it did not ask.
         details: More, for programs.
     """
 
@@ -56,15 +56,15 @@ class Failure(Value):
 
 
 class RetryPolicy(Value):
-    """How often, and how patiently, "try later" is tried again.
+    """How often a transient failure is retried, and after which waits.
 
     Attributes:
-        max_retries: Tries after the first one; 0 never tries again.
+        max_retries: Attempts after the first one; 0 never retries.
         base: Seconds before the first retry.
         factor: Each wait is this many times the one before.
         cap: No wait is longer than this, in seconds; a `retry_after` may be, up to thirty days.
-        on_exhausted: When no retry is left: `fail` tells the skill, and fails the task if it does not care; `block`
-            keeps the task until the dependency answers, probing it ever less often, or an operator says so.
+        on_exhausted: When no retry is left: `fail` delivers the failure to the skill, and fails the task if the skill
+            does not catch it; `block` blocks the task until a probe succeeds or an operator decides.
         probe_s: Seconds before the first probe of a dependency that is down; twice as many before each next one.
         jitter: The share of each wait that is spread, 0 to 1. It is a hash of invocation id and attempt, so that
             a replay waits as long as the run did.

@@ -1,7 +1,7 @@
-"""Types by name: how a command says which type its answer must fit, and how the answer is checked.
+"""How `expect=` types are written in commands, and how answers are checked against them.
 
-A class at module level travels as `module:Name` (a few bytes, and the full validation of pydantic on the other side);
-any other type that pydantic knows (`list[int]`, a class inside a function) travels as its JSON schema.
+A class at module level is written as `module:Name` (a few bytes, and the other side validates with pydantic); any other
+type that pydantic knows (`list[int]`, a class inside a function) is written as its JSON schema.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
 
 
 def kept(kind: Any, name: str, make: Callable[[Any], T]) -> T:
-    """What `make` makes of a type, made once.
+    """`make(kind)`, cached.
 
-    Kept on the class itself where there is one, so that it goes when the class goes: a workflow sandbox imports a
-    skill's module, and makes its classes, once for each task.
+    The result is stored on the class itself, if the type is one, and is freed with the class: a workflow sandbox
+    imports a skill's module, and makes its classes, once for each task.
 
     Args:
         kind: The type.
-        name: The attribute to keep it in.
+        name: The attribute of the class that stores the result.
         make: The same function for the same name.
     """
     if isinstance(kind, type) and kind.__flags__ & (_HEAP | _IMMUTABLE) == _HEAP:
@@ -41,7 +41,7 @@ def kept(kind: Any, name: str, make: Callable[[Any], T]) -> T:
             setattr(kind, name, found)
         return found
     try:
-        # `A | B == B | A`, and data reads as the member that comes first: what is written tells them apart.
+        # `A | B == B | A`, but data is decoded as the first member that fits; the union's text keeps the order.
         return _made(make, kind, repr(kind) if get_args(kind) else "")  # type: ignore[no-any-return]
     except TypeError:  # an unhashable annotation, such as Annotated[..., []]
         return make(kind)
@@ -62,7 +62,7 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def schema_of(kind: Any) -> Schema | None:
-    """How a type travels in a command; None for None (plain text).
+    """The form of a type in a command; None for None (plain text).
 
     Raises:
         SkillError: pydantic does not know the type.

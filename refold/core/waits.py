@@ -1,4 +1,4 @@
-"""Questions and gates that nobody has answered yet."""
+"""Open questions and gates, with their timeouts and the grants so far."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Wait(Value):
     """An open question or gate. Its id is the invocation id of the command that asked, in whichever task that was.
 
     Attributes:
-        gate: The wait's id.
-        ask: What was asked.
-        since: When.
-        grants: Grants so far, where more than one is needed; oldest first.
-        reminded: The people who can decide were reminded.
-        holder: The task that asks, where it goes on for the one that asked first; empty otherwise.
+        gate: The id of the question or gate.
+        ask: The command that asked.
+        since: When the task asked.
+        grants: The grants so far, oldest first.
+        reminded: Whether the reminder was sent.
+        holder: If the task was recovered or forked: its id, since `gate` then has the first task's; empty otherwise.
     """
 
     gate: str
@@ -30,20 +30,20 @@ class Wait(Value):
 
     @property
     def asked_by(self) -> str:
-        """The task at which it is answered."""
+        """The id of the task that takes the answer."""
         return self.holder or self.gate.rpartition("/")[0]
 
     def anew(self, holder: str, at: datetime) -> Wait:
-        """The same question in a task that goes on for the one that asked it; its time begins again."""
+        """The same question in a recovered or forked task; its timeout begins again."""
         return self.model_copy(update={"since": at, "reminded": False, "holder": holder})
 
     @property
     def slot(self) -> str:
-        """The wait's name."""
+        """The name of the question or gate."""
         return self.ask.slot
 
     def decided(self, decision: DecisionMade) -> Wait:
-        """The gate after one more decision: for the changed thing, where it changes what is shown."""
+        """The gate after one more decision. A decision with changes voids earlier grants."""
         assert isinstance(self.ask, AskApproval)
         if decision.changes:
             ask = self.ask.changed(decision.changes)
@@ -52,13 +52,13 @@ class Wait(Value):
 
     @property
     def reminder_at(self) -> datetime | None:
-        """When a reminder is due; None where there is none, or it is over."""
+        """When the reminder is due; None if there is none, or if it was sent."""
         if not isinstance(self.ask, AskApproval) or self.ask.policy.reminder_s is None or self.reminded:
             return None
         return self.since + timedelta(seconds=self.ask.policy.reminder_s)
 
     @property
     def timeout_at(self) -> datetime | None:
-        """When the wait is over; None where it has no end."""
+        """When the question or gate times out; None if it never does."""
         seconds = self.ask.policy.timeout_s if isinstance(self.ask, AskApproval) else self.ask.timeout_s
         return None if seconds is None else self.since + timedelta(seconds=seconds)
