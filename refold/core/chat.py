@@ -1,9 +1,8 @@
-"""Conversations with a model: what is said in a thread, and what the model is told beside it.
+"""Conversations with a model: threads of turns, and the frame of instructions and tools.
 
-A *thread* is a named conversation of one task. It lives in the task's snapshot and grows by what a call says and what
-the model replies, in this order, once the call has come back; a call that fails leaves it as it was. What the model is
-told beside the conversation (instructions, tools and so on) is its *frame*, kept once for as long as it stays the same.
-How a call mentions what was said before is in `conversation`.
+A *thread* is a named conversation of one task, stored in the task's snapshot. A completed call adds its own turns and
+then the model's reply; a failed call adds nothing. The *frame* holds instructions, tools and settings, and is journaled
+only when it changes. `conversation` defines how a call refers to earlier turns.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ class Usage(Value):
 
 
 class ToolCall(Value):
-    """A model wants a tool to be called. Whether it is called is the skill's affair.
+    """A model's request to call a tool. The skill decides whether to call it.
 
     Attributes:
-        id: The provider's id of it; what came of it is told under the same one.
+        id: The provider's id of the request; its `ToolReturn` has the same id.
         name: The tool's name, as the model says it.
         args: Its arguments by name.
-        problem: Why it cannot be called, with `args` empty then: no such tool was offered, or they cannot be read.
+        problem: Why the call is invalid, with empty `args`: no such tool was offered, or its arguments cannot be read.
     """
 
     id: str
@@ -55,20 +54,20 @@ class ToolCall(Value):
 
 
 class UserSaid(Value):
-    """What the model is told in the user's name."""
+    """A turn of the user."""
 
     kind: Literal["user"] = "user"
     content: Content
 
 
 class ToolReturn(Value):
-    """What came of a tool call, as the model is told it.
+    """A tool call's outcome, as sent to the model.
 
     Attributes:
         id: The call's id.
         name: The tool's name.
-        value: Its result, or what it failed with, as JSON.
-        failed: It did not do what was asked: it failed, or was refused.
+        value: The tool's result, or its failure, as JSON.
+        failed: Whether the call failed or was refused.
     """
 
     kind: Literal["return"] = "return"
@@ -79,13 +78,13 @@ class ToolReturn(Value):
 
 
 class Reply(Value):
-    """What a model said.
+    """A model's reply.
 
     Attributes:
-        text: In words; empty where it only calls tools, or answers with a value.
-        tool_calls: What it wants to be called, in order.
-        value: Its answer, as JSON, where the call named a type to `expect` and it gave one.
-        stop: Why it stopped: it was done, it waits for its tools, or its answer became too long.
+        text: The reply's text; empty if the model only calls tools, or answers with a value.
+        tool_calls: The tool calls that the model requests, in order.
+        value: The model's final answer as JSON, if the call has `expect` and this reply is final.
+        stop: Why the model stopped: it was done, it waits for tools, or the reply reached the length limit.
         model: `provider:model`, as the provider names it.
         usage: What the call cost.
         aside: What the provider wants to be shown again as it came, such as signed reasoning. For nobody else.
@@ -119,11 +118,11 @@ class ToolOffer(Value):
 
 
 class Frame(Value):
-    """What a model is told beside the conversation.
+    """Instructions, tools and settings of a model call.
 
     Attributes:
-        instructions: What it is to do.
-        tools: What it may ask for.
+        instructions: The instructions.
+        tools: The tools that the model may call.
         model: `provider:name`; None takes the worker's setting.
         expect: The type its final answer must fit; None is plain text.
         settings: Passed on to the provider, for example `{"temperature": 0}`.
@@ -145,9 +144,9 @@ class Thread(Value):
     """A conversation so far.
 
     Attributes:
-        said: What was said, oldest first.
-        hash: Of all that; empty before anything is said.
-        frame: What the newest call was told beside it.
+        said: The turns, oldest first.
+        hash: The hash of all turns; empty if there are none.
+        frame: The frame of the newest call.
     """
 
     said: tuple[Said, ...] = lean(())
@@ -155,7 +154,7 @@ class Thread(Value):
     frame: Frame = lean(factory=Frame)
 
     def after(self, new: Iterable[Said]) -> Thread:
-        """The thread with this said, too."""
+        """The thread with these turns added."""
         added = tuple(new)
         return Thread.trusted(said=(*self.said, *added), hash=hash_after(self.hash, added), frame=self.frame)
 
@@ -165,13 +164,13 @@ class Thread(Value):
 
 
 EMPTY = Thread()
-"""A thread that nothing was said in."""
+"""A thread without turns."""
 
 
 def hash_after(before: str, new: Iterable[Said]) -> str:
-    """The hash of a conversation: each turn's is made of the one before and of what is said.
+    """The hash of a conversation: each turn is hashed together with the hash before it.
 
-    The same wherever it is made, for values that came through JSON.
+    Equal in every process, for values that were read from JSON.
     """
     for one in new:
         before = text_hash(before + one.model_dump_json())
@@ -179,16 +178,16 @@ def hash_after(before: str, new: Iterable[Said]) -> str:
 
 
 def as_reply(outcome: JsonValue) -> Reply:
-    """What somebody else gives for a reply: its text, or a reply as data.
+    """A reply that an operator states, as text or as a `Reply` in data.
 
     Raises:
-        ValidationError: It is neither.
+        ValidationError: `outcome` is neither.
     """
     return Reply(text=outcome) if isinstance(outcome, str) else Reply.model_validate(outcome)
 
 
 def as_said(say: str | Content | Said | Sequence[str | Content | Said]) -> tuple[Said, ...]:
-    """What a skill says, as turns: text and content are said in the user's name."""
+    """A skill's `say` argument as turns; text and content become turns of the user."""
     if isinstance(say, str | Content | UserSaid | ToolReturn | Reply):
         say = [say]
     return tuple(

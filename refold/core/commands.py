@@ -1,4 +1,4 @@
-"""What a skill can ask for: requests, in the imperative. Each comes back as one event with the same `id`.
+"""The commands that a skill can send, named in the imperative. Each comes back as one event with the same `id`.
 
 | command        | comes back as                     |
 | -------------- | --------------------------------- |
@@ -40,18 +40,18 @@ V = TypeVar("V", bound=Value)
 
 
 class EffectPolicy(StrEnum):
-    """What may happen when it is not known whether a tool's effect took place. Each tool declares its own."""
+    """What refold does when it is not known whether a tool's effect took place. Each tool declares its policy."""
 
     READ_ONLY = "read_only"
-    """It changes nothing; repeat it freely."""
+    """The tool changes nothing; the call may be repeated."""
     IDEMPOTENT = "idempotent"
     """The receiver knows the idempotency key; a repetition changes nothing."""
     AT_LEAST_ONCE = "at_least_once"
     """A repetition does no harm that matters; the receiver may see it twice."""
     AT_MOST_ONCE = "at_most_once"
-    """Never repeated blindly: where the outcome is unknown, it is found out, or a person decides."""
+    """Not repeated if the outcome is unknown: a probe finds it out, or a person decides."""
     COMPENSATE = "compensate"
-    """As `AT_MOST_ONCE`, and undone by another tool when the task fails or is canceled."""
+    """As `AT_MOST_ONCE`, and compensated by another tool when the task fails or is canceled."""
 
 
 class _Command(Value):
@@ -59,7 +59,7 @@ class _Command(Value):
 
     @property
     def subject(self) -> str:
-        """What is called, by name; the author's id where nothing has a name."""
+        """The name of the tool, skill, activity or workflow; for other commands the author's id."""
         return self.id
 
 
@@ -88,14 +88,14 @@ class CallLlm(_Command):
 
 
 class CallChat(_Command):
-    """Go on with a conversation: say something in a thread, and hear the model's reply.
+    """Continue a conversation: add turns to a thread, and wait for the model's reply.
 
     Attributes:
         id: The author's name of the call.
-        thread: The conversation's name; one call at a time goes on in each.
-        say: What is new, in order.
-        frame: What the model is told beside the conversation; None where it is as in the thread's call before.
-        since: How many of the oldest turns the model is not shown. They stay in the thread.
+        thread: The conversation's name; only one call at a time can be open in a thread.
+        say: The new turns, in order.
+        frame: Instructions, tools and settings; None if they are those of the thread's previous call.
+        since: How many of the oldest turns are not sent to the model. They stay in the thread.
         retry: How "try later" is tried again; None takes the skill's.
         queue: The task queue of the workers that serve it; None is the task's own.
     """
@@ -110,11 +110,11 @@ class CallChat(_Command):
 
 
 class Undo(Value):
-    """How a tool's effect is undone.
+    """How a tool's effect is compensated.
 
     Attributes:
-        name: The tool that undoes it.
-        takes: Which of the effect's arguments it is given, and `result`, the effect's result, if it takes that.
+        name: The tool that compensates the effect.
+        takes: The compensating tool's parameters: names of the effect's arguments, and `result` for its result.
     """
 
     name: str
@@ -122,13 +122,13 @@ class Undo(Value):
 
 
 class Undoes(Value):
-    """Which effect a call undoes, so that its receipt can say so: it may then be made again under its key.
+    """The effect that a call compensates. The ledger then allows the effect to be performed again under its key.
 
     Attributes:
-        tool: The tool whose effect it is.
-        invocation_id: The command.
-        key: Its business key; None where it has none.
-        result: What it came to, as a hash.
+        tool: The tool of the effect.
+        invocation_id: The id of the effect's command.
+        key: The effect's business key; None if it has none.
+        result: The hash of the effect's result.
     """
 
     tool: str
@@ -147,8 +147,8 @@ class CallTool(_Command):
         key: A business key such as `refund:A1`, used instead of the invocation id to recognise the same effect.
         retry: How "try later" is tried again; None takes the skill's.
         queue: The task queue of the workers that serve it; None is the task's own.
-        undo: How its effect is undone if the task does not complete.
-        undoes: The effect that it undoes. Said by the task itself, never by a skill.
+        undo: How the effect is compensated if the task does not complete.
+        undoes: The effect that this call compensates. Set by the fold, never by a skill.
     """
 
     kind: Literal["tool"] = "tool"
@@ -229,10 +229,10 @@ class AskUser(_Command):
     Attributes:
         message: What is asked.
         expect: The type the reply must fit; None takes any content.
-        raced: The first of several calls ends the wait (`ctx.first`), so that the answer is delivered at once, whatever
-            else is open.
-        timeout_s: Seconds until the question is closed without an answer; it then comes back as a `CommandFailed` whose
-            failure has the type `timeout`. None waits for ever.
+        raced: Whether the question races with other calls (`ctx.first`): its answer is then delivered at once, although
+            other questions are open.
+        timeout_s: Seconds until the question times out: it is closed, and a `CommandFailed` is delivered whose failure
+            has the type `timeout`. None waits for ever.
     """
 
     kind: Literal["ask"] = "ask"
@@ -252,9 +252,9 @@ class AskApproval(_Command):
 
     Attributes:
         message: What is asked.
-        show: What is decided on, as data: the approver sees it, and a decision is for exactly this.
-        policy: Who decides, and how long they have.
-        editable: What of it whoever grants may change, or add: keys of `show`, which is an object then.
+        show: The data to decide on: the approver sees it, and a decision is valid for exactly this data.
+        policy: Who decides, and within which time.
+        editable: Keys of `show` whose values the approver may change or add; `show` must then be an object.
         raced: As in `AskUser`.
     """
 
@@ -272,17 +272,17 @@ class AskApproval(_Command):
 
     @property
     def digest(self) -> str:
-        """What is shown, as a hash."""
+        """The hash of the data shown."""
         return digest_of(self.id, self.policy.kind, self.show)
 
     def changed(self, changes: Mapping[str, JsonValue]) -> AskApproval:
-        """The same gate, showing this instead: what was decided on before is decided on no more."""
+        """The same gate with changed data, which gives it another digest and so voids earlier decisions."""
         shown = self.show if isinstance(self.show, dict) else {}
         return self.model_copy(update={"show": {**shown, **changes}})
 
 
 class Notify(_Command):
-    """Remind the people who can decide at a gate. Asked for by the task itself, never by a skill."""
+    """Remind the people who can decide at a gate. Sent by the fold, never by a skill."""
 
     kind: Literal["notify"] = "notify"
     gate: str
@@ -292,13 +292,13 @@ class Notify(_Command):
 
 
 class EmitMessage(Value):
-    """Say something to the user. Has no result."""
+    """Send a message to the user. Has no result."""
 
     content: Content
 
 
 class EmitArtifact(Value):
-    """Hand over a result. Has no result of its own."""
+    """Publish an artifact. Has no result."""
 
     artifact: Artifact
 
@@ -316,13 +316,13 @@ COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
 
 
 def fingerprint(command: Command) -> str:
-    """`kind:subject:hash`, equal for equal commands: what a step, driven again, must ask for again."""
+    """`kind:subject:hash`, equal for equal commands. Compared when a step is driven again."""
     digest = hashlib.sha256(command.model_dump_json().encode()).hexdigest()[:12]
     return f"{command.kind}:{command.subject}:{digest}"
 
 
 def result_hash(result: JsonValue) -> str:
-    """What tells one result of an effect from another: equal for equal results."""
+    """The hash of an effect's result."""
     written = json.dumps(result, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(written.encode()).hexdigest()[:32]
 
@@ -331,9 +331,9 @@ NO_RETRY = RetryPolicy(max_retries=0)
 
 
 def retry_of(command: Command, default: RetryPolicy) -> RetryPolicy:
-    """How a command is tried again: by its own policy, else by the skill's.
+    """The retry policy of a command: its own, else the skill's.
 
-    A child task or workflow is never run a second time: its id is taken, and it retries what it does itself.
+    Child tasks and workflows are never run again: their id is taken, and they retry their own commands.
     """
     match command:
         case CallLlm() | CallChat() | CallTool() | CallActivity():
@@ -345,7 +345,7 @@ def retry_of(command: Command, default: RetryPolicy) -> RetryPolicy:
 
 
 class Declared(Protocol):
-    """What a function declared as a tool says of itself."""
+    """A tool's declaration, as commands use it; see `authoring.tool.ToolSpec`."""
 
     @property
     def name(self) -> str:
@@ -368,7 +368,7 @@ class Declared(Protocol):
         ...
 
     def unfit(self, args: Collection[str]) -> str:
-        """Why it cannot be called with arguments of these names; empty if it can."""
+        """Why the tool cannot be called with arguments of these names; empty if it can."""
         ...
 
 
@@ -394,10 +394,10 @@ def _skill_name(skill: Any) -> str:
 
 
 def admitted(command: object) -> Command:
-    """A command that a skill asks for, as one that can be written as JSON and that nobody else holds.
+    """A copy of a skill's command that can be written as JSON.
 
     Raises:
-        SkillError: It is no command, or one that the task alone gives; or what it holds is nested too deep.
+        SkillError: `command` is no command, or one that only the fold sends, or its values are nested too deep.
     """
     if type(command) not in get_args(get_args(Command)[0]):
         raise SkillError(
@@ -422,10 +422,10 @@ def _valid(kind: type[V], command_id: object, **fields: Any) -> V:
 
 
 def as_json(value: Any, what: str) -> JsonValue:
-    """A value of an author's as JSON data that nobody else holds.
+    """An author's value as a copy in JSON data.
 
     Raises:
-        SkillError: It cannot be written so; the message says `what` it is.
+        SkillError: The value cannot be written as JSON; `what` names the value in the message.
     """
     if value is None or type(value) is bool:
         return cast("JsonValue", value)
@@ -458,7 +458,7 @@ def _checkable(kind: Any, slot: str) -> Schema | None:
 
 
 class Cmd:
-    """The short way to write a command."""
+    """Short ways to make commands."""
 
     @staticmethod
     def llm(
@@ -501,7 +501,7 @@ class Cmd:
         retry: RetryPolicy | None = None,
         queue: str | None = None,
     ) -> CallChat:
-        """Go on with a conversation; see `CallChat` and `Frame`.
+        """Continue a conversation; see `CallChat` and `Frame`.
 
         Args:
             id: The author's name of the call.

@@ -1,6 +1,6 @@
-"""What can happen to a task: facts, in the past tense. They are all that ever changes it.
+"""The events that change a task, named in the past tense. Nothing else changes a task.
 
-A result carries the author's `id` of the command it answers, for `match`, and its `invocation_id`, which is unique.
+A result has the author's `id` of its command, for `match`, and the command's `invocation_id`, which is unique.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from refold.core.waits import Wait
 
 
 class UserMessage(Value):
-    """A person, or another agent, said something: the first message starts the task, later ones answer it.
+    """A message of a person or another agent: the first starts the task, later ones answer its questions.
 
     Attributes:
-        content: What was said.
-        slot: The wait it answers; None answers the only one there is. The skill is always told it.
-        gate: The wait's own id, where the sender knows it: an answer to an older question is then not taken for one
-            to this. The skill is always told it.
-        delivery_id: The sender's id of this delivery; a second message with the same one is not taken again.
-        sender: Who said it, as far as the gateway knows.
-        message_id: The sender's own id of the message; two messages may have the same one.
-        early: Where nothing waits for it yet, it is kept for the next question that it answers, and not refused.
+        content: The message's content.
+        slot: The name of the question that the message answers; None answers the only open one. Filled by the fold
+            before the message is delivered to the skill.
+        gate: The id of the question, if the sender knows it, so that a late answer to an older question of the same
+            name is refused. Filled by the fold, too.
+        delivery_id: The sender's id of this delivery; a second delivery with the same id is refused.
+        sender: Who sent the message, as far as the gateway knows.
+        message_id: The sender's own id of the message; need not be unique.
+        early: If no question is open, store the message for the next question that it answers, instead of refusing it.
     """
 
     kind: Literal["user_message"] = "user_message"
@@ -44,14 +45,14 @@ class UserMessage(Value):
 
 class _Result(Value):
     answers: ClassVar[type[Value]]
-    """The command that comes back as this."""
+    """The type of the command whose result this is."""
 
     id: str
     invocation_id: str
 
 
 class LlmOutcome(Value):
-    """What a model call came to, as it leaves the process that made it."""
+    """The outcome of a model call, as the worker's activity returns it."""
 
     value: JsonValue
     model: str = lean("")
@@ -93,12 +94,12 @@ class ToolResult(_Result):
 
 
 class SkillOutcome(Value):
-    """What another skill's task came to.
+    """The outcome of another skill's task.
 
     Attributes:
         task_id: The task's id.
-        text: The last thing it said.
-        artifacts: What it handed over.
+        text: The text of the task's last message.
+        artifacts: The task's artifacts.
     """
 
     task_id: str
@@ -152,14 +153,14 @@ class TimerFired(_Result):
 
 
 class CommandFailed(_Result):
-    """A command failed. The skill hears of it only when no retry is left."""
+    """A command failed. Delivered to the skill only when no retry is left."""
 
     kind: Literal["command_failed"] = "command_failed"
     failure: Failure
 
 
 class BackoffOver(Value):
-    """The wait before a command's next try is over. The skill never hears of it."""
+    """The wait before a command's next attempt is over. Never delivered to the skill."""
 
     kind: Literal["backoff_over"] = "backoff_over"
     invocation_id: str
@@ -167,11 +168,11 @@ class BackoffOver(Value):
 
 
 class ChildAsked(Value):
-    """A part of the task, which is a task of its own, asks; or has its answer. The skill never hears of it.
+    """The open questions of a part, which is a task of its own, have changed. Never delivered to the skill.
 
     Attributes:
-        invocation_id: The part.
-        waits: All its open questions now; empty where it waits for nothing.
+        invocation_id: The part's id.
+        waits: All open questions of the part.
     """
 
     kind: Literal["child_asked"] = "child_asked"
@@ -180,7 +181,7 @@ class ChildAsked(Value):
 
 
 class Notified(_Result):
-    """The people who can decide were reminded. The skill never hears of it."""
+    """A gate's reminder was sent. Never delivered to the skill."""
 
     answers = Notify
 
@@ -193,35 +194,35 @@ class Notified(_Result):
 
 
 class ReminderDue(Value):
-    """A gate has been open for so long that people are reminded. The skill never hears of it."""
+    """A gate's reminder is due. Never delivered to the skill."""
 
     kind: Literal["reminder_due"] = "reminder_due"
     gate: str
 
 
 class GateTimedOut(Value):
-    """Nobody decided at a gate in time."""
+    """A question or gate timed out."""
 
     kind: Literal["gate_timed_out"] = "gate_timed_out"
     gate: str
 
 
 class GraceOver(Value):
-    """The time for a late grant is over."""
+    """A gate's grace time, in which a late grant is recorded, is over."""
 
     kind: Literal["grace_over"] = "grace_over"
     gate: str
 
 
 class DependencyResolved(Value):
-    """An operator says how it goes on with a blocked command. The skill hears of the outcome only.
+    """An operator decided on a blocked command. Only a stated outcome is delivered to the skill.
 
     Attributes:
-        invocation_id: The command; None where only one is blocked.
-        retry: Perform it again: the effect did not take place, or may be repeated.
-        outcome: Its result, as JSON, where `retry` is false: the effect took place.
-        by: Who says so.
-        comment: Why.
+        invocation_id: The command's id; None takes the blocked one.
+        retry: Perform the command again: the effect did not take place, or may be repeated.
+        outcome: If `retry` is false: the result of the effect, which took place, as JSON.
+        by: The operator.
+        comment: The operator's reason.
     """
 
     kind: Literal["dependency_resolved"] = "dependency_resolved"
@@ -233,12 +234,12 @@ class DependencyResolved(Value):
 
 
 class Recovered(Value):
-    """The task goes on from where another one failed.
+    """The task was started to recover a failed one.
 
     Attributes:
-        task_id: The one that failed.
-        again: The event that a bug in the skill met, delivered once more; None where it is not to be.
-        by: Who wants it.
+        task_id: The failed task.
+        again: The event whose handling ended the failed task, to be delivered once more; None if there is none.
+        by: Who recovers the task.
     """
 
     kind: Literal["recovered"] = "recovered"
@@ -248,13 +249,13 @@ class Recovered(Value):
 
 
 class Forked(Value):
-    """The task branches off from another one.
+    """The task was started as a fork of another one.
 
     Attributes:
-        task_id: The other one.
-        seq: Its entry that this one goes on from.
+        task_id: The other task.
+        seq: The other task's entry after which this task continues.
         live: Effects take place; otherwise each fails as `DryRun`.
-        by: Who wants it.
+        by: Who made the fork.
     """
 
     kind: Literal["forked"] = "forked"
@@ -265,7 +266,7 @@ class Forked(Value):
 
 
 class CancelRequested(Value):
-    """Somebody wants the task to stop."""
+    """A person or client asked to cancel the task."""
 
     kind: Literal["cancel_requested"] = "cancel_requested"
     reason: str = lean("")
@@ -308,9 +309,9 @@ EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 def admitted(event: Event) -> Event:
-    """An event as a task can keep it: written to JSON and read again, it is the same.
+    """An event that is the same after it was written to JSON and read again.
 
-    A result that nobody could read back is a failure of its command. Any other event of that kind `refusal` refuses.
+    A result that could not be read back becomes a failure of its command. `refusal` refuses other such events.
     """
     kept = encodable(event)
     if kept is event or not isinstance(event, _Result) or not (why := unreadable(event)):

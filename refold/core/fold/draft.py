@@ -1,4 +1,4 @@
-"""A task while one event changes it: working copies of its fields, and the journal entry in the making.
+"""Where snapshot and journal entry are written: a `Draft` holds a task's fields while one event changes them.
 
 The modules that handle events read and change a `Draft` and have no state of their own. `Draft.outcome` returns the new
 snapshot and the entry, which is where the journal is written.

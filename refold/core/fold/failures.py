@@ -1,4 +1,4 @@
-"""What a command's failure leads to: one table that decides (retry, hold, block, deliver, end), and its actions.
+"""Where a retry is decided: one table of what each failure leads to (retry, hold, block, deliver, end).
 
 `TABLE[stage, role, cause]` is the action for where the task stands, what the command is for and which kind of failure
 it is. A cell that is not in the table cannot be reached.
