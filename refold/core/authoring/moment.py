@@ -24,9 +24,9 @@ class Moment:
         receipts: Outcomes that the skill can read, the event's own among them.
         messages: The task's messages so far.
         threads: Conversations with models so far, by name.
-        patched: Whether new code takes its new path here, by patch id, and by whether a step is driven again through
-            what it did with older code; see `ctx.patched`.
-        enters: The skill calls it with the name of each step or state that it enters.
+        patched: Answers `ctx.patched`: called with the patch id, and with whether the step is being driven again
+            through its past.
+        enters: Called by the skill with the name of each step or state that it enters.
     """
 
     task_id: str

@@ -111,7 +111,7 @@ class Drive:
     def enter_once(
         self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None = None, entered_by: Sequence[str] = ()
     ) -> Transition:
-        """Enter a step with values; its gotos are not followed."""
+        """Enter a step, without following its gotos."""
         self.moment.enters(step.name)
         kept = self.hooks.before(step, entered_by)
         args, values = self._arguments(step, payload, message)
