@@ -32,7 +32,7 @@ from refold import (
 from refold.core.authoring.skill import Live
 from refold.core.events import DependencyResolved, Event
 from refold.core.fold.apply import advance, planned
-from refold.core.fold.record import record_of, told
+from refold.core.fold.record import record_of, with_entry
 from refold.core.fold.snapshot import Given
 from refold.core.fold.wanted import Perform, finished, wanted
 from refold.core.lineage.recover import recover
@@ -388,7 +388,7 @@ def test_a_late_grant_counts() -> None:
     new = task.recovered()
 
     assert [grant.approver for grant in new.task.waits[0].grants] == ["Ann"]
-    assert told(record_of(new.base), new.journal[0]).waits == new.task.waits  # what the outside is shown
+    assert with_entry(record_of(new.base), new.journal[0]).waits == new.task.waits  # what the outside is shown
     assert new.decide("sure", by="Ann").refused
     new.decide("sure", by="Bob")
     assert new.out == ["charge"]
