@@ -7,8 +7,8 @@
     @tool(effect="at_most_once", probe=charged)
     async def charge(order: str, cents: int) -> dict[str, str]: ...
 
-A probe is asked when the worker that began the effect is gone, or when its request was sent and no answer came. It
-only looks: it must change nothing. What it raises counts as `Unknown`.
+A worker calls the probe when the worker that began the effect is gone, or when its own request got no answer. A probe
+only reads: it must change nothing. An exception it raises counts as `Unknown`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """The effect has not taken place and will not any more, by any request sent so far: the tool is called again.
+    """The effect has not taken place, and no request sent so far will cause it later: the worker calls the tool again.
 
-    A receiver that only has not got round to it yet is `Unknown`: answering `NotDone` then makes two effects.
+    If the receiver may still process an earlier request, answer `Unknown`: `NotDone` would then lead to two effects.
     """
 
 

@@ -1,16 +1,15 @@
-"""The receipt ledger: what makes an effect happen once, however many ask for it and whichever worker dies.
+"""The receipt ledger: an effect happens once, however many calls request it and whichever worker dies.
 
-A worker writes *executing* before an effect and *done* with the result after it, each on the disk before it goes on.
-While it performs, a thread extends its lease; a worker that has fallen silent for a lease leaves a doubt that only a
-probe or a person can settle. `receipts` beside this module has the rules, `store` the database, and `ledgered_call` the
-order of things around a tool.
+A worker commits *executing* before an effect and *done* with the result after it. While the worker performs, a thread
+renews its lease. Once a lease expires, the outcome is unknown until a probe or a person settles it. The rules are in
+`receipts`, the database in `store`, and the order of steps around a tool in `ledgered_call`.
 
 Three promises about one process:
 
-1. A key is performed once at a time; whoever else asks is told to wait, without a look at the database.
-2. What cannot be written after an effect is kept and written as soon as the ledger answers again.
-3. A receipt that names this process as its performer while it performs nothing of the kind was never begun: that
-   happens when the database went away between the write and its confirmation.
+1. One call at a time performs a key; the ledger tells the others to wait, without asking the database.
+2. A report that cannot be written after an effect stays in memory and is written once the database answers again.
+3. A receipt names this process as holder, but no call here performs the key: then the effect was never begun. This
+   happens when the database fails between the write and its confirmation.
 """
 
 from __future__ import annotations
@@ -58,11 +57,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Hold:
-    """An effect that this process performs, or has performed and not written down yet.
+    """A key that this process performs, or has performed without having written the outcome yet.
 
     Attributes:
-        fence: 0 until it is known.
-        closing: Its end is being written: from here on nothing renews it.
+        lease_s: The lease in seconds.
+        fence: The attempt's number; 0 until the database has answered.
+        due: When the lease thread renews next, by the monotonic clock.
+        closing: The outcome is being written, so the lease thread renews no more.
+        lost: Another worker has overtaken this attempt, and the log says so.
     """
 
     lease_s: float
@@ -74,7 +76,7 @@ class _Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PendingWrite:
-    """What could not be written."""
+    """A report that could not be written."""
 
     key: str
     fence: int
@@ -82,11 +84,11 @@ class _PendingWrite:
 
 
 class Ledger:
-    """Receipts of effects, and this process's part in them. Any thread may call it; a call may wait for the disk.
+    """Performs each effect once, by receipts in a database. Thread-safe; its methods block on the disk or network.
 
     Attributes:
-        holder: This process, as receipts name it.
-        store: Where the receipts lie.
+        holder: The name of this process on receipts.
+        store: The database.
     """
 
     def __init__(
@@ -95,13 +97,13 @@ class Ledger:
         """Open nothing yet.
 
         Args:
-            store: Where receipts lie, or its path or URL; None takes `REFOLD_LEDGER`, else a file of the user's own.
-            lease_s: How long a silent worker is believed to be at work, in seconds; None leaves it to who asks.
+            store: The database, or its path or URL; None takes `REFOLD_LEDGER`, else a file in the user's data folder.
+            lease_s: The lease of every effect, in seconds; None takes the one passed to `ask`.
             single_host: All workers run on this host, though the Temporal server does not; None takes
                 `REFOLD_LEDGER_SINGLE_HOST`.
 
         Raises:
-            DefinitionError: The setting names no database that is supported.
+            DefinitionError: The setting names an unsupported database.
         """
         if isinstance(store, Store):
             self.store = store
@@ -125,7 +127,7 @@ class Ledger:
             if self._users > 1:
                 return self
             self._stopped = False
-            # One writer at a time is all that SQLite has; more threads would only wait for each other.
+            # SQLite allows one writer at a time; more threads would only wait for each other.
             self._pool = ThreadPool(1 if self.store.one_host else 8, "refold-ledger")
             self._keeper = threading.Thread(target=self._keep, name="refold-leases", daemon=True)
             self._keeper.start()
@@ -149,14 +151,13 @@ class Ledger:
         self.store.close()
 
     def refuse_remote(self, target: str) -> None:
-        """Refuse a file of one host where workers of other hosts may take part.
+        """Refuse a ledger in a file of this host if workers may run on other hosts.
 
         Args:
             target: The Temporal server's address, `host:port`.
 
         Raises:
-            DefinitionError: The receipts are in a file, the server is not on this host, and nobody has said that all
-                workers are.
+            DefinitionError: The receipts are in a file, the server is not on this host, and `single_host` is not set.
         """
         if self._single_host or not self.store.one_host or is_local(target):
             return
@@ -168,7 +169,7 @@ class Ledger:
         raise DefinitionError(ENV, [found], what="ledger")
 
     def run(self, call: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """Make a call in a thread of the ledger's; from an event loop.
+        """Run a blocking call in one of the ledger's threads; called on an event loop.
 
         Raises:
             RuntimeError: The ledger is not entered.
@@ -177,7 +178,7 @@ class Ledger:
             raise RuntimeError("this ledger is not open: use it inside `with ledger:`")
         return self._pool.run(call, *args)
 
-    # --- for whoever performs effects
+    # --- for workers
 
     def ask(
         self,
@@ -190,7 +191,7 @@ class Ledger:
         invocation_id: str = "",
         decided: int = 0,
     ) -> Ask:
-        """The question that `begin` takes; see `Ask`."""
+        """The request that `begin` takes, with this process as holder; see `Ask`."""
         return Ask(
             key=key,
             tool=tool,
@@ -203,22 +204,23 @@ class Ledger:
         )
 
     def begin(self, ask: Ask) -> LedgerAnswer:
-        """Ask for an effect. After `Perform`, end it by `finish`, `release` or `doubt`; until then its lease is kept.
+        """Request an effect. After `Perform`, report by `finish`, `release` or `doubt`; the lease is renewed until then.
 
         Raises:
-            LedgerUnavailable: Nothing was begun.
+            LedgerUnavailable: The database cannot be used; no attempt was begun.
         """
         return self._claim(ask, lambda found, now: self._begun(found, ask, now))
 
     def take_over(self, ask: Ask, fence: int) -> LedgerAnswer:
-        """As `begin`, when a probe has said that try number `fence` surely did not take place."""
+        """As `begin`, after a probe has answered `NotDone` for attempt `fence`."""
         return self._claim(ask, lambda found, now: receipts.take_over(found, ask, fence, now))
 
     def finish(self, key: str, fence: int, result: JsonValue) -> JsonValue:
-        """The effect took place, just now or long ago. Where the ledger does not answer it is written later.
+        """Report that attempt `fence` succeeded, however late. If the database fails, the report is written later.
 
         Returns:
-            The result that counts: the first one that was written.
+            The recorded result, which is the first one reported; `result` if the report could not be written yet or
+            another attempt has overtaken this one.
         """
         written = json.dumps(result, separators=(",", ":"))
         found = self._end(key, fence, lambda found, now: receipts.finish(found, fence, written, now))
@@ -228,27 +230,33 @@ class Ledger:
         return kept
 
     def release(self, key: str, fence: int | None = None, why: str = "") -> None:
-        """The effect surely did not take place; it may be performed again.
+        """Report that the effect certainly did not take place; a worker may perform it again.
 
         Args:
-            fence: Which try; None is the newest, for an operator.
+            key: The idempotency key.
+            fence: The attempt, whose report is written later if the database fails; None is the latest attempt, for
+                an operator.
+            why: The reason, for people.
+
+        Raises:
+            LedgerUnavailable: The database cannot be used, and `fence` is None.
         """
         self._end(key, fence, lambda found, now: receipts.release(found, _newest(found, fence), why, now))
 
     def doubt(self, key: str, fence: int, why: str) -> None:
-        """Whoever performed the effect cannot tell whether it took place."""
+        """Report that the outcome of attempt `fence` is not known. If the database fails, it is written later."""
         self._end(key, fence, lambda found, now: receipts.doubt(found, fence, why, now))
 
     # --- for operators
 
     def resolve(self, ask: Ask, outcome: JsonValue) -> JsonValue:
-        """A person says that the effect took place, and what it gave.
+        """Record the result that a person gives for an effect.
 
         Returns:
-            The result that counts: one that is known already stays.
+            The recorded result; one that was recorded before stays.
 
         Raises:
-            LedgerUnavailable: It is not written.
+            LedgerUnavailable: The result was not recorded.
         """
         written = json.dumps(outcome, separators=(",", ":"))
         found = self.store.change(ask.key, lambda found, now: receipts.resolve(found, ask, written, now))
@@ -256,29 +264,30 @@ class Ledger:
         return kept
 
     def undone(self, key: str, by: str, result: str) -> None:
-        """The effect was undone, and may be performed again under its key.
+        """Record that the effect was undone, so that it may be performed again under its key.
 
         Args:
-            by: The command that undid it; telling it twice is telling it once.
-            result: What the effect had come to, by `result_hash`.
+            key: The effect's idempotency key.
+            by: The id of the compensating command; a repeated report changes nothing.
+            result: The `result_hash` of the effect's recorded result; a report for another result changes nothing.
 
         Raises:
-            LedgerUnavailable: It is not written.
+            LedgerUnavailable: The report was not recorded.
         """
         self.store.change(key, lambda found, now: receipts.undo(found, by, result, now))
 
     def look(self, key: str) -> Receipt | None:
-        """What is known about an effect.
+        """The receipt of an effect; None if there is none.
 
         Raises:
-            LedgerUnavailable: It cannot be read.
+            LedgerUnavailable: The receipt cannot be read.
         """
         return self.store.read(key)
 
     # --- holds
 
     def _begun(self, found: Receipt | None, ask: Ask, now: float) -> tuple[Receipt | None, LedgerAnswer]:
-        # Whoever comes here has the only hold of this key in this process: nobody is at it.
+        # `_claim` has just made the only hold of this key in this process, so no other call here performs the effect.
         return receipts.begin(found, ask, now, abandoned=found is not None and found.holder == self.holder)
 
     def _claim(
@@ -308,7 +317,7 @@ class Ledger:
         with self._changed:
             hold.fence = answer.fence
             hold.due = time.monotonic() + ask.lease_s / RENEWALS_PER_LEASE
-            if hold.due < self._wakes_at:  # else it comes in time by itself: to wake it costs as much as a commit
+            if hold.due < self._wakes_at:  # else the thread wakes in time anyway; a wake-up costs as much as a commit
                 self._changed.notify_all()
         return answer
 
@@ -341,7 +350,7 @@ class Ledger:
         with self._changed:
             self._holds.pop(key, None)
 
-    # --- the keeper's thread
+    # --- the lease thread
 
     def _keep(self) -> None:
         retry_at = 0.0
@@ -368,7 +377,7 @@ class Ledger:
 
     def _renew(self, key: str, hold: _Hold) -> None:
         def change(found: Receipt | None, now: float) -> Receipt | None:
-            # Asked while the receipt is locked: its end may have been written since this renewal became due.
+            # Checked inside the transaction: `_end` may have written the outcome since this renewal became due.
             if hold.closing:
                 return found
             return receipts.renew(found, hold.fence, hold.lease_s, now)
@@ -383,7 +392,7 @@ class Ledger:
             log.error("effect_overtaken", key=key, tool=found.tool, fence=hold.fence, newest=found.fence)
 
     def _write_pending(self) -> None:
-        """Write what could not be written before, oldest first, until the ledger does not answer."""
+        """Write the reports that could not be written before, oldest first, until one fails."""
         while self._pending_writes:
             pending = self._pending_writes[0]
             try:
@@ -398,13 +407,13 @@ class Ledger:
 
 
 def fingerprint(args: Mapping[str, JsonValue]) -> str:
-    """What tells arguments from others: 64 hex digits, the same whatever the order of the fields."""
+    """The hash of a call's arguments, as 64 hex digits; the order of the fields does not matter."""
     written = json.dumps(args, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(written.encode()).hexdigest()
 
 
 def is_local(target: str) -> bool:
-    """Whether an address, `host:port` or a URL, is this host's own."""
+    """Whether an address, `host:port` or a URL, names this host by localhost or a loopback address."""
     host = target.partition("://")[2] or target
     host = host.rpartition(":")[0] if host.count(":") == 1 or "]" in host else host
     host = host.strip("[]").lower()

@@ -1,26 +1,28 @@
-"""One effect, once: the order of things around a tool that must not be repeated blindly.
+"""Calls a tool whose effect must happen once: the steps around the tool, and what its outcome means.
 
-Ask the ledger; wait while another is at it; settle a doubt by the tool's probe; perform; write down what came of it.
+Ask the ledger; wait while another call performs the effect; resolve an unknown outcome by the tool's probe; perform;
+record the outcome.
 
-| what the tool did                                                   | receipt     | the task hears               |
+| what the tool did                                                   | receipt     | the task receives            |
 | ------------------------------------------------------------------- | ----------- | ---------------------------- |
 | returned                                                            | done        | the result                   |
 | raised `TryLater(unsent=True)`                                      | released    | transient: it tries again    |
 | raised `Never`                                                      | released    | permanent                    |
 | could not connect, or not resolve the name                          | released    | transient                    |
 | was refused by a status that says "not done" (table in `failures`)  | released    | as the status is classified  |
-| anything else: no answer, 5xx, an answer that cannot be read, a bug | ask probe   | below                        |
-| ran into its time limit, its thread goes on                         | executing   | transient: it waits, then    |
+| anything else: no answer, 5xx, an answer that cannot be read, a bug | ask probe   | see the next table           |
+| timed out, and its thread still runs                                | executing   | transient: it retries        |
 | was canceled, or its worker is shutting down                        | unknown     | canceled                     |
 
-The third and fourth row count only if nothing else that it sent may have had an effect. What a tool sends by other
-means than `current().http` is not seen here: one that does, and then fails otherwise, says so by `Never` or `TryLater`.
+The third, fourth and fifth row apply only if no other request of the call may have had an effect. Only requests sent by
+`current().http` are counted; a tool that sends others reports a failure without effect by `Never` or
+`TryLater(unsent=True)`.
 
-| the probe says                                | receipt  | the task hears                                          |
+| the probe answers                             | receipt  | the task receives                                       |
 | --------------------------------------------- | -------- | ------------------------------------------------------- |
 | `Done(result)`                                | done     | the result                                              |
-| `NotDone()`, about an earlier worker's try    | executing| (it is performed, with the next fence)                  |
-| `NotDone()`, about this very try              | released | the failure, as it is classified                        |
+| `NotDone()`, about an earlier worker's attempt| executing| (the tool is called, with the next fence)               |
+| `NotDone()`, about this attempt               | released | the failure, as it is classified                        |
 | `Unknown()`, an exception, nothing (no probe) | unknown  | `outcome_unknown`: a person decides                     |
 """
 
@@ -59,20 +61,20 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_S = 0.02
 LONGEST_LOOK_S = 0.5
-"""How often the ledger is looked at while another performs the effect, in seconds."""
+"""The longest pause between two questions to the ledger while another call performs the effect, in seconds."""
 
 PROBE_S = 60.0
-"""How long a probe may take, in seconds, if the tool itself may take longer."""
+"""The time limit of a probe, in seconds; the tool's own limit if that is shorter."""
 
 T = TypeVar("T")
 
 
 class StillRunning(TimeoutError):
-    """A tool has run into its time limit, and its thread cannot be stopped.
+    """A tool has timed out, and its thread cannot be stopped.
 
     Attributes:
-        thread: What it comes to in the end.
-        canceled: Nobody waits for it any more.
+        thread: The future of the tool's outcome.
+        canceled: The activity was canceled meanwhile.
     """
 
     def __init__(self, thread: Future[Any], canceled: asyncio.CancelledError | None = None) -> None:
@@ -82,7 +84,7 @@ class StillRunning(TimeoutError):
 
 
 class LedgeredCall:
-    """One call of a tool whose effect is kept in the ledger."""
+    """One call of a tool whose effect has a receipt."""
 
     def __init__(
         self,
@@ -98,10 +100,14 @@ class LedgeredCall:
         """Prepare a call; begin nothing.
 
         Args:
+            ledger: The ledger with the receipt.
+            spec: The tool's declaration.
+            invocation: The call as the tool sees it; its fence is filled in here.
+            ask: The request to the ledger.
             perform: Calls the tool.
-            write: Writes the tool's result as JSON, or raises.
-            lost: Whether a cancellation says no more than that the server has given this try up. Then the effect goes
-                on: whoever tries next is told what came of it.
+            write: Encodes the tool's result as JSON, or raises.
+            lost: Asked at a cancellation: whether it means only that the server has timed out this attempt. Then the
+                tool runs to its end, and the next attempt finds the outcome on the receipt.
         """
         self._ledger = ledger
         self._spec = spec
@@ -112,12 +118,13 @@ class LedgeredCall:
         self._lost = lost
 
     async def result(self) -> JsonValue:
-        """The effect's result, whoever performed it.
+        """The effect's result, from this call or from an earlier one.
 
         Raises:
-            Verdict: The ledger is not there, the outcome is unknown, the key stands for something else, another takes
-                too long, or the tool's own failure.
-            CancelledError: Nobody waits any more.
+            Verdict: The ledger is unavailable, the outcome is unknown, the key belongs to other arguments, another
+                call of the same key takes too long, or the tool itself raised it.
+            CancelledError: The activity was canceled.
+            Exception: Any other exception of the tool.
         """
         try:
             return await self._result()
@@ -173,10 +180,10 @@ class LedgeredCall:
             raise canceled
         error = RuntimeError("the tool canceled itself") if call.cancelled() else call.exception()
         if error is None:
-            # Canceled or not: what it has done is the truth.
+            # Even if the call was canceled: the tool returned, so its effect took place.
             try:
                 value = self._write(call.result())
-            except Exception as unwritable:  # noqa: BLE001 - whatever its type's serializer raises
+            except Exception as unwritable:  # noqa: BLE001 - the result type's serializer may raise anything
                 error = unwritable
             else:
                 return await self._note(self._ledger.finish, key, fence, value)
@@ -191,7 +198,7 @@ class LedgeredCall:
         raise canceled or error
 
     async def _ended(self, call: asyncio.Future[Any]) -> tuple[asyncio.Future[Any], asyncio.CancelledError | None]:
-        """Wait for the tool; it hears of a cancellation, unless the server has merely given this try up."""
+        """Wait for the tool; cancel it with the activity, unless the server has only timed this attempt out."""
         canceled: asyncio.CancelledError | None = None
         while not call.done():
             try:
@@ -222,28 +229,28 @@ class LedgeredCall:
                 assert_never(probed)
 
     async def _note(self, write: Callable[..., T], *args: Any) -> T:
-        """Write down what is known, though nobody waits for it any more."""
+        """Record an outcome in the ledger, even if the activity is canceled meanwhile."""
         written, _ = await _to_the_end(self._ledger.run(write, *args))
         return written
 
     def _came_late(self, thread: Future[Any], invocation: Invocation) -> None:
-        """In the tool's thread, after its time limit."""
+        """Record the outcome of a tool that timed out; called in its thread when it ends."""
         key, fence = self._ask.key, invocation.fence
         try:
             self._ledger.finish(key, fence, self._write(thread.result()))
-        except Exception as error:  # noqa: BLE001 - whatever it was, nobody is left to raise it to
+        except Exception as error:  # noqa: BLE001 - no caller waits for it any more
             if surely_not_done(error, invocation.sent or []):
                 self._ledger.release(key, fence, classify(error).message)
             else:
                 self._ledger.doubt(key, fence, classify(error).message)
 
-    # --- doubt
+    # --- unknown outcomes
 
     async def _probed(self, undone: int) -> Done | NotDone | Unknown:
         probe = self._spec.probe
         if probe is None:
             return Unknown("the tool has no probe")
-        # What a probe sends is none of the tool's requests.
+        # `sent=None`: requests of the probe are not counted as requests of the tool.
         key = after_undoing(self._ask.key, undone)
         looking = replace(self._invocation, sent=None, idempotency_key=key)
         try:
@@ -255,7 +262,7 @@ class LedgeredCall:
                         probed = await asyncio.to_thread(probe, key)
             if isinstance(probed, Done):
                 return Done(self._write(probed.result))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the probe cannot tell
+        except Exception as error:  # noqa: BLE001 - a probe that raises counts as Unknown
             return Unknown(f"its probe failed: {classify(error).message}")
         if isinstance(probed, NotDone | Unknown):
             return probed
@@ -284,7 +291,7 @@ class LedgeredCall:
 
 
 def ledger_failure(error: LedgerUnavailable) -> Verdict:
-    """What a task hears where the ledger does not answer."""
+    """The failure that a task receives while the ledger is unavailable."""
     return Verdict(Failure(kind=FailureKind.TRANSIENT, type="ledger_unavailable", message=str(error)))
 
 
@@ -300,7 +307,7 @@ def _because(probed: Unknown) -> str:
 
 
 async def _to_the_end(future: asyncio.Future[T]) -> tuple[T, asyncio.CancelledError | None]:
-    """Wait for what is short and must not be left half done; a cancellation that comes meanwhile is handed back."""
+    """Wait for a short operation that must complete. Returns its result, and the cancellation that came meanwhile."""
     try:
         return await asyncio.shield(future), None
     except asyncio.CancelledError as error:

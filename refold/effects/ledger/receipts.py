@@ -1,29 +1,29 @@
-"""What a receipt says about an effect, and what may follow: the rules of the ledger, without clock or database.
+"""The ledger's rules, without clock or database: what a worker may do given a receipt, and how the receipt changes.
 
-| found                                | who asks is told                         | and the receipt becomes |
+| the receipt found                    | the answer to `begin`                    | the receipt becomes     |
 | ------------------------------------ | ---------------------------------------- | ----------------------- |
 | nothing, or *released*               | `Perform`                                | executing, next fence   |
 | *done*                               | `Finished`: the stored result, no call   |                         |
 | *executing*, its lease runs          | `InProgress`: wait                       |                         |
-| *executing*, the lease is over       | `OutcomeUnknown`: ask the probe, then a person | unknown                 |
-| *unknown*                            | `OutcomeUnknown`                               |                         |
-| in doubt, and a person said "retry"  | `Perform`                                | executing, next fence   |
+| *executing*, its lease has expired   | `OutcomeUnknown`: ask the probe, then a person | unknown           |
+| *unknown*                            | `OutcomeUnknown`                         |                         |
+| the last two, a person said "retry"  | `Perform`                                | executing, next fence   |
 | other arguments, unless *released*   | `KeyReused`                              |                         |
 
-| told by whoever undid it             | if that very result is the newest        | else                    |
+| reported by a compensating command   | if the receipt holds the compensated result | else                 |
 | ------------------------------------ | ---------------------------------------- | ----------------------- |
-| undone                               | released, with one undoing more          | nothing                 |
+| undone                               | released, `undone` counts one more       | nothing                 |
 
-| told by whoever performs it          | if its fence is the newest               | else: taken over        |
+| reported by the performing worker    | if its fence is the newest               | else: overtaken         |
 | ------------------------------------ | ---------------------------------------- | ----------------------- |
 | finished, however late               | done, with the result                    | nothing                 |
-| surely not done                      | released                                 | nothing                 |
-| cannot tell                          | unknown                                  | nothing                 |
-| still at it                          | executing, its lease extended            | nothing                 |
+| certainly not done                   | released                                 | nothing                 |
+| outcome unknown                      | unknown                                  | nothing                 |
+| still performing                     | executing, its lease extended            | nothing                 |
 
-The fence counts the performers of one key. Whoever has a lower one than the receipt was taken over, and what it says
-counts no more. *done* is final, but for an undoing: whatever comes later, the first result stays. An effect that was
-undone may be performed again under its key; the receiver is shown another one, for to it the old one is done.
+The fence numbers the attempts at one key. A worker whose fence is lower than the receipt's was overtaken, and the
+ledger ignores its report. *done* is final except for compensation: the first result stays. A compensated effect may be
+performed again under its key; its receiver gets a different idempotency key, since it has completed the first one.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from refold.core.errors import EngineError
 ANY_TRY = -1
 
 LEASE_S = 30.0
-"""How long a silent worker is believed to be at work, if nobody says otherwise. A stall of 15 s passes unnoticed."""
+"""The default lease in seconds: how long a worker that does not renew it counts as alive. Outlasts a stall of 15 s."""
 
 
 class LedgerUnavailable(EngineError):
-    """The ledger cannot be read or written now. Nothing was begun because of it, and nothing is forgotten.
+    """The ledger cannot be read or written now. No effect was begun, and no receipt is lost.
 
     Attributes:
         place: The file or database, without user and password.
@@ -56,30 +56,30 @@ class LedgerUnavailable(EngineError):
 
 
 class ReceiptState(StrEnum):
-    """How far an effect has come, as far as is known."""
+    """What the ledger knows of an effect's outcome."""
 
     EXECUTING = "executing"
     DONE = "done"
     UNKNOWN = "unknown"
-    """It began, and nobody knows whether it took place."""
+    """An attempt began the effect, and its outcome is not known."""
     RELEASED = "released"
-    """It surely did not take place; it may be performed."""
+    """The effect certainly did not take place, or was undone; a worker may perform it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """Somebody wants an effect performed once.
+    """A worker's request to perform an effect once.
 
     Attributes:
-        key: What makes it the same effect: the key as the receiver sees it.
+        key: The idempotency key as the receiver sees it; equal keys mean the same effect.
         tool: The tool's name.
-        fingerprint: Of the arguments.
-        holder: Who would perform it: one worker process.
-        lease_s: How long it is believed to be at it without saying so, in seconds.
-        task_id: The task that asks, for people.
-        invocation_id: The command, for people.
-        decided: The fence of the try about which a person has said that it may be repeated; `ANY_TRY` if they meant
-            the last one, whichever it was; 0 if nobody has.
+        fingerprint: The hash of the arguments; see `refold.effects.ledger.ledger.fingerprint`.
+        holder: The worker process that would perform the effect.
+        lease_s: How long the worker counts as alive without renewing its lease, in seconds.
+        task_id: The requesting task, for people.
+        invocation_id: The command's id, for people.
+        decided: The fence of the attempt that a person decided to repeat; `ANY_TRY` if the person meant the latest
+            attempt whatever its fence; 0 without a decision.
     """
 
     key: str
@@ -94,17 +94,17 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What is known about one effect.
+    """The record of one effect. Attributes not listed here are those of `Ask`.
 
     Attributes:
-        fence: How often it has been begun.
-        lease_until: Until when its performer is believed, in seconds since 1970.
-        result: JSON, once it is done.
-        why: How it came to be unknown or released, for people.
-        began_at: When it was begun last, in seconds since 1970.
+        fence: The number of attempts so far, and so the number of the latest one.
+        lease_until: When the performing worker's lease expires, in seconds since 1970.
+        result: The result as JSON; None unless the state is DONE.
+        why: Why the state is UNKNOWN or RELEASED, for people.
+        began_at: When the latest attempt began, in seconds since 1970.
         changed_at: When the receipt last changed, in seconds since 1970.
-        undone: How often it was undone.
-        undone_by: The command that undid it last.
+        undone: How often the effect was undone.
+        undone_by: The id of the command that last undid the effect; empty if none has.
     """
 
     key: str
@@ -124,15 +124,16 @@ class Receipt:
     undone_by: str = ""
 
 
-# --- what is answered to whoever asks
+# --- answers to `begin` and `take_over`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perform:
-    """It is theirs to perform.
+    """The asking worker performs the effect.
 
     Attributes:
-        undone: How often it was undone before.
+        fence: The number of this attempt.
+        undone: How often the effect was undone before.
     """
 
     fence: int
@@ -141,39 +142,39 @@ class Perform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """It is done; the result as it was written, in JSON."""
+    """The effect is done; `result` is its recorded result as JSON."""
 
     result: str
 
     @property
     def value(self) -> JsonValue:
-        """The result."""
+        """The recorded result, decoded."""
         value: JsonValue = json.loads(self.result)
         return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProgress:
-    """Somebody is at it."""
+    """Another call performs the effect; its lease expires at `until`, in seconds since 1970, unless it is renewed."""
 
     until: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeUnknown:
-    """It began, and nobody knows whether it took place."""
+    """An attempt began the effect, and its outcome is not known."""
 
     receipt: Receipt
 
     @property
     def fence(self) -> int:
-        """Which try is in doubt."""
+        """The number of the attempt whose outcome is not known."""
         return self.receipt.fence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyReused:
-    """The key stands for an effect with other arguments."""
+    """The key belongs to an effect with other arguments: the recorded fingerprint is `known`, the new one `given`."""
 
     known: str
     given: str
@@ -188,12 +189,13 @@ LedgerAnswer = Perform | Finished | InProgress | OutcomeUnknown | KeyReused
 def begin(
     receipt: Receipt | None, ask: Ask, now: float, *, abandoned: bool = False
 ) -> tuple[Receipt | None, LedgerAnswer]:
-    """What whoever asks is told, and the receipt from then on.
+    """Answer a worker that asks to perform an effect. Returns the new receipt and the answer.
 
     Args:
-        receipt: What is known; None if nothing is.
-        now: In seconds since 1970.
-        abandoned: The receipt's performer is this very process, which knows that it never came to begin.
+        receipt: The receipt found; None if there is none.
+        ask: The worker's request.
+        now: The time in seconds since 1970.
+        abandoned: The receipt names this process as holder, and this process knows that it did not begin the effect.
     """
     if receipt is None or receipt.state is ReceiptState.RELEASED:
         return _taken(receipt, ask, now)
@@ -213,34 +215,34 @@ def begin(
 
 
 def take_over(receipt: Receipt | None, ask: Ask, fence: int, now: float) -> tuple[Receipt | None, LedgerAnswer]:
-    """As `begin`, when a probe has said that try number `fence` surely did not take place."""
+    """As `begin`, after a probe has answered `NotDone` for attempt `fence`."""
     doubtful = receipt is not None and receipt.state is ReceiptState.UNKNOWN and receipt.fence == fence
     return _taken(receipt, ask, now) if doubtful else begin(receipt, ask, now)
 
 
 def finish(receipt: Receipt | None, fence: int, result: str, now: float) -> Receipt | None:
-    """The receipt when try number `fence` has taken place; late or not."""
+    """The receipt after attempt `fence` has succeeded, even if its lease has expired."""
     if receipt is None or receipt.fence != fence or receipt.state is ReceiptState.DONE:
         return receipt
     return replace(_changed(receipt, ReceiptState.DONE, now, ""), result=result)
 
 
 def release(receipt: Receipt | None, fence: int, why: str, now: float) -> Receipt | None:
-    """The receipt when try number `fence` has surely not taken place."""
+    """The receipt after attempt `fence` has certainly had no effect."""
     if receipt is None or receipt.fence != fence or receipt.state is ReceiptState.DONE:
         return receipt
     return _changed(receipt, ReceiptState.RELEASED, now, why)
 
 
 def doubt(receipt: Receipt | None, fence: int, why: str, now: float) -> Receipt | None:
-    """The receipt when whoever performed try number `fence` cannot tell whether it took place."""
+    """The receipt after the worker of attempt `fence` could not find out its outcome."""
     if receipt is None or receipt.fence != fence or receipt.state is not ReceiptState.EXECUTING:
         return receipt
     return _changed(receipt, ReceiptState.UNKNOWN, now, why)
 
 
 def resolve(receipt: Receipt | None, ask: Ask, result: str, now: float) -> Receipt:
-    """The receipt when a person says that it took place, and what it gave; a result that is known stays."""
+    """The receipt after a person has given the effect's result; a result recorded before stays."""
     if receipt is not None and receipt.state is ReceiptState.DONE:
         return receipt
     if receipt is None:
@@ -249,7 +251,7 @@ def resolve(receipt: Receipt | None, ask: Ask, result: str, now: float) -> Recei
 
 
 def undo(receipt: Receipt | None, by: str, result: str, now: float) -> Receipt | None:
-    """The receipt when command `by` has undone the effect that came to a result of this hash; once for each command."""
+    """The receipt after command `by` has undone the effect whose result has the hash `result`; once per command."""
     if receipt is None or receipt.state is not ReceiptState.DONE or receipt.undone_by == by:
         return receipt
     if result_hash(json.loads(receipt.result or "null")) != result:
@@ -259,7 +261,7 @@ def undo(receipt: Receipt | None, by: str, result: str, now: float) -> Receipt |
 
 
 def renew(receipt: Receipt | None, fence: int, lease_s: float, now: float) -> Receipt | None:
-    """The receipt when whoever performs try number `fence` is alive: if nobody took over, it is theirs again."""
+    """The receipt after the worker of attempt `fence` has renewed its lease; an overtaken worker changes nothing."""
     mine = receipt is not None and receipt.fence == fence
     if receipt is None or not mine or receipt.state not in (ReceiptState.EXECUTING, ReceiptState.UNKNOWN):
         return receipt

@@ -1,7 +1,7 @@
-"""Where receipts lie: one table in one SQLite file, or in PostgreSQL, made on first use.
+"""The ledger's database: one table in a SQLite file or in PostgreSQL, created on first use.
 
-SQLite serves every worker process of one host: WAL, one fsync a commit, and nothing is reported as written before it is
-on the disk. PostgreSQL serves several hosts, and its clock is theirs.
+SQLite serves all worker processes of one host: WAL mode, and each commit is on the disk (fsync) before it is reported.
+PostgreSQL serves several hosts, and leases go by its clock.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ENV = "REFOLD_LEDGER"
 VERSION = 2
 BUSY_S = 5.0
 BUSY_STEP_S = 0.005  # SQLite's own first steps are as short
-"""How long a write waits for another process's, in seconds, before the ledger counts as not there."""
+"""How long a write waits for another process's write, in seconds, before it fails with `LedgerUnavailable`."""
 
 _METADATA = MetaData()
 
@@ -89,11 +89,11 @@ _NAMES = [column.name for column in RECEIPTS.c]
 
 
 Change = Callable[[Receipt | None, float], Receipt | None]
-"""What a receipt becomes, given what it is (None: there is none) and the time in seconds since 1970."""
+"""Computes the new receipt from the stored one (None: there is none) and the time in seconds since 1970."""
 
 
 class Store:
-    """Receipts by key; each change is one transaction. Called from any thread."""
+    """Receipts by key; each change is one transaction. Thread-safe."""
 
     def __init__(self, url: URL, *, clock: Callable[[], float] | None = None, make_folder: bool = False) -> None:
         """Open nothing yet.
@@ -115,8 +115,8 @@ class Store:
         self._read = _Statement(_READ if self.file else _READ.with_for_update(), dialect)
         self._add = _Statement(insert(RECEIPTS), dialect, _NAMES)
         self._change = _Statement(_CHANGE, dialect, [name for name in _NAMES if name != "key"])
-        # SQLite has one writer at a time. Those of other processes sleep and ask again; inside one, a lock wakes the
-        # next one at once, and one connection is enough.
+        # SQLite allows one writer at a time. A writer waits for those of other processes by polling; within a process
+        # a lock wakes the next writer at once, and one connection is enough.
         self._turn = threading.Lock() if self.file else None
         self._kept: PoolProxiedConnection | None = None
         self._ready = threading.Lock()
@@ -125,20 +125,21 @@ class Store:
 
     @property
     def one_host(self) -> bool:
-        """Whether it can be shared by processes of one host only."""
+        """Whether only processes of one host can share this database."""
         return self.file is not None
 
     def change(self, key: str, change: Change) -> Receipt | None:
-        """Change one receipt, alone: nobody else reads or writes it meanwhile.
+        """Change one receipt in a transaction of its own; no other reader or writer sees it in between.
 
         Args:
-            change: Called once, or again if the first try came to nothing.
+            key: The receipt's key.
+            change: Computes the new receipt; called a second time if another process creates the receipt meanwhile.
 
         Returns:
-            The receipt as it is now; None if there is none.
+            The receipt after the change; None if there is none.
 
         Raises:
-            LedgerUnavailable: Nothing has changed, or it is not known whether it has.
+            LedgerUnavailable: The receipt has not changed, or it is not known whether it has.
         """
         with self._guarded():
             for last in (False, True):
@@ -146,16 +147,16 @@ class Store:
                     with self._transaction() as cursor:
                         return self._changed(cursor, key, change)
                 except self._engine.dialect.loaded_dbapi.IntegrityError:
-                    # Somebody else wrote the first receipt of this key in between: now there is one to be read.
+                    # Another process created this receipt in between, so the second round finds it.
                     if last:
                         raise
         raise AssertionError("the loop returns or raises")
 
     def read(self, key: str) -> Receipt | None:
-        """The receipt as it is.
+        """The stored receipt; None if there is none.
 
         Raises:
-            LedgerUnavailable: It cannot be read.
+            LedgerUnavailable: The receipt cannot be read.
         """
         with self._guarded(), self._transaction() as cursor:
             return self._found(cursor, key)
@@ -168,8 +169,8 @@ class Store:
                 self._kept = None
         self._engine.dispose()
 
-    # --- transactions: the statements are SQLAlchemy's, compiled once; carrying them out by it as well would take
-    # --- longer than the disk does
+    # --- transactions: SQLAlchemy compiles each statement once; the driver executes it, since executing by SQLAlchemy
+    # --- would take longer than the disk does
 
     def _changed(self, cursor: DBAPICursor, key: str, change: Change) -> Receipt | None:
         found = self._found(cursor, key)
@@ -217,7 +218,7 @@ class Store:
             self._same_file()
             if self._kept is None:
                 self._kept = self._engine.raw_connection()
-            # At once as a writer: a reader that becomes one may find that another was faster.
+            # IMMEDIATE takes the write lock at once: upgrading from a read lock fails if another writer was faster.
             with _committed(self._kept, "BEGIN IMMEDIATE") as cursor:
                 yield cursor
 
@@ -243,7 +244,7 @@ class Store:
             if self.file:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             else:
-                # Two workers that start together would both make the tables, and one of them would fail.
+                # Without the lock, two workers that start together would both create the tables, and one would fail.
                 connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
             for table in (_SCHEMA, RECEIPTS):
                 connection.execute(CreateTable(table, if_not_exists=True))
@@ -268,11 +269,11 @@ class Store:
         elif not file.parent.is_dir():
             said = f"the folder {file.parent} does not exist; make it, or correct {ENV}"
             raise LedgerUnavailable(self.place, said)
-        # Receipts hold what tools returned: nobody else's business. SQLite gives its other files the same rights.
+        # Receipts hold tool results, so only this user may read them. SQLite gives its other files the same mode.
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
 
     def _same_file(self) -> None:
-        # A file that is removed or replaced while it is open goes on taking writes that nobody ever reads again.
+        # A file that was removed or replaced while it is open still accepts writes, but no process reads them again.
         if self.file and _identity(self.file) != self._identity:
             said = "it was removed or replaced while this worker used it; put it back, then start the worker again"
             raise LedgerUnavailable(self.place, said)
@@ -287,7 +288,7 @@ def _identity(file: Path) -> tuple[int, int] | None:
 
 
 class _Statement:
-    """A statement as the driver takes it."""
+    """A compiled statement, executed by the driver."""
 
     def __init__(
         self, statement: Select[Any] | Insert | Update, dialect: Dialect, sets: list[str] | None = None
@@ -309,7 +310,7 @@ def _committed(connection: PoolProxiedConnection, begin: str) -> Iterator[DBAPIC
         yield cursor
         connection.commit()
     except BaseException:
-        with suppress(Exception):  # what went wrong before is what matters
+        with suppress(Exception):  # the error that led here is the one to raise
             connection.rollback()
         raise
     finally:
@@ -334,9 +335,7 @@ def _sqlite(file: Path) -> Engine:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log. For this step SQLite does not wait its timeout, but gives up at once, where
-    another process does the same to a new file.
-    """
+    """Switch to the write-ahead log; retried, since SQLite fails at once while another process switches the file."""
     deadline = time.monotonic() + BUSY_S
     while True:
         try:
@@ -358,7 +357,7 @@ def _postgres(url: URL) -> Engine:
         raise _refused("PostgreSQL needs a driver: pip install 'refold[postgres]'") from None
 
 
-# A receipt that a crash of the server may undo is none.
+# Commits wait for the disk even if the server's default is asynchronous: a crash must not lose a receipt.
 _SAFELY = (
     "SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '5s', true), "
     "set_config('statement_timeout', '10s', true)"
@@ -384,7 +383,7 @@ def store_of(named: str, *, clock: Callable[[], float] | None = None) -> Store:
     """The store that a setting names: a file's path or URL, or a PostgreSQL URL.
 
     Raises:
-        DefinitionError: It names no database that is supported.
+        DefinitionError: The setting names an unsupported database.
     """
     if "://" not in named:
         return Store(URL.create("sqlite", database=named), clock=clock)
@@ -398,10 +397,10 @@ def store_of(named: str, *, clock: Callable[[], float] | None = None) -> Store:
 
 
 def store_from_env(environ: Mapping[str, str] = os.environ) -> Store:
-    """The store that `REFOLD_LEDGER` names; unset, a file in a folder of the user's own, made when first needed.
+    """The store that `REFOLD_LEDGER` names; if unset, a file in the user's data folder, created on first use.
 
     Raises:
-        DefinitionError: It names no database that is supported, or this user has no home folder.
+        DefinitionError: The setting names an unsupported database, or this user has no home folder.
     """
     named = environ.get(ENV, "").strip()
     if named:

@@ -1,7 +1,7 @@
-"""Calls that wait for a disk, made in threads beside an event loop, with as little delay as there can be.
+"""Threads that run the ledger's blocking calls for an event loop, with little overhead.
 
-A `ThreadPoolExecutor` does the same with a second future, a lock and two more turns of the loop for each call: some
-60 µs, which is a quarter of a commit on a good disk.
+A `ThreadPoolExecutor` needs a second future, a lock and two more turns of the loop for each call: about 60 µs, a
+quarter of a commit on a good disk.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class _Call:
     answer: asyncio.Future[Any]
 
     def make(self) -> None:
-        """In a thread."""
+        """Run the call in a pool thread, and pass its result or exception to the loop."""
         try:
             self._tell(self._done, self.function(*self.arguments))
-        except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+        except BaseException as error:  # noqa: BLE001 - raised again where the caller awaits the future
             self._tell(self._failed, error)
 
     def _tell(self, how: Callable[[Any], None], what: Any) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so no caller waits
             self.answer.get_loop().call_soon_threadsafe(how, what)
 
     def _done(self, result: Any) -> None:
@@ -44,7 +44,7 @@ class _Call:
 
 
 class ThreadPool:
-    """Threads that make one call after another."""
+    """A fixed number of threads, each of which runs one call after another."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
@@ -55,13 +55,13 @@ class ThreadPool:
             thread.start()
 
     def run(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-        """Make a call in the next free thread; from an event loop. Cancelling the future does not stop the call."""
+        """Run a call in the next free thread; called on an event loop. Cancelling the future does not stop the call."""
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._calls.put(_Call(function, arguments, answer))
         return answer
 
     def close(self) -> None:
-        """Make what is still to be made, then end the threads."""
+        """Run the calls that are queued, then end the threads."""
         for _ in self._threads:
             self._calls.put(None)
         for thread in self._threads:
