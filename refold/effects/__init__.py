@@ -1,8 +1,8 @@
 """What runs inside activities: model calls and tools, their failures, their heartbeats.
 
-A tool's module needs a few names from here: `current`, to learn who asks; `TryLater` and `Never`, to say how it failed;
-`Done`, `NotDone` and `Unknown`, for its probe to answer. A worker names its `McpServer`s. They load neither Temporal
-nor a model provider.
+A tool's module imports from here: `current`, the call it serves; `TryLater` and `Never`, to classify a failure; `Done`,
+`NotDone` and `Unknown`, the answers of its probe. A worker is given `McpServer`s. Importing these names loads neither
+Temporal nor a model provider.
 """
 
 from refold.effects.failures.verdicts import Never, TryLater

@@ -4,21 +4,21 @@
 | ------------------ | -------------------------------- | ------------ |
 | `refold.llm`       | `CallLlm`, whether to stream     | `LlmOutcome` |
 | `refold.chat`      | `ChatRequest`, whether to stream | `Reply`      |
-| `tool.NAME`        | `CallTool`, what was decided, what a person says it came to | JSON         |
+| `tool.NAME`        | `CallTool`, the decided fence, the outcome a person gave    | JSON         |
 | `tool.SERVER.NAME` | the same, for an MCP server      | JSON         |
 | `refold.notify`    | `Notify`                         | nothing      |
-| whatever else      | anything                         | fails        |
+| any other name     | anything                         | fails        |
 
-What was decided is a number: the fence of the try about whose unknown outcome a person has said that it may be repeated
-(`details["fence"]` of the failure `outcome_unknown`); 0 if nobody has. It holds for that try alone: if the next one's
-outcome is unknown too, the person is asked again, even if the number still comes along. `true` stands for whichever try
-was the last, and so counts on the activity's first attempt only: a later one knows of more than the person did.
+The decided fence is the fence of the attempt that a person decided to repeat (`details["fence"]` of the failure
+`outcome_unknown`); 0 without a decision. The decision covers that attempt alone: if the outcome of the next attempt is
+unknown too, the task asks the person again, although the command still carries the decision. `true` means the latest
+attempt, whatever its fence, and applies on the activity's first attempt only: later ones postdate the decision.
 
-The activity's id is the command's InvocationId, and its workflow's id the task's. Every failure leaves as an
-`ApplicationError` that Temporal does not retry, with the classified `Failure` as its one detail: "try later" is the
-task's affair, and Temporal's own retries are for lost workers alone.
+The activity's id is the command's InvocationId, and its workflow's id is the task's. Every failure is raised as an
+`ApplicationError` that Temporal does not retry, with the classified `Failure` as its one detail: the task retries by
+its own policy, and Temporal retries only after a lost worker.
 
-Of the modules of effects, this one and `attempt` know Temporal.
+Of the modules of effects, only this one and `attempt` import Temporal.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ if TYPE_CHECKING:
 LLM = "refold.llm"
 CHAT = "refold.chat"
 CONVERSATION = "conversation"
-"""The query that a task answers with what was said in it."""
+"""The query by which an activity reads a conversation's turns from the task."""
 
 TOOL = "tool."
 NOTIFY = "refold.notify"
 TOOL_THREADS = 32
-"""How many tools that are a plain `def` run at once in one worker; more wait their turn, heartbeating."""
+"""The most tools that are a plain `def` running at once in one worker; further calls wait, heartbeating."""
 
 TASK_PATIENCE_S = (2.0, 10.0, 30.0)
-"""How long a task may take to say what was said, each time it is asked. A worker that does not have the task reads its
-whole history first; and the SDK drops a question that comes just as it puts the task out of its memory."""
+"""The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache
+replays its whole history first, and the SDK drops a query that arrives while it evicts the task."""
 
 _TOO_LATE = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
@@ -92,7 +92,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Open:
-    """What the effects of a running worker share."""
+    """The resources that all effects of a running worker share."""
 
     http: HttpClient
     models: ModelCalls
@@ -104,7 +104,7 @@ class _Open:
 
 
 class Effects:
-    """A worker's effects. Enter it while the worker runs: it owns the HTTP client, the models and the heartbeats.
+    """A worker's effects. Enter it around the worker's run: it owns the HTTP client, the models and the heartbeats.
 
     async with Effects([charge_card]) as effects:
         await Worker(client, task_queue="refold", activities=effects.activities).run()
@@ -112,9 +112,9 @@ class Effects:
     Attributes:
         tools: The registered tools by name.
         servers: The names of the MCP servers.
-        mcp: Their tools; None where there are none.
-        ledger: Where the receipts of effects are kept; None where no tool needs one.
-        activities: What the worker registers.
+        mcp: The MCP servers' tools; None without servers.
+        ledger: Holds the receipts of effects; None if no tool needs one.
+        activities: The activities that the worker registers.
     """
 
     def __init__(
@@ -134,16 +134,17 @@ class Effects:
             tools: Functions declared with `@tool`.
             model: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
             ledger: For tools that are `at_most_once` or `compensate`; None takes `REFOLD_LEDGER`, else a file.
-            fallback: Answer activities that nobody registered: the tools of MCP servers, and unknown tools, which fail
-                with the names of those there are. A worker can have one dynamic activity only: switch it off to
-                register another.
-            notifier: Tells people that a gate waits for them; None takes `REFOLD_NOTIFY_URL`, else the log.
+            fallback: Register a dynamic activity for all other names: it calls the tools of MCP servers, and fails an
+                unknown tool with the names of the registered ones. A worker can have only one dynamic activity: pass
+                False to register another.
+            notifier: Notifies people of waiting gates; None takes `REFOLD_NOTIFY_URL`, else the log.
             mcp: MCP servers; None takes those in the file that `REFOLD_MCP` names.
-            middleware: Around the model calls and tools of a skill, by the skill's id.
+            middleware: The middleware around a skill's model calls and tools, by the skill's id.
 
         Raises:
-            DefinitionError: A tool is not declared or not well typed, or two have one name; the setting for the
-                ledger names no database that is supported; an MCP server is wrong, or `refold[mcp]` is missing.
+            DefinitionError: A tool is not declared or has types that JSON cannot express, two tools share a name, the
+                ledger's setting names an unsupported database, an MCP server's entry is wrong, or `refold[mcp]` is
+                missing.
         """
         self.tools = tools_of(tools)
         servers = tuple(servers_from_env() if mcp is None else mcp)
@@ -175,7 +176,7 @@ class Effects:
             http = open_client()
             self._closing.push_async_callback(http.aclose)
             threads = ThreadPoolExecutor(TOOL_THREADS, "refold-tool")
-            # What a tool does cannot be stopped from here, so the worker's end does not wait for it.
+            # Not waited for: a tool's thread cannot be stopped, and must not delay the worker's exit.
             self._closing.callback(threads.shutdown, wait=False)
             models = ModelCalls(self._model, http)
             self._closing.push_async_callback(models.close)
@@ -208,9 +209,9 @@ class Effects:
 
         Args:
             kind: `model` or `tool`.
-            command: What is asked.
-            show: Takes a model's answer as it comes; None asks for it as a whole.
-            perform: Performs it.
+            command: The command.
+            show: Receives a model's streamed answer; None asks for the whole answer at once.
+            perform: Performs the command, given the command and `show`.
         """
         info = activity.info()
         turn = ActivityTurn(
@@ -227,10 +228,10 @@ class Effects:
 
     @property
     def open(self) -> _Open:
-        """What is shared.
+        """The shared resources.
 
         Raises:
-            RuntimeError: The effects are not entered.
+            RuntimeError: Called outside `async with effects`.
         """
         if self._opened is None:
             raise RuntimeError("these effects are not open: run the worker inside `async with effects:`")
@@ -259,7 +260,7 @@ def _mcp_tools(servers: Iterable[McpServer]) -> McpTools:
 def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
     @activity.defn(name=LLM)
     async def llm(command: CallLlm, stream: bool = False) -> LlmOutcome:
-        # With the second argument left out, the SDK decodes the first one without its type.
+        # If the caller leaves out the second argument, the SDK decodes the first one without its type.
         command = CallLlm.model_validate(command)
         info = activity.info()
         tail = Tail(info.attempt, activity.heartbeat) if stream else None
@@ -315,7 +316,7 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
 
 
 async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
-    """Ask the run that this activity belongs to: another one may not know the call yet, or no more."""
+    """Query the run that this activity belongs to: other runs of the task may not hold this call."""
     info = activity.info()
     handle = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     why: Exception | None = None
@@ -395,8 +396,8 @@ async def _tool_effect(
 
 
 async def _note_undone(effects: Effects, undoes: Undoes, info: activity.Info) -> None:
-    """Let the receipt of an effect say that it was undone: it may be performed again under its key."""
-    # Whoever undoes may have no tool that needs a ledger, and the receipt lies in one all the same.
+    """Record on an effect's receipt that the effect was undone, so that it may be performed again under its key."""
+    # This worker may have no tool that needs a ledger, though the undone effect has a receipt in one.
     ledger = effects.ledger or _ledger_from_env()
     key = wire_key(namespace=info.namespace, tool=undoes.tool, key=key_of_call(undoes.key, undoes.invocation_id))
     try:
@@ -418,7 +419,7 @@ def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
             with heartbeats(effects.open.heartbeater):
                 await effect("notify", command.gate, call)
         except ApplicationError as error:
-            # The task never tries a reminder again, so that one that cannot be sent holds nothing up: Temporal does.
+            # Temporal retries a reminder, not the task, so that an undeliverable reminder delays nothing.
             later = isinstance(error.details[0], Failure) and error.details[0].kind is FailureKind.TRANSIENT
             raise (as_application_error(error.details[0], retryable=True) if later else error) from None
 
@@ -426,7 +427,7 @@ def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
 
 
 def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
-    """What is asked for by a name that no activity has: the tool of an MCP server, or a mistake."""
+    """The dynamic activity: calls the tool of an MCP server, or fails an unknown name."""
 
     @activity.defn(dynamic=True)
     async def other(args: Sequence[RawValue]) -> JsonValue:

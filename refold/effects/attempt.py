@@ -1,4 +1,4 @@
-"""One try of an activity: its line in the log, its heartbeats, its failure as Temporal carries it, its result kept."""
+"""One attempt of an activity: its log line, its heartbeats, its failure as an `ApplicationError`, its result stored."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
 
 LARGE_BYTES = 32 * 1024
-"""From here on a result may go to storage."""
+"""Results of this size or more may be written to storage."""
 
 STORAGE_PAUSES_S = (0.25, 15.0)
-"""How long a result waits before storage is asked again: at first, and at most."""
+"""The first and the longest pause, in seconds, before a failed write of a result to storage is retried."""
 
 LEASES = 3
-"""A lease in heartbeat timeouts: after one, the server asks another worker; for two more, that one waits."""
+"""A lease in heartbeat timeouts: after one the server gives the effect to another worker, which waits for two more."""
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
 async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
-    """Run one effect: its failure classified, one line logged, a cancellation passed through."""
+    """Run one effect: classify its failure, log one line, pass a cancellation through."""
     info = activity.info()
     bound = log.bind(
         effect=kind, name=name, task_id=info.workflow_id, invocation_id=info.activity_id, attempt=info.attempt
@@ -48,9 +48,9 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
         if _asked_to_stop():
             bound.info("effect_canceled", seconds=_since(began))
             raise
-        # Nobody canceled the activity: something inside it was, which is a failure like any other.
+        # The activity itself was not canceled, so a cancellation inside it is a failure like any other.
         failure = classify(error)
-    except Exception as error:  # noqa: BLE001 - this is where every exception gets its verdict
+    except Exception as error:  # noqa: BLE001 - every exception is classified here
         failure = classify(error)
     else:
         bound.debug("effect_done", seconds=_since(began))
@@ -60,15 +60,15 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def until_stored(result: object) -> None:
-    """Wait until storage has a large result: one that cannot be kept is lost, and its effect is made again."""
+    """Retry until storage holds a large result: an attempt whose result cannot be stored would be lost and repeated."""
     if len(to_json(result)) < LARGE_BYTES:
         return
     converter, pause = activity.client().data_converter, STORAGE_PAUSES_S[0]
     while True:
         try:
-            await converter.encode([result])  # kept by its hash, so that the second time costs next to nothing
+            await converter.encode([result])  # stored by hash, so encoding it again at completion is cheap
         except PayloadTooLarge:
-            return  # storage is off; whoever sends the result says so
+            return  # storage is off; completing the activity reports the error
         except StorageError as error:
             log.warning("storage_awaited", invocation_id=activity.info().activity_id, error=str(error))
         else:
@@ -83,20 +83,20 @@ def _asked_to_stop() -> bool:
 
 
 def given_up() -> bool:
-    """Whether the server has given this try up, without anybody wishing the effect away: the worker stood still."""
+    """Whether the server has timed out this attempt because the worker stalled, though the task was not canceled."""
     why = activity.cancellation_details()
     return why is not None and (why.not_found or why.timed_out) and not (why.cancel_requested or why.worker_shutdown)
 
 
 def about_try(decided: int | bool, attempt: int) -> int:
-    """The fence of the try that may be repeated, of what was decided; see `activities`."""
+    """The fence of the attempt that a person decided to repeat, for `Ask.decided`; see `activities`."""
     if decided is True:
         return ANY_TRY if attempt == 1 else 0
     return int(decided)
 
 
 def lease_s(info: activity.Info) -> float:
-    """A worker that stood still for longer than the server bears may still come back: it is believed for longer."""
+    """The lease of an effect: longer than the heartbeat timeout, since a stalled worker may resume after it."""
     return LEASE_S if info.heartbeat_timeout is None else LEASES * info.heartbeat_timeout.total_seconds()
 
 
@@ -105,21 +105,21 @@ def _since(began: float) -> float:
 
 
 def as_application_error(failure: Failure, *, retryable: bool = False) -> ApplicationError:
-    """The failure as Temporal carries it. Raised without a cause: what a library raises may quote a body."""
+    """The failure as a Temporal error; raise it without a cause, since a library's exception may quote a body."""
     transient = failure.kind is FailureKind.TRANSIENT
     return ApplicationError(
         failure.message,
         failure,
         type=failure.type,
         non_retryable=not retryable,
-        # What is tried again is no news for the SDK's log and its count of failures.
+        # Benign: the SDK neither logs nor counts a failure that the task retries.
         category=ApplicationErrorCategory.BENIGN if transient else ApplicationErrorCategory.UNSPECIFIED,
     )
 
 
 @contextmanager
 def heartbeats(heartbeater: Heartbeater, tail: Tail | None = None) -> Iterator[None]:
-    """Heartbeat for the current activity; with the newest text, if there is a tail."""
+    """Heartbeat for the current activity inside the block, with the newest model text if there is a tail."""
     info = activity.info()
     if info.heartbeat_timeout is None or info.is_local:
         yield
@@ -137,13 +137,12 @@ def _details(tail: Tail | None) -> tuple[TokenTail, ...]:
 
 
 def _bare_heartbeat(task_token: bytes) -> Callable[[], None]:
-    """What sends a heartbeat without details from any thread, however busy the event loop is.
+    """A function that sends a heartbeat without details from any thread, even while the event loop is busy.
 
-    This reaches into the SDK, as nothing public does it: `activity.heartbeat` goes through the event loop, for its
-    codec's sake; and a heartbeat of a client of one's own (`get_async_activity_handle`) keeps the server content, but
-    the SDK's core has a clock of its own, hears nothing, and gives the activity up five seconds after the heartbeat
-    timeout. The core's own method takes calls from any thread. Where the SDK has changed and it is not found, busy
-    loops go without heartbeats, and a test against the server says so.
+    Uses a private method of the SDK's core, since no public one works: `activity.heartbeat` needs the event loop for
+    its codec, and a heartbeat by a client (`get_async_activity_handle`) satisfies the server but not the core, which
+    times the activity out by its own clock five seconds after the heartbeat timeout. If a later SDK lacks the method, a
+    busy loop sends no heartbeats, and a test against the server fails.
     """
     try:
         sender: Any = activity._Context.current().heartbeat.__self__  # type: ignore[union-attr]

@@ -1,9 +1,9 @@
-"""Heartbeats from a thread of their own, so that a busy event loop is not taken for a dead worker.
+"""Heartbeats from a thread of their own, so that a busy event loop is not mistaken for a dead worker.
 
-The thread asks each activity's event loop to send a heartbeat: that one carries the newest details, encoded as the
-client's converter says. A loop that has not answered by the next time is busy, and then the thread sends a bare
-heartbeat itself. So a tool may hold up the loop for minutes: nothing is lost, nothing is repeated. Only code that keeps
-the interpreter's lock (a C extension that never lets go) silences this thread too, as it silences the whole process.
+The thread asks each activity's event loop to send a heartbeat with the newest details, encoded by the client's
+converter. If the loop has not answered by the next time it is busy, and the thread sends a heartbeat without details
+itself. So a tool may block the loop for minutes without losing its activity. Only code that never releases the
+interpreter lock (a C extension) stops this thread too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 BEATS_PER_TIMEOUT = 4
-"""Two beats may be missed, and one more be late, before the server gives the worker up."""
+"""Heartbeats per timeout: two may be missed and a third be late before the server counts the worker as lost."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class _Beat:
 
 
 class Heartbeater:
-    """The thread that beats for all activities of a worker, while it is entered as a context manager."""
+    """A thread that heartbeats for all activities of a worker; a context manager that starts and stops it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -50,7 +50,7 @@ class Heartbeater:
 
     def __enter__(self) -> Heartbeater:
         self._stopped = False
-        # A daemon: a thread that only says "alive" must not keep a process alive.
+        # A daemon, since heartbeats alone must not prevent the process from exiting.
         self._thread = threading.Thread(target=self._run, name="refold-heartbeat", daemon=True)
         self._thread.start()
         return self
@@ -64,12 +64,12 @@ class Heartbeater:
 
     @contextmanager
     def beating(self, timeout_s: float, ask: Callable[[], None], force: Callable[[], None]) -> Iterator[None]:
-        """Beat for one activity inside the `with` block; called on its event loop.
+        """Heartbeat for one activity inside the `with` block; called on the activity's event loop.
 
         Args:
-            timeout_s: The heartbeat timeout that must not pass in silence, in seconds.
+            timeout_s: The activity's heartbeat timeout, in seconds.
             ask: Sends a heartbeat with the newest details; called on the event loop, in the caller's context.
-            force: Sends a bare heartbeat; called on the heartbeater's thread while the loop is busy.
+            force: Sends a heartbeat without details; called on the heartbeater's thread while the loop is busy.
         """
         every = timeout_s / BEATS_PER_TIMEOUT
         beat = _Beat(
@@ -104,14 +104,14 @@ class Heartbeater:
                     self._beat(beat)
 
     def _beat(self, beat: _Beat) -> None:
-        # Under the lock, so that no beat is sent for an activity that has ended.
+        # Under the lock, so that no heartbeat is sent for an activity that has ended.
         try:
             if beat.unanswered:
                 beat.force()
             else:
                 beat.unanswered = True
                 beat.loop.call_soon_threadsafe(self._answered, beat, context=beat.context)
-        except Exception as error:  # noqa: BLE001 - one activity's trouble must not stop the others' heartbeats
+        except Exception as error:  # noqa: BLE001 - one activity's error must not stop the others' heartbeats
             log.warning("heartbeat_failed", error=type(error).__name__)
 
     def _answered(self, beat: _Beat) -> None:

@@ -1,4 +1,4 @@
-"""Who asks: what a tool can know about the call it serves, by `refold.effects.current()`."""
+"""The call that a tool serves, as the tool reads it by `refold.effects.current()`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Sent:
-    """A request that may have changed something on the other side.
+    """A writing request of a tool.
 
     Attributes:
         method: POST, PUT, PATCH or DELETE.
-        status: What was answered; None while nothing has been.
+        status: The status of the answer; None without an answer.
     """
 
     method: str
@@ -31,16 +31,16 @@ class Invocation:
     """One call of a tool.
 
     Attributes:
-        task_id: The task that asks.
-        invocation_id: The command's id; the same on every try.
-        idempotency_key: What to send as `Idempotency-Key`: 64 hex digits, the same on every try.
-        attempt: 1, or more if a worker was lost before this one.
-        http: The worker's pooled client, as in httpx; for tools that are `async def`. What it sends that may change
-            something carries the key by itself; see `refold.effects.http.sending`.
-        fence: How often this effect has been begun, for receivers that refuse a number below the highest they have
-            seen; 0 where the tool's policy keeps no receipts.
-        sent: The requests that `http` has sent for this call and that may have changed something, oldest first; None
-            where they are not counted, and carry no key.
+        task_id: The task that issued the command.
+        invocation_id: The command's id; the same on every attempt.
+        idempotency_key: The value for `Idempotency-Key`: 64 hex digits, the same on every attempt.
+        attempt: 1, or more if workers were lost before.
+        http: The worker's pooled client, with httpx's interface; for tools that are `async def`. It adds the key to
+            writing requests; see `refold.effects.http.sending`.
+        fence: The number of this attempt at the effect, for receivers that refuse a lower number than the highest they
+            have seen; 0 if the tool's policy keeps no receipts, and in a probe.
+        sent: The writing requests that `http` has sent for this call, oldest first; None if requests are neither
+            counted nor given a key.
     """
 
     task_id: str
@@ -54,10 +54,10 @@ class Invocation:
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more.
+        """Whether the call was canceled or has timed out.
 
-        A tool that is a plain `def` runs in a thread, which cannot be stopped from outside: a long one looks here now
-        and then. A tool that is `async def` gets `asyncio.CancelledError` at its `await`.
+        A tool that is a plain `def` runs in a thread, which cannot be stopped from outside: a long-running one checks
+        this property now and then. A tool that is `async def` gets `asyncio.CancelledError` at its `await`.
         """
         return self.stop.is_set()
 
@@ -66,10 +66,10 @@ _current: ContextVar[Invocation] = ContextVar("refold_invocation")
 
 
 def current() -> Invocation:
-    """The call that is being served; in tools, sync ones too.
+    """The call that the running tool or probe serves; works in `def` and `async def` alike.
 
     Raises:
-        RuntimeError: No tool is being run.
+        RuntimeError: Called outside a tool.
     """
     try:
         return _current.get()
@@ -81,13 +81,13 @@ def current() -> Invocation:
 
 
 def serving() -> Invocation | None:
-    """The call that is being served; None where there is none."""
+    """The call that the running tool serves; None outside a tool."""
     return _current.get(None)
 
 
 @contextmanager
 def as_current(invocation: Invocation) -> Iterator[None]:
-    """Serve this call inside the `with` block: for the worker, and for a tool's own tests."""
+    """Make `current()` return this call inside the `with` block; used by the worker, and by tests of tools."""
     token = _current.set(invocation)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Carries out a skill's commands inside the skill's middleware: see `refold.middleware`."""
+"""Performs a skill's commands inside the skill's middleware; see `refold.middleware`."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class MiddlewareBySkill:
         """Perform a command inside its skill's middleware; the first one is outermost.
 
         Args:
-            skill: Whose command it is.
+            skill: The id of the skill that issued the command.
             kind: `model` or `tool`.
             turn: The command.
             emit: Takes a model's text, piece by piece.
-            perform: Performs it, inside all middleware.
+            perform: Performs the command; the innermost call.
         """
         step: Any = _Performer(kind, perform)
         for one in reversed(self._by_skill.get(skill, ())):
@@ -48,7 +48,7 @@ class MiddlewareBySkill:
 
 
 class Emitting:
-    """Shows an answer that comes in pieces by emitting them."""
+    """Emits the pieces of a model's answer as `TextPiece` and `CallPiece`."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
@@ -63,7 +63,7 @@ class Emitting:
 
 
 def shown(show: Show | None) -> Emit:
-    """What takes emitted pieces to where they are shown."""
+    """A function that passes emitted pieces on to `show`."""
 
     def emit(piece: Any) -> None:
         match piece:

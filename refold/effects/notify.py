@@ -1,12 +1,11 @@
-"""How people are told that a gate waits for them: a notifier, chosen by a setting.
+"""Notifies people that a gate waits for their decision.
 
-| `REFOLD_NOTIFY_URL` | who is told                                                             |
+| `REFOLD_NOTIFY_URL` | where the notification goes                                             |
 | ------------------- | ----------------------------------------------------------------------- |
 | unset               | the worker's log, at level warning                                      |
-| `http(s)://…`       | whoever listens there: a POST of JSON, with `Idempotency-Key`           |
+| `http(s)://…`       | a POST of JSON to that URL, with `Idempotency-Key`                      |
 
-Anything else that can reach people (mail, a pager, a chat) is an object with `Notifier`'s one method. It is given to
-`Effects(notifier=...)`.
+For any other channel (mail, a pager, a chat) implement `Notifier` and pass it as `Effects(notifier=...)`.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ log = structlog.get_logger("refold.notify")
 
 
 class Reminder(Value):
-    """What people are told.
+    """The notification for one gate.
 
     Attributes:
         task_id: The task that waits.
-        gate: Where it waits; a decision names it.
-        message: What is asked, as text.
-        show: What is decided on, as data.
-        approvers: Who may decide; empty lets anybody.
-        key: The same on every try, so that a receiver can tell a repetition.
+        gate: The gate's name, which a decision gives.
+        message: The question, as text.
+        show: The data to decide on.
+        approvers: The people who may decide; empty allows anyone.
+        key: The idempotency key; the same on every attempt.
     """
 
     task_id: str
@@ -61,23 +60,23 @@ class Reminder(Value):
 
 
 class Notifier(Protocol):
-    """Tells people. Called from any task's worker, once for each gate unless a worker dies or the call fails."""
+    """Sends notifications. The worker calls it once for each gate, and again if a worker dies or the call fails."""
 
     async def notify(self, reminder: Reminder) -> None:
-        """Tell them.
+        """Send a notification.
 
         Raises:
-            TryLater: They cannot be reached now; tried again a few times within seconds.
-            Exception: They cannot be reached. The gate waits on all the same, and the journal says so.
+            TryLater: The channel is unavailable; the worker retries a few times within seconds.
+            Exception: The notification failed. The gate keeps waiting, and the journal records the failure.
         """
         ...
 
 
 class LogNotifier:
-    """Tells whoever reads the worker's log."""
+    """Writes notifications to the worker's log."""
 
     async def notify(self, reminder: Reminder) -> None:
-        """One line. What is shown stays out of it: logs are read by more people than gates."""
+        """Log one line, without `show`: more people may read the log than the gate's data."""
         log.warning(
             "approval_reminder",
             task_id=reminder.task_id,
@@ -88,10 +87,10 @@ class LogNotifier:
 
 
 class WebhookNotifier:
-    """Tells whoever listens at a URL.
+    """Posts notifications to a URL.
 
     Attributes:
-        url: Where to.
+        url: The URL.
     """
 
     def __init__(self, url: str, http: HttpClient) -> None:
@@ -99,7 +98,7 @@ class WebhookNotifier:
         self._http = http
 
     async def notify(self, reminder: Reminder) -> None:
-        """A POST; any answer below 300 will do."""
+        """POST the notification as JSON; a status below 300 counts as success."""
         body = {"kind": "approval_reminder", **reminder.model_dump(mode="json", exclude={"key"})}
         headers = {"Idempotency-Key": reminder.key}
         response = await self._http.post(self.url, json=body, headers=headers, timeout=TIMEOUT_S)
@@ -110,7 +109,7 @@ def notifier_from_env(http: HttpClient) -> Notifier:
     """The notifier that `REFOLD_NOTIFY_URL` chooses.
 
     Raises:
-        DefinitionError: It is no HTTP address.
+        DefinitionError: The setting is not an HTTP address.
     """
     url = os.environ.get(ENV, "").strip()
     if not url:

@@ -1,4 +1,4 @@
-"""A worker's tools by name: their arguments checked, their calls made, their results as JSON."""
+"""A worker's tools by name: checks their arguments, calls them, and encodes their results as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEDGERED = frozenset({EffectPolicy.AT_MOST_ONCE, EffectPolicy.COMPENSATE})
-"""The policies under which a receipt is kept."""
+"""The policies of tools whose effects have receipts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,10 @@ class Tool:
     """A tool as a worker runs it.
 
     Attributes:
-        spec: Its declaration.
-        fields: The name of each parameter, by the field of `arguments` that stands for it.
-        arguments: The model that its arguments must fit.
-        result: How its result is written as JSON; None where its type is not declared.
+        spec: The tool's declaration.
+        fields: The tool's parameter names, by field of `arguments`.
+        arguments: The pydantic model that validates the arguments.
+        result: Encodes the result as JSON; None if the tool declares no result type.
     """
 
     spec: ToolSpec
@@ -60,13 +60,13 @@ class Tool:
 
     @property
     def json_schema(self) -> dict[str, Any]:
-        """The JSON schema of its arguments, as a model is shown it."""
+        """The JSON schema of the tool's arguments, as a model sees it."""
         schema = self.arguments.model_json_schema(by_alias=True)
         return {key: value for key, value in schema.items() if key not in ("title", "description")}
 
     @property
     def ledgered(self) -> bool:
-        """Whether a receipt is kept of its effects."""
+        """Whether the tool's effects have receipts."""
         return self.spec.effect in LEDGERED
 
     async def call(
@@ -80,21 +80,21 @@ class Tool:
         decided: int = 0,
         lost: Callable[[], bool] = lambda: False,
     ) -> JsonValue:
-        """Run the tool; where a receipt is kept, only if its effect has not taken place yet.
+        """Run the tool; if its effects have receipts, only if this effect has not taken place yet.
 
         Args:
-            command: What is asked.
-            invocation: Who asks, on which try.
-            threads: Where a tool that is a plain `def` runs.
-            ledger: Where receipts are kept.
-            lease_s: How long this worker is believed to be at work without saying so, in seconds.
+            command: The tool call.
+            invocation: The call as the tool sees it.
+            threads: Runs tools that are a plain `def`.
+            ledger: Holds the receipts.
+            lease_s: How long this worker counts as alive without renewing its lease, in seconds.
             decided: See `Ask.decided`.
             lost: See `LedgeredCall`.
 
         Raises:
-            Verdict: The arguments do not fit, the result is not what was declared, or what `LedgeredCall.result` says.
-            CancelledError: Nobody wants the result any more.
-            Exception: Whatever the tool raises; `classify` knows it.
+            Verdict: The arguments or the result do not fit the declared types, or `LedgeredCall.result` raised it.
+            CancelledError: The activity was canceled.
+            Exception: Any exception of the tool, for `classify`.
         """
         self._refuse_without_undo(command)
         given = self._given(command.args)
@@ -138,7 +138,7 @@ class Tool:
             takes = ", ".join(self.fields.values()) or "none"
             message = f"tool {self.spec.name!r}: {problems(error)}; its arguments are: {takes}"
             raise Verdict(_permanent("arguments", message)) from None
-        # What was not given is left to the function's own default.
+        # Arguments that were not given take the function's own defaults.
         return {self.fields[field]: getattr(checked, field) for field in checked.model_fields_set}
 
     async def _run(self, given: dict[str, Any], invocation: Invocation, threads: Executor) -> Any:
@@ -181,7 +181,7 @@ async def call_with_receipt(
     decided: int,
     lost: Callable[[], bool],
 ) -> JsonValue:
-    """Perform an effect of which a receipt is kept, if it has not taken place yet; see `LedgeredCall`."""
+    """Perform an effect that has a receipt, unless it has taken place already; see `LedgeredCall`."""
     if ledger is None:
         raise RuntimeError(f"tool {spec.name!r} needs a ledger")
     ask = _asked(ledger, spec.name, command, invocation, lease_s=lease_s, decided=decided)
@@ -196,22 +196,27 @@ async def record_outcome(
     outcome: JsonValue,
     result: TypeAdapter[Any] | None = None,
 ) -> JsonValue:
-    """Write down what a person says an effect came to; the tool is not run.
+    """Record the outcome that a person gives for an effect, without running the tool.
 
     Args:
-        result: What the tool returns, where that is known.
+        tool: The tool's name.
+        command: The tool call.
+        invocation: The call as the tool sees it.
+        ledger: Holds the receipts.
+        outcome: The result that the person gives.
+        result: Validates the outcome by the tool's result type; None if the type is not known.
 
     Returns:
-        The result that counts: where a receipt says already that it took place, that one's.
+        The recorded result; one that a receipt held before stays.
 
     Raises:
-        Verdict: The ledger does not answer; or the tool could not have returned that, and a person must say again.
+        Verdict: The ledger is unavailable, or the outcome does not fit the tool's result type.
     """
     try:
         if result is not None:
             result.validate_json(to_json(outcome))
     except ValidationError as error:
-        # On a receipt it would stand for good, for whoever asks under this key.
+        # Refused, since a receipt would return it to every later call of this key.
         message = f"the outcome that was given cannot be one of the tool {tool!r}: {problems(error)}; give another one"
         raise Verdict(Failure(kind=FailureKind.UNKNOWN, type="unfit_outcome", message=message)) from None
     if ledger is None:
@@ -243,11 +248,11 @@ def _asked(
 
 
 async def _patiently(thread: Future[T], invocation: Invocation, timeout_s: float) -> T:
-    """Wait for a thread. It cannot be stopped, so it is told, and waited for: what it did is the truth.
+    """Wait for a tool's thread. A cancellation only sets `Invocation.cancelled`: a thread cannot be stopped.
 
     Raises:
-        StillRunning: It takes too long. It is told to stop, and left to itself.
-        CancelledError: Nobody waits any more, and it came to nothing.
+        StillRunning: The tool timed out; `cancelled` is set, and the thread runs on.
+        CancelledError: The activity was canceled, and the tool failed.
     """
     loop = asyncio.get_running_loop()
     running = asyncio.wrap_future(thread)
@@ -271,7 +276,8 @@ def tools_of(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
     """The tools of a worker, by name.
 
     Raises:
-        DefinitionError: A function is not declared as a tool, takes what JSON cannot bring, or shares its name.
+        DefinitionError: A function is not declared as a tool, has a parameter type that JSON cannot express, or has
+            the name of another tool.
     """
     tools: dict[str, Tool] = {}
     for function in functions:
@@ -304,7 +310,7 @@ def _tool(spec: ToolSpec) -> Tool:
         hints = get_type_hints(spec.function, include_extras=True)
         for number, parameter in enumerate(inspect.signature(spec.function).parameters.values()):
             default = ... if parameter.default is parameter.empty else parameter.default
-            # Numbered, since a parameter may be called `json` or `_x`, which a model's field may not.
+            # Numbered, since a parameter may be called `json` or `_x`, but a pydantic field may not.
             fields[f"p{number}"] = (hints[parameter.name], Field(default, alias=parameter.name))
             names[f"p{number}"] = parameter.name
         return Tool(

@@ -1,1 +1,1 @@
-"""Why an effect failed, and whether another attempt can help."""
+"""Classifies why an effect failed, and whether a retry can help."""

@@ -1,10 +1,10 @@
-"""Why an effect failed, and whether asking again can help: `classify`, one table for every kind of exception.
+"""Classifies an effect's exception as transient or permanent: `classify`, one table for every kind of exception.
 
-The question behind every row: *would the outcome change with all inputs unchanged?* Where it would (the network, load,
-a limit that is lifted by waiting), the failure is transient, and the task tries again. Where it would not (wrong
-credentials, no such thing, what came cannot be read), it is permanent, and trying again only costs.
+The question behind every row: *could a retry with the same inputs succeed?* If it could (the network, load, a rate
+limit), the failure is transient, and the task retries. If not (wrong credentials, not found, an unreadable answer), the
+failure is permanent.
 
-| what went wrong                                        | verdict   | type                            |
+| failure                                                | verdict   | type                            |
 | ------------------------------------------------------ | --------- | ------------------------------- |
 | no name, no connection, broken off, no answer in time  | transient | `dns`, `connection`, `timeout`  |
 | HTTP 408, 425, 429, 500, 502, 503, 504 and other 5xx   | transient | `http_NNN`, Retry-After kept    |
@@ -16,11 +16,10 @@ credentials, no such thing, what came cannot be read), it is permanent, and tryi
 | `TryLater`, `Never`, raised by the tool itself         | as it says| as it says                      |
 | anything else: a bug, until someone says otherwise     | permanent | the exception's class name      |
 
-500 counts as transient: it says that the server failed, not that the request is wrong, and in practice it is load, a
-deployment or a crash. Model providers' own SDKs repeat it too. Retries are few, and an effect that must not be repeated
-says so by its policy.
+500 counts as transient: the server failed, in practice by load, a deployment or a crash. Model providers' own SDKs
+retry it too. Retries are few, and the policy of an effect that must not be repeated prevents them.
 
-The rules for the network and HTTP stand in `network_failures`, those for pydantic-ai in `model_failures`.
+The rules for the network and HTTP are in `network` beside this module, those for pydantic-ai in `models.failures`.
 
 Messages are for people: they name the host and the status, never a path, a query, a header or a body.
 
@@ -46,12 +45,12 @@ from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.invocation import Sent
 
 _REFUSING = frozenset({*range(400, 432), 451} - {408, 409, 418, 419, 420, 430})
-"""Statuses by which the other side says that it has not done what was asked. Not among them: 408, as a proxy may have
-given up waiting for an answer; 409, which may speak of the same effect; and every 5xx, after which it may be done."""
+"""Statuses that say that the receiver has not performed the request. Not among them: 408, since a proxy may have timed
+out waiting for the receiver; 409, which may refer to the same effect; and 5xx, after which the effect may be done."""
 
 
 def classify(error: BaseException) -> Failure:
-    """The failure that an exception is. Never raises; cancellation is no failure, and is not given here."""
+    """Classify an exception of an effect. Never raises. Callers handle `CancelledError` themselves."""
     for rule in _RULES:
         failure = rule(error)
         if failure is not None:
@@ -60,11 +59,11 @@ def classify(error: BaseException) -> Failure:
 
 
 def surely_unsent(error: BaseException) -> bool:
-    """Whether the request behind `error` never left: no name, no connection. False where nobody can know."""
+    """Whether the request behind `error` was certainly not sent: no name, no connection. False if in doubt."""
     if isinstance(error, TryLater):
         return error.unsent
     seen: BaseException | None = error
-    while seen is not None:  # causes only: an exception's mere context may be another request's
+    while seen is not None:  # causes only: the context of an exception may belong to another request
         if never_sent(seen):
             return True
         seen = seen.__cause__
@@ -72,10 +71,11 @@ def surely_unsent(error: BaseException) -> bool:
 
 
 def surely_not_done(error: BaseException, sent: Sequence[Sent]) -> bool:
-    """Whether a tool that failed by `error` has had no effect; False where nobody can know.
+    """Whether a tool that raised `error` has certainly had no effect; False if in doubt.
 
     Args:
-        sent: What it is known to have sent that may have changed something, oldest first.
+        error: The tool's exception.
+        sent: The tool's writing requests as far as they are known, oldest first.
     """
     match error:
         case TryLater():
@@ -92,7 +92,7 @@ def surely_not_done(error: BaseException, sent: Sequence[Sent]) -> bool:
     if surely_unsent(error):
         return unanswered <= 1
     found = status_of(error)
-    # A read that is refused says nothing about what was written before it.
+    # A refused read says nothing about earlier writes.
     return not unanswered and found is not None and found[0] in _REFUSING and _method(error) not in _READING
 
 
@@ -100,7 +100,7 @@ _READING = {"GET", "HEAD", "OPTIONS"}
 
 
 def _method(error: BaseException) -> str:
-    """The method of the request behind an exception: httpx and requests, then aiohttp; empty where nobody says."""
+    """The method of the request behind an exception: httpx and requests, then aiohttp; empty if unknown."""
     try:
         request = getattr(error, "request", None) or getattr(error, "request_info", None)
     except RuntimeError:  # httpx: "the .request property has not been set"
@@ -108,7 +108,7 @@ def _method(error: BaseException) -> str:
     return str(getattr(request, "method", "") or "").upper()
 
 
-# --- the rules, in order; each knows its own kind of exception
+# --- the rules, in order; each classifies its own kind of exception, and returns None for others
 
 
 def _by_its_author(error: BaseException) -> Failure | None:
@@ -125,7 +125,7 @@ def _group(error: BaseException) -> Failure | None:
     if not isinstance(error, BaseExceptionGroup):
         return None
     failures = [classify(one) for one in error.exceptions]
-    # Asking again helps only if it can help with all of them.
+    # A retry helps only if it can help with all of them.
     return next((failure for failure in failures if failure.kind is FailureKind.PERMANENT), failures[0])
 
 
@@ -167,7 +167,7 @@ _RULES: tuple[Callable[[BaseException], Failure | None], ...] = (
 )
 
 
-# --- what an exception says itself
+# --- facts taken from an exception
 
 
 _LONGEST_MESSAGE = 300
@@ -180,7 +180,7 @@ _SECRETS = (
 
 
 def _plain(error: BaseException) -> str:
-    """The first line of what an exception says, shortened, without what looks like a secret."""
+    """The first line of an exception's message, shortened, with likely secrets removed."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
@@ -188,7 +188,7 @@ def _plain(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> dict[str, Any] | None:
-    """Where an exception was raised: the file's name, line and function, which is what its author needs."""
+    """The file name, line and function that raised an exception, for the tool's author."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return None

@@ -1,7 +1,7 @@
-"""What went wrong on the way: connections, certificates, HTTP statuses, whichever library raised the exception.
+"""Classifies failed connections, certificates and HTTP statuses, whichever library raised the exception.
 
-The verdicts are those of the table in `classify`. Exceptions are known by package and class name,
-so that none of these libraries need be installed, or loaded.
+The verdicts are those of the table in `classify`. Exceptions are recognised by package and class name, so that none of
+these libraries needs to be installed or loaded.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 from refold.core.retry import Failure, FailureKind
 
 LONGEST_RETRY_AFTER_S = 86_400.0
-"""Whoever asks for more than a day of patience gets a day: beyond it a timer is no answer, a person is."""
+"""The longest Retry-After that is honoured, in seconds; a longer one is cut to a day."""
 
 _NEVER_SERVED = {501, 505, 506, 508, 510, 511}
-"""5xx that say something about the request or the network set-up, not about the moment."""
+"""5xx statuses about the request or the network's set-up, which a retry cannot change."""
 
 _EARLY_4XX = {408, 425, 429}
 
@@ -59,7 +59,7 @@ _KNOWN: dict[str, dict[str, str]] = {
     "urllib3": {"TimeoutError": "timeout", "ProtocolError": "connection", "NewConnectionError": "connection"},
 }
 TRANSIENT_TYPES = {"timeout": "no answer in time", "connection": "the connection failed or broke off"}
-"""What is tried again, and how it is said."""
+"""The types of transient network failures, with their wording."""
 
 _UNSENT: dict[str, set[str]] = {
     "httpx": {"ConnectError", "ConnectTimeout", "PoolTimeout"},
@@ -84,7 +84,7 @@ _UNREACHABLE = {errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHO
 
 
 def never_sent(error: BaseException) -> bool:
-    """Whether this very exception says that its request did not leave."""
+    """Whether this exception, causes aside, says that its request was not sent."""
     return any(cls.__name__ in _UNSENT.get(cls.__module__.partition(".")[0], ()) for cls in type(error).__mro__)
 
 
@@ -102,9 +102,9 @@ def by_network(error: BaseException, *, sure: bool = False, whom: str | None = N
     """The verdict on an exception of the network; None for any other.
 
     Args:
-        error: Its causes are looked at too.
-        sure: Somebody else has found already that it is about a connection.
-        whom: The other side, as `addressed` writes it; None takes what the exception says.
+        error: The exception; its causes are examined too.
+        sure: The caller knows already that the exception is about a connection.
+        whom: The receiver, as `addressed` writes it; None takes it from the exception.
     """
     kind = _named_type(error)
     whom = addressed(error) if whom is None else whom
@@ -140,11 +140,11 @@ def _by_os(error: BaseException) -> Failure | None:
 
 
 def retry_after(headers: Mapping[str, str] | None, now: datetime | None = None) -> float | None:
-    """Seconds to wait, from `Retry-After` (seconds or a date) or `retry-after-ms`; None where neither says so.
+    """Seconds to wait, from `Retry-After` (seconds or a date) or `retry-after-ms`; None without either.
 
     Args:
         headers: Any mapping; names in any case.
-        now: What a date is compared with; None is the clock.
+        now: The time that a date is compared with; None takes the clock.
     """
     fields = {name.lower(): value for name, value in (headers or {}).items()}
     wait = _seconds(fields.get("retry-after-ms"))
@@ -170,7 +170,7 @@ def _until(date: str, now: datetime) -> float | None:
 
 
 def http_failure(status: int, said: str, wait: float | None, hint: bool | None = None) -> Failure:
-    """The verdict on a status; `hint` is what a provider says itself (`x-should-retry`), and it knows better."""
+    """The verdict on a status; `hint` is the provider's own (`x-should-retry`), and takes precedence."""
     later = status in _EARLY_4XX or (status >= 500 and status not in _NEVER_SERVED)
     if later if hint is None else hint:
         return transient(f"http_{status}", said, wait, {"status": status})
@@ -217,7 +217,7 @@ def phrase(status: int) -> str:
 
 
 def host(error: BaseException) -> str:
-    """The host that was asked; empty where nobody says. Never more of the address: paths may hold secrets."""
+    """The receiver's host; empty if unknown. Never more of the address, since paths may hold secrets."""
     return next((host for one in _chain(error) if (host := _host_of(one))), "")
 
 
@@ -229,16 +229,16 @@ def _host_of(error: BaseException) -> str:
         return ""
 
 
-# --- how failures are made
+# --- building failures
 
 
 def transient(type: str, message: str, wait: float | None = None, details: Any = None) -> Failure:
-    """A failure that the task answers by trying again.
+    """A failure that the task retries.
 
     Args:
         type: For programs.
         message: For people.
-        wait: Seconds that the other side asked for, cut to a day.
+        wait: Seconds that the receiver asked for, cut to a day.
         details: More, for programs; JSON.
     """
     wait = None if wait is None else min(max(wait, 0.0), LONGEST_RETRY_AFTER_S)
@@ -246,19 +246,19 @@ def transient(type: str, message: str, wait: float | None = None, details: Any =
 
 
 def permanent(type: str, message: str, status: int | None = None) -> Failure:
-    """A failure that stays.
+    """A failure that the task does not retry.
 
     Args:
         type: For programs.
         message: For people.
-        status: The HTTP status, kept in the details; None where there is none.
+        status: The HTTP status, added to the details; None without one.
     """
     details = None if status is None else {"status": status}
     return Failure(kind=FailureKind.PERMANENT, type=type, message=message, details=details)
 
 
 def addressed(error: BaseException, model: str = "") -> str:
-    """Whom it was sent to, in brackets: the model and the host, as far as they are known."""
+    """The receiver in brackets: the model and the host, as far as they are known."""
     known = ", ".join(one for one in (model, host(error)) if one)
     return f" ({known})" if known else ""
 

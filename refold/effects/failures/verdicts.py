@@ -1,6 +1,6 @@
-"""How a tool says itself whether asking again can help: it raises `TryLater` or `Never`.
+"""The exceptions by which a tool says itself whether a retry can help: `TryLater` and `Never`.
 
-What it raises besides is classified by `refold.effects.failures.classify`.
+`refold.effects.failures.classify` classifies all other exceptions of a tool.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from refold.core.retry import Failure, FailureKind
 
 
 class Verdict(Exception):
-    """A failure that its author has classified. Raise `TryLater` or `Never`.
+    """The base of `TryLater` and `Never`, which carry a classified failure.
 
     Attributes:
         failure: The failure, as the task records it.
@@ -23,11 +23,11 @@ class Verdict(Exception):
 
 
 class TryLater(Verdict):
-    """The same call may succeed later: the task waits and asks again, as its retry policy says.
+    """The same call may succeed later: the task retries by its retry policy.
 
     Attributes:
-        unsent: The tool is sure that nothing has happened yet. Without it a tool that is `at_most_once` is not
-            asked again, since nobody knows what its first try did.
+        unsent: This attempt certainly had no effect. Without it the task does not retry an `at_most_once` tool, since
+            the attempt may have had its effect.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class TryLater(Verdict):
         details: JsonValue = None,
         unsent: bool = False,
     ) -> None:
-        """Say so.
+        """Create the failure.
 
         Args:
             message: One sentence for people, without secrets.
-            after: Seconds to wait, if the other side said so.
+            after: Seconds to wait before the retry, if the receiver gave a time.
             type: A short name, for programs.
             details: More, for programs.
-            unsent: Nothing has happened yet, for sure.
+            unsent: This attempt certainly had no effect.
         """
         self.unsent = unsent
         kind = FailureKind.TRANSIENT
@@ -54,10 +54,10 @@ class TryLater(Verdict):
 
 
 class Never(Verdict):
-    """The same call fails again, however often it is made: the command fails at once."""
+    """No retry can succeed: the command fails at once. The call has had no effect."""
 
     def __init__(self, message: str, *, type: str = "never", details: JsonValue = None) -> None:
-        """Say so.
+        """Create the failure.
 
         Args:
             message: One sentence for people, without secrets.

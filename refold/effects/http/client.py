@@ -1,11 +1,11 @@
 """The one HTTP client of a worker: a pool of connections that model calls and tools share.
 
-httpx2, the successor of httpx with the same interface, because the OpenAI and Anthropic SDKs and pydantic-ai have moved
-to it: they take a client of httpx itself only with a deprecation warning, and drop it in their next major version. What
-httpx raises is classified all the same, for tools that bring a client of their own.
+The client is httpx2, the successor of httpx with the same interface, because the OpenAI and Anthropic SDKs and
+pydantic-ai have moved to it: they accept an httpx client only with a deprecation warning, until their next major
+version. Exceptions of httpx are classified too, for tools that bring a client of their own.
 
-The client is set up as pydantic-ai sets up its own (`pydantic_ai.models.create_async_httpx2_client`): the same
-timeouts, the same limits, the same cap. It is made here because pydantic-ai takes about a second to load.
+Timeouts and limits are those of `pydantic_ai.models.create_async_httpx2_client`. The client is created here because
+pydantic-ai takes about a second to load.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LIMITS = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
 
 
 def open_client() -> HttpClient:
-    """A new client: close it with `aclose()`. Proxies and certificates come from the environment.
+    """A new client; close it with `aclose()`. Proxies and certificates come from the environment.
 
-    What a tool sends by it carries the tool's idempotency key. A model may think for minutes before its first byte, so
-    reading waits for 10 minutes; connecting for 5 seconds.
+    A tool's writing requests carry the tool's idempotency key. The read timeout is 10 minutes, since a model may think
+    for minutes before its first byte; the connect timeout is 5 seconds.
     """
     timeout = httpx2.Timeout(ANSWER_S, connect=CONNECT_S)
     client = HttpClient(timeout=timeout, limits=_LIMITS, event_hooks={"request": [_connect_soon]})
@@ -34,9 +34,9 @@ def open_client() -> HttpClient:
 
 
 async def _connect_soon(request: httpx2.Request) -> None:
-    """Keep a request's one number of seconds from making it wait as long for a mere connection.
+    """Cap the connect timeout of a request whose timeout is a single number of seconds.
 
-    A timeout whose parts differ was chosen part by part, and is left as it is.
+    A timeout with different parts was chosen part by part, and stays unchanged.
     """
     asked: dict[str, float | None] = request.extensions.get("timeout") or {}
     if len(set(asked.values())) != 1:

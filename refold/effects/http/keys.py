@@ -1,4 +1,4 @@
-"""The idempotency key on the wire: how the other side recognises a call that it has seen before."""
+"""The idempotency key on the wire, by which a receiver recognises a repeated call."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import json
 
 
 def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
-    """The key that a receiver is shown: 64 hex digits that tell it nothing about the task.
+    """The idempotency key that a receiver sees: 64 hex digits that reveal nothing about the task.
 
     Args:
         namespace: The Temporal namespace.
         tool: The tool's name; `refold.llm` for a model call.
         key: The command's business key, else its invocation id.
-        owner: Whose task it is; empty where there is one owner only.
+        owner: The task's owner; empty if there is only one owner.
     """
     # As JSON, no part can run into the next one: ("a", "bc") and ("ab", "c") differ.
     joined = json.dumps([namespace, owner, tool, key], ensure_ascii=False, separators=(",", ":"))
@@ -21,12 +21,12 @@ def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
 
 
 def key_of_call(key: str | None, invocation_id: str) -> str:
-    """What a call is recognised by: its business key, else its invocation id."""
+    """The key that identifies a call: its business key, else its invocation id."""
     return invocation_id if key is None else key
 
 
 def after_undoing(key: str, times: int) -> str:
-    """The key of an effect that was undone so often and is performed again: to the receiver, the old one is done."""
+    """The key of an effect performed again after `times` compensations; the receiver has completed the former keys."""
     return key if times == 0 else hashlib.sha256(f"{key}~{times}".encode()).hexdigest()
 
 

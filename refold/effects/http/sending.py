@@ -1,12 +1,12 @@
-"""Idempotency keys on the requests that a tool sends by the worker's HTTP client, and what became of these requests.
+"""Adds idempotency keys to the requests that a tool sends by the worker's HTTP client, and records their statuses.
 
-The first request of a call that may change something (POST, PUT, PATCH, DELETE) carries `Idempotency-Key: {key}`, the
-second `{key}.2`, and so on in the order in which they are sent, on every try alike. Reads carry none, redirects to
-another origin neither; a redirect within one origin is the same request. A header of the tool's own stays as it is, and
-the request counts all the same.
+The first writing request of a call (POST, PUT, PATCH, DELETE) carries `Idempotency-Key: {key}`, the second `{key}.2`,
+and so on in the order of sending, the same on every attempt. Reads and redirects to another origin carry none; a
+redirect within one origin counts as the same request. A header that the tool sets itself is kept, and the request is
+counted.
 
-A tool that sends a request again by itself, after a 503 say, sends another request with another key: it passes the
-first one's header to mean the same effect, or leaves the repetition to the task by raising `TryLater`.
+A tool that retries a request itself, for example after a 503, sends a new request with a new key. To mean the same
+effect the tool passes the first request's header, or raises `TryLater` so that the task retries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from refold.effects.invocation import Sent, serving
 HEADER = "Idempotency-Key"
 MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
-_SENT = "refold.sent"  # the name of a request's extension; a redirect inherits it
+_SENT = "refold.sent"  # a request extension, which a redirect inherits
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _Keyed:
 
 
 def keyed(client: AsyncClient) -> None:
-    """Let a client's requests carry the keys of the call they are sent for; those of model calls stay as they are."""
+    """Add the current tool call's keys to a client's requests; requests of model calls stay unchanged."""
     hooks = client.event_hooks
     client.event_hooks = {"request": [*hooks["request"], _sending], "response": [*hooks["response"], _answered]}
 

@@ -204,7 +204,7 @@ class Ledger:
         )
 
     def begin(self, ask: Ask) -> LedgerAnswer:
-        """Request an effect. After `Perform`, report by `finish`, `release` or `doubt`; the lease is renewed until then.
+        """Request an effect. After `Perform`, report by `finish`, `release` or `doubt`; until then a lease is held.
 
         Raises:
             LedgerUnavailable: The database cannot be used; no attempt was begun.

@@ -14,9 +14,9 @@ record the outcome.
 | timed out, and its thread still runs                                | executing   | transient: it retries        |
 | was canceled, or its worker is shutting down                        | unknown     | canceled                     |
 
-The third, fourth and fifth row apply only if no other request of the call may have had an effect. Only requests sent by
-`current().http` are counted; a tool that sends others reports a failure without effect by `Never` or
-`TryLater(unsent=True)`.
+The rows about a failed connection and a refusing status apply only if no other request of the call may have had an
+effect. Only requests sent by `current().http` are counted: a tool that sends requests by other means declares a failure
+without effect by `Never` or `TryLater(unsent=True)`.
 
 | the probe answers                             | receipt  | the task receives                                       |
 | --------------------------------------------- | -------- | ------------------------------------------------------- |

@@ -1,1 +1,1 @@
-"""MCP servers: which ones a worker uses, its sessions with them, and their tools."""
+"""MCP servers: their configuration, a worker's sessions with them, and their tools."""

@@ -1,12 +1,12 @@
-"""MCP servers: which ones a worker uses, and what may happen with their tools.
+"""MCP servers: their configuration, and the effect policies of their tools.
 
-A tool of the server `shop` is called by the name `shop.search`; `shop.tools/list` answers with the definitions of all
-of them. A server says itself what its tools do, so nobody but the operator can vouch for it: its tools are
-`at_most_once`, and wait for a person wherever a skill has gates for effects, until the operator marks it trusted.
+The tool `search` of the server `shop` has the name `shop.search`; `shop.tools/list` returns the definitions of all the
+server's tools. A server describes its tools itself, so its description counts only if the operator marks the server as
+trusted. The tools of other servers are `at_most_once`, and need a person's approval if the skill gates effects.
 
-A definition is *pinned* by its hash: `shop.search@5f0c…` is that tool as it was defined when the task first saw it.
-Where the server defines it otherwise by now, the call is refused, since a description that changes is how a server
-would talk a model into what nobody has agreed to.
+A definition is *pinned* by its hash: `shop.search@5f0c…` is the tool as defined when the task first listed it. If the
+server has changed the definition since, the worker refuses the call: a changed description could mislead a model into
+calls that no person agreed to.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from refold.core.schema import problems
 from refold.core.values import Value, lean
 
 ENV = "REFOLD_MCP"
-"""The file of servers, where none is given."""
+"""The environment variable that names the file of servers."""
 
 LIST = "tools/list"
-"""The name, within a server, that answers with its tools. It is MCP's own name of that request."""
+"""The name that lists a server's tools, `SERVER.tools/list`; MCP's own name of the request."""
 
 PIN_CHARS = 16
 
@@ -39,18 +39,18 @@ _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 class McpServer(BaseModel):
-    """A server: a command that speaks MCP on its stdin and stdout, or the address of one that speaks it over HTTP.
+    """An MCP server: a program that speaks MCP on its stdin and stdout, or the URL of one that speaks it over HTTP.
 
     Attributes:
-        name: What its tools' names begin with.
+        name: The prefix of the tools' names.
         command: The program.
-        args: Its arguments.
-        env: Environment added to the few variables that it inherits (`PATH`, `HOME` and the like).
-        cwd: The folder it runs in.
-        url: The address, for example `https://example.com/mcp`.
-        headers: Sent with each request, for example `{"Authorization": "Bearer …"}`.
-        trusted: What it says of its own tools is believed: which ones change nothing, and which may be repeated.
-        timeout_s: How long one request may take, in seconds.
+        args: The program's arguments.
+        env: Environment variables added to the few that the program inherits (`PATH`, `HOME` and the like).
+        cwd: The program's working folder.
+        url: The server's URL, for example `https://example.com/mcp`.
+        headers: Headers of each request, for example `{"Authorization": "Bearer …"}`.
+        trusted: Accept the server's hints about which tools are read-only and which are idempotent.
+        timeout_s: The time limit of one request, in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -80,11 +80,11 @@ class McpTool(Value):
 
     Attributes:
         name: `server.tool`.
-        description: For the model.
-        parameters: The JSON schema of its arguments.
-        effect: What may happen when the outcome of a call is not known.
-        vouched_for: The operator vouches for its server.
-        pin: The hash of its description and parameters.
+        description: The description for the model.
+        parameters: The JSON schema of the arguments.
+        effect: The tool's effect policy.
+        vouched_for: The operator marked the server as trusted.
+        pin: The hash of description and parameters.
     """
 
     name: str
@@ -96,7 +96,7 @@ class McpTool(Value):
 
     @property
     def pinned(self) -> str:
-        """The name that calls it as it is defined here, and not otherwise."""
+        """The pinned name, `server.tool@pin`, which calls the tool only if its definition is unchanged."""
         return f"{self.name}@{self.pin}"
 
 
@@ -107,12 +107,12 @@ def pin_of(description: str, parameters: Mapping[str, JsonValue]) -> str:
 
 
 def effect_of(*, trusted: bool, read_only: bool | None, idempotent: bool | None) -> EffectPolicy:
-    """What a tool may do.
+    """The effect policy of a tool.
 
     Args:
-        trusted: The operator vouches for its server.
-        read_only: The server's hint that it changes nothing.
-        idempotent: The server's hint that a repetition changes nothing more.
+        trusted: The operator marked the server as trusted; otherwise the hints do not count.
+        read_only: The server's hint that the tool changes nothing.
+        idempotent: The server's hint that repeating a call changes nothing more.
     """
     if trusted and read_only:
         return EffectPolicy.READ_ONLY
@@ -120,7 +120,7 @@ def effect_of(*, trusted: bool, read_only: bool | None, idempotent: bool | None)
 
 
 def servers_from_env() -> tuple[McpServer, ...]:
-    """The servers in the file that `REFOLD_MCP` names; none where it is not set.
+    """The servers in the file that `REFOLD_MCP` names; empty if it is not set.
 
     Raises:
         DefinitionError: As `servers_in`.
@@ -130,13 +130,13 @@ def servers_from_env() -> tuple[McpServer, ...]:
 
 
 def servers_in(path: Path) -> tuple[McpServer, ...]:
-    """The servers of a file as other MCP clients have it: `{"mcpServers": {"shop": {"command": "shop-mcp"}}}`.
+    """The servers of a file in the format of other MCP clients: `{"mcpServers": {"shop": {"command": "shop-mcp"}}}`.
 
-    Each has `command`, `args`, `env` and `cwd`, or `url` and `headers`; and `trusted` and `timeout_s`. `${NAME}` in a
-    text stands for a variable of the environment, so that the file need hold no secret.
+    Each server has `command`, `args`, `env` and `cwd`, or `url` and `headers`; and `trusted` and `timeout_s`. `${NAME}`
+    in a text is replaced by an environment variable, so that the file needs no secrets.
 
     Raises:
-        DefinitionError: It cannot be read, or a server in it is wrong.
+        DefinitionError: The file cannot be read, or a server's entry is wrong.
     """
     try:
         found = json.loads(path.read_text())
@@ -151,7 +151,7 @@ def servers_in(path: Path) -> tuple[McpServer, ...]:
 
 
 def _server(path: Path, name: str, fields: dict[str, Any]) -> McpServer:
-    # Other clients say how a server is reached, which its other fields show.
+    # Other clients add a `type`, the transport, which `command` or `url` implies.
     fields = {key: value for key, value in fields.items() if key != "type"}
     try:
         return McpServer.model_validate({**_filled_in(fields), "name": name})

@@ -1,6 +1,6 @@
-"""A session with an MCP server, opened when it is first needed and kept as long as it lasts.
+"""A session with an MCP server, opened on first use and reused until it fails.
 
-The one module that knows the MCP SDK; `refold[mcp]` brings it.
+The only module that imports the MCP SDK, which `refold[mcp]` installs.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.mcp.servers import LIST, McpServer, McpTool, effect_of, pin_of
 
 KEY = "refold/idempotency-key"
-"""Under which the idempotency key of a call is told to the server, in `_meta`."""
+"""The field of a call's `_meta` that carries the idempotency key."""
 
 _FINAL = (401, 403, 404, 405)
-"""What a server answers with that will not answer otherwise: no such place, or not for these headers."""
+"""Statuses that a retry cannot change: no such address, or no access with these headers."""
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
@@ -46,12 +46,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(eq=False, slots=True)
 class _Kept:
-    """An open session, and what is remembered of it.
+    """An open session.
 
     Attributes:
-        client: The SDK's.
-        leave: Set to end it.
-        tools: By their names at the server; None until they are asked for.
+        client: The SDK's client.
+        leave: Set to end the session.
+        tools: The tools listed last, by their names at the server; None before the first listing.
     """
 
     client: Client
@@ -60,7 +60,7 @@ class _Kept:
 
 
 class Session:
-    """The session with one server. Its client lives in a task of its own: it must be left where it was entered."""
+    """The session with one server. An asyncio task owns the client, since the SDK must exit it where it was entered."""
 
     def __init__(self, server: McpServer) -> None:
         self.server = server
@@ -70,14 +70,14 @@ class Session:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def tools(self, *, again: bool = False) -> dict[str, McpTool]:
-        """The server's tools by their names there.
+        """The server's tools, by their names at the server.
 
         Args:
-            again: Ask the server, whatever is remembered.
+            again: Ask the server even if its tools were listed before.
 
         Raises:
-            TryLater: The server is not there.
-            Never: It lets nobody in with these headers, or there is no such place.
+            TryLater: The server is unavailable.
+            Never: The server refuses these headers, or the address does not exist.
         """
         for last in (False, True):
             kept = await self._open()
@@ -88,7 +88,7 @@ class Session:
                     kept.tools = await self._listed(kept.client)
                     return kept.tools
             except TryLater:
-                # A session may have ended long ago, unnoticed: a new one says whether its server is there.
+                # An old session may have ended unnoticed: a new one shows whether the server is available.
                 if last or self._kept is kept:
                     raise
         raise AssertionError("the last try returns or raises")
@@ -107,14 +107,14 @@ class Session:
         """Call a tool.
 
         Args:
-            tool: Its name at the server.
-            args: Its arguments.
-            key: The idempotency key, which the server may heed.
+            tool: The tool's name at the server.
+            args: The arguments.
+            key: The idempotency key, which a server may ignore.
 
         Raises:
-            TryLater: The server is not there, or went away; `unsent` says whether it may have heard the call.
-            Never: The tool says that it failed, or the server that there is no such call.
-            TimeoutError: It took too long.
+            TryLater: The server is or became unavailable; `unsent` is False if the server may have received the call.
+            Never: The tool reports a failure, or the server refuses the call.
+            TimeoutError: The call took longer than `timeout_s`.
         """
         kept = await self._open()
         async with self._told(kept, tool):
@@ -124,7 +124,7 @@ class Session:
         return _value(result)
 
     async def close(self) -> None:
-        """Leave the session; a server that is a command ends with it."""
+        """End the session, and the server's program if it has one."""
         if self._kept is not None:
             self._forget(self._kept)
         await asyncio.gather(*self._leaving)
@@ -150,7 +150,7 @@ class Session:
                 kept = _Kept(client, asyncio.Event())
                 opened.set_result(kept)
                 await kept.leave.wait()
-        except Exception as error:  # noqa: BLE001 - whatever a program or an address is not there with
+        except Exception as error:  # noqa: BLE001 - an unavailable program or address may raise anything
             if not opened.done():
                 opened.set_exception(self._not_opened(error))
             else:
@@ -176,8 +176,8 @@ class Session:
         return Client(reached, read_timeout_seconds=server.timeout_s, client_info=info)
 
     async def _heard(self, response: httpx2.Response) -> None:
-        # The SDK's own errors do not say which status a server answered with.
-        if response.request.method == "POST":  # to others it may well answer that it does not know them
+        # Recorded here because the SDK's own errors do not carry the server's status.
+        if response.request.method == "POST":  # a server may answer other methods with an error
             self._refused = response.status_code if response.is_error else None
 
     def _forget(self, kept: _Kept) -> None:
@@ -199,7 +199,7 @@ class Session:
         said = first_line(error) if isinstance(error, Exception) else type(error).__name__
         return TryLater(f"MCP server {self.server.name!r} cannot be reached: {said}", type="mcp_server", unsent=True)
 
-    # --- what it answers
+    # --- answers
 
     @contextlib.asynccontextmanager
     async def _told(self, kept: _Kept, what: str) -> AsyncIterator[None]:
@@ -240,10 +240,10 @@ class Session:
 
 
 def _value(result: CallToolResult) -> JsonValue:
-    """What a tool gave: its structured result, else its text, else all that it gave, as JSON."""
+    """The result of a tool: its structured content, else its text, else its whole content, as JSON."""
     if result.structured_content is not None:
         value: JsonValue = result.structured_content
-        # A server wraps what is no object, since older ones may give objects only.
+        # A server wraps a result that is not an object in `{"result": …}`, since older versions of MCP require one.
         return value["result"] if isinstance(value, dict) and value.keys() == {"result"} else value
     if all(isinstance(block, TextContent) for block in result.content):
         return _text(result)

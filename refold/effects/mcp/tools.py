@@ -1,4 +1,4 @@
-"""The tools of a worker's MCP servers, called as any other tool: policies, receipts and failures are the same."""
+"""Calls the tools of a worker's MCP servers with the policies, receipts and failures of any other tool."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class McpTools:
-    """The sessions of a worker. Close them when it ends."""
+    """A worker's sessions with its MCP servers. Close them when the worker ends."""
 
     def __init__(self, servers: Iterable[McpServer]) -> None:
-        """Open nothing yet: a server that is down keeps nothing but its own tools from working.
+        """Open nothing yet, so that a server that is down affects only its own tools.
 
         Raises:
-            DefinitionError: Two servers have one name.
+            DefinitionError: Two servers share a name.
         """
         self._sessions: dict[str, Session] = {}
         for server in servers:
@@ -38,7 +38,7 @@ class McpTools:
             self._sessions[server.name] = Session(server)
 
     def __contains__(self, name: str) -> bool:
-        """Whether a tool's name is that of a server here, or begins with it."""
+        """Whether a name belongs to one of these servers: `server` or `server.…`."""
         return "." in name and name.partition(".")[0] in self._sessions
 
     @property
@@ -60,12 +60,12 @@ class McpTools:
         decided: int = 0,
         lost: Callable[[], bool] = lambda: False,
     ) -> JsonValue:
-        """Call a tool, or list a server's; arguments as `Tool.call`.
+        """Call a tool, or list a server's tools; arguments as `Tool.call`.
 
         Raises:
-            Verdict: The server is not there, has no such tool, defines it otherwise than it is pinned, or what
-                `LedgeredCall.result` says.
-            TimeoutError: It took too long.
+            Verdict: The server is unavailable, has no such tool, has changed a pinned definition, or
+                `LedgeredCall.result` raised it.
+            TimeoutError: The call took too long.
         """
         name, _, pin = command.name.partition("@")
         server, _, tool = name.partition(".")
@@ -96,12 +96,11 @@ class McpTools:
         )
 
     async def _defined(self, session: Session, tool: str, pin: str) -> McpTool:
-        # Asked each time where nobody vouches for the server: so a session that has died is noticed before the call,
-        # and a definition that has changed is.
+        # An untrusted server's tools are listed before each call, to notice a dead session or a changed definition.
         tools = await session.tools(again=not session.server.trusted)
         found = tools.get(tool)
         if session.server.trusted and (found is None or pin not in ("", found.pin)):
-            tools = await session.tools(again=True)  # what is remembered may be older than what the task was told
+            tools = await session.tools(again=True)  # the list here may be older than the task's
             found = tools.get(tool)
         if found is None:
             there = ", ".join(sorted(tools)) or "none"

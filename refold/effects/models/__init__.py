@@ -1,1 +1,1 @@
-"""Model calls: which model a name means, what it is asked, how its answer is read, and how calls fail."""
+"""Model calls: resolving a model's name, building the request, reading the answer, classifying failures."""

@@ -1,4 +1,4 @@
-"""One call in a conversation: what was said in, a reply out."""
+"""One model call in a conversation: the recalled conversation in, a `Reply` out."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ async def converse(
 ) -> Reply:
     """Make the call.
 
-    A final answer that does not fit the expected type is asked for once more, with what was wrong; a second misfit is
-    final.
+    If a final answer does not fit the expected type, the model is asked once more and told what was wrong; a second
+    misfit is final.
 
     Args:
-        recalled: All that the model is told.
-        models: Where the model comes from.
+        recalled: The conversation and its frame.
+        models: The worker's models.
         tools: The registered tools, by name.
         key: See `Asked`.
         show: See `Asked`.
 
     Raises:
-        Verdict: The model cannot be used, a tool that is offered is not known, or the answer does not fit.
+        Verdict: The model cannot be used, this worker lacks an offered tool, or the answer does not fit.
         Exception: Whatever the provider's client raises; `classify` knows it.
     """
     frame = recalled.frame
@@ -65,7 +65,7 @@ async def converse(
 
 
 def _offered(call: ToolCall, offered: Collection[str]) -> ToolCall:
-    """The call; without its arguments, where the model asks for what is not its to ask for."""
+    """The call; without its arguments if the tool was not offered to the model."""
     if call.name in offered:
         return call
     listed = ", ".join(sorted(set(offered) - {FINAL_RESULT})) or "none"
@@ -85,7 +85,7 @@ def _reply(response: ModelResponse, asked: Asked, offered: Collection[str]) -> R
 
 
 def _answer(want: Expected, response: ModelResponse, asked: Asked, offered: Collection[str]) -> Reply:
-    """A final answer: its value, instead of the text or the call that it came as."""
+    """The reply of a final answer: its value, in place of the text or tool call that carried it."""
     value: JsonValue = want.read(response)
     reply = _reply(response, asked, offered)
     as_call = any(call.name == FINAL_RESULT for call in reply.tool_calls)

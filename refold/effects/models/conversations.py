@@ -1,7 +1,6 @@
-"""The conversations that a worker remembers: what a model call mentions by its hash is found here, or asked for.
+"""A worker's cache of conversations: a model call refers to earlier turns by hash, and they are looked up here.
 
-Nothing here is needed: a worker that forgets, or never knew, asks the task. What the task answers is checked against
-the hashes that the call was sent with.
+The cache is optional: on a miss the worker queries the task, and checks the answer against the hashes in the call.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from refold.core.retry import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 
 CONVERSATIONS_BYTES = 64 * 1024 * 1024
-"""How much a worker remembers of what was said, as JSON; the ones it used last."""
+"""The size of the cache of turns, in bytes as JSON; the least recently used turns are evicted."""
 
 VALUES_BYTES = 16 * 1024 * 1024
-"""How much it remembers of what its tools returned."""
+"""The size of the cache of tool results, in bytes as JSON."""
 
 T = TypeVar("T")
 AskTask = Callable[[str, int, int], Awaitable[Conversation]]
-"""Asks the task for a thread's turns from one number on and before another."""
+"""Queries the task for turns of a thread, given its name, the first number and the number after the last."""
 
 
 class Remembered(Generic[T]):
-    """Values by their hash, the ones used last, up to a size."""
+    """A cache of values by hash, limited by size; the least recently used values are evicted."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
@@ -39,7 +38,7 @@ class Remembered(Generic[T]):
         self._size = 0
 
     def get(self, hash: str) -> T | None:
-        """The value; None where it is not known, or was forgotten."""
+        """The value; None if it is not in the cache."""
         found = self._kept.get(hash)
         if found is None:
             return None
@@ -47,7 +46,7 @@ class Remembered(Generic[T]):
         return found[0]
 
     def keep(self, hash: str, value: T, size: int) -> None:
-        """Remember a value. What is larger than all that may be remembered is not."""
+        """Add a value, unless it is larger than the whole cache."""
         self.forget(hash)
         if size > self._limit:
             return
@@ -58,24 +57,24 @@ class Remembered(Generic[T]):
             self._size -= gone
 
     def size_of(self, hash: str) -> int:
-        """How large a value is; 0 where it is not known."""
+        """The size of a value; 0 if it is not in the cache."""
         return self._kept[hash][1] if hash in self._kept else 0
 
     def forget(self, hash: str) -> None:
-        """Forget a value, if it is known."""
+        """Remove a value, if it is in the cache."""
         _, size = self._kept.pop(hash, (None, 0))
         self._size -= size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
-    """All of a model call.
+    """A model call with its conversation in full.
 
     Attributes:
-        prior: What was said before.
-        say: What is new.
-        frame: What the model is told beside it.
-        since: How many of the oldest turns it is not shown.
+        prior: The earlier turns, oldest first.
+        say: The new turns.
+        frame: Instructions, tools and settings of the call.
+        since: How many of the oldest turns the model is not shown.
     """
 
     prior: tuple[Said, ...]
@@ -85,12 +84,12 @@ class Recalled:
 
     @property
     def shown(self) -> tuple[Said, ...]:
-        """What the model is shown, oldest first."""
+        """The turns that the model is shown, oldest first."""
         return (*self.prior, *self.say)[self.since :]
 
 
 class Conversations:
-    """What one worker remembers."""
+    """One worker's cache of turns and tool results."""
 
     def __init__(self) -> None:
         self._turns: Remembered[tuple[Said, ...]] = Remembered(CONVERSATIONS_BYTES)
@@ -98,17 +97,17 @@ class Conversations:
         self._frames: Remembered[Frame] = Remembered(VALUES_BYTES)
 
     def returned(self, value: JsonValue) -> None:
-        """Remember what a tool returned: the next call may well mention it."""
+        """Cache a tool's result, since the next model call is likely to refer to it."""
         size = len(to_json(value))
-        if size > INLINE_BYTES // 2:  # beside its name and id, which a turn holds too
+        if size > INLINE_BYTES // 2:  # a smaller one travels inside the turn, with its tool's name and id
             self._values.keep(hash_of_value(value), value, size)
 
     async def recall(self, request: ChatRequest, ask: AskTask) -> Recalled:
-        """All of a call: from memory, else from the task.
+        """The call with its conversation in full, from the cache or else from the task.
 
         Raises:
-            Verdict: What the task answers is not what the call mentions.
-            Exception: Whatever asking raises.
+            Verdict: The task's answer does not match the call's hashes.
+            Exception: Any exception of `ask`.
         """
         frame = self._frame(request)
         prior = () if not request.prior_len else self._turns.get(request.prior_hash)
@@ -126,7 +125,7 @@ class Conversations:
         return Recalled(prior=prior, say=say, frame=frame, since=request.since)
 
     def heard(self, request: ChatRequest, recalled: Recalled, reply: Reply) -> None:
-        """Remember a conversation as it goes on with this reply, instead of as it was."""
+        """Replace a cached conversation by the same one with the new turns and this reply."""
         new = (*recalled.say, reply)
         turns = (*recalled.prior, *new)
         before = self._turns.size_of(request.prior_hash) or _size(recalled.prior)

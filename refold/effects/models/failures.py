@@ -1,7 +1,6 @@
-"""What a model call raised: pydantic-ai's exceptions, by the same question as all others.
+"""Classifies pydantic-ai's exceptions, by the table in `refold.effects.failures.classify`.
 
-The verdicts are those of the table in `refold.effects.failures.classify`, which loads this module only when there
-is such an exception: pydantic-ai takes about a second to load.
+`classify` loads this module only for an exception of pydantic-ai, which takes about a second to load.
 """
 
 from __future__ import annotations

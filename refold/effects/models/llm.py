@@ -1,4 +1,4 @@
-"""One model call without a past: a command in, an outcome out."""
+"""One model call outside a conversation: `CallLlm` in, `LlmOutcome` out."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from refold.effects.models.resolve import Models
 async def ask(command: CallLlm, models: Models, *, key: str, show: Show | None = None) -> LlmOutcome:
     """Make the call.
 
-    An answer that does not fit `expect` is asked for once more, with what was wrong; a second misfit is final.
+    If the answer does not fit `expect`, the model is asked once more and told what was wrong; a second misfit is final.
 
     Args:
-        command: What is asked.
-        models: Where the model comes from.
+        command: The model call.
+        models: The worker's models.
         key: See `Asked`.
         show: See `Asked`.
 
@@ -44,7 +44,7 @@ async def ask(command: CallLlm, models: Models, *, key: str, show: Show | None =
 
 
 def _messages(command: CallLlm, misfit: Misfit | None = None) -> list[ModelRequest]:
-    """The prompt as instructions and the input as what the user says; the prompt alone is what the user says."""
+    """The prompt as instructions and the input as the user's message; without input, the prompt is that message."""
     said = command.prompt if command.input is None else user_content(command.input)
     parts = [UserPromptPart(said), *([complaint_of(misfit)] if misfit is not None else [])]
     instructions = command.prompt if command.input is not None and command.prompt else None

@@ -1,4 +1,4 @@
-"""What was said in a conversation, as pydantic-ai's messages; and what a model answered, as a reply."""
+"""Converts a conversation to pydantic-ai's messages, and a model's response to a `Reply`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from refold.core.content import Content, Part
 
 
 def messages_of(said: Sequence[Said], instructions: str) -> list[ModelMessage]:
-    """A conversation as messages: what stands between two replies is one request."""
+    """A conversation as messages; all turns between two replies become one request."""
     messages: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
     for one in said:
@@ -43,14 +43,14 @@ def messages_of(said: Sequence[Said], instructions: str) -> list[ModelMessage]:
             messages.append(ModelRequest(parts=parts))
         messages.append(ModelResponse(parts=list(_response_parts(one))))
         parts = []
-    # Asked to go on after its own reply, a model is sent a request without parts: it carries the instructions.
+    # After its own reply a model gets a request without parts, which still carries the instructions.
     if parts or instructions:
         messages.append(ModelRequest(parts=parts, instructions=instructions or None))
     return messages
 
 
 def complaint_of(misfit: Exception) -> UserPromptPart:
-    """What a model is told of an answer that cannot be used."""
+    """The message that tells a model why its answer was not accepted."""
     return UserPromptPart(f"An earlier answer was rejected: {misfit}. Answer again, in the form asked for.")
 
 
@@ -72,7 +72,7 @@ _EXTRAS = ("id", "provider_name", "provider_details")
 
 
 def reply_parts(response: ModelResponse) -> tuple[str, tuple[ToolCall, ...], tuple[dict[str, JsonValue], ...]]:
-    """A response's text, its tool calls, and what the provider wants to see again; see `Reply`."""
+    """A response's text, its tool calls, and the parts that the provider requires back in the next request."""
     texts, calls, aside, special = [], [], [], False
     for part in response.parts:
         extras: dict[str, Any] = {name: value for name in _EXTRAS if (value := getattr(part, name, None)) is not None}
@@ -103,7 +103,7 @@ def _call(part: ToolCallPart) -> ToolCall:
 
 
 def _response_parts(reply: Reply) -> Iterator[ModelResponsePart]:
-    """A reply as it was: in the order that the provider gave, where it matters to the provider."""
+    """A reply's parts as pydantic-ai's, in the provider's order if the provider depends on it."""
     calls = {call.id: ToolCallPart(call.name, call.args, tool_call_id=call.id) for call in reply.tool_calls}
     if not reply.aside:
         yield from _plain_parts(reply, calls.values())
@@ -137,7 +137,7 @@ def _plain_parts(reply: Reply, calls: Iterable[ToolCallPart]) -> Iterator[ModelR
 
 
 def user_content(content: Content) -> str | list[UserContent]:
-    """What a user says, as pydantic-ai takes it."""
+    """A user's content in pydantic-ai's form."""
     if all(part.text is not None for part in content.parts):
         return content.text
     return [_piece(part) for part in content.parts]

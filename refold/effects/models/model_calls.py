@@ -1,7 +1,7 @@
-"""Model calls from a worker that polls already: the libraries of the providers load beside it.
+"""Model calls of a worker that already polls while the providers' libraries still load in a thread.
 
-They take longer to load than all the rest of a worker. A worker that was killed is back sooner without them, and most
-of what it then does (folds, tools, timers) needs none; a model call waits for them, heartbeating.
+The libraries take longer to load than the rest of a worker. A restarted worker polls sooner without them, and folds,
+tools and timers do not need them; a model call waits for them, heartbeating.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class _Loaded:
 
 
 class ModelCalls:
-    """Asks models, as soon as what that takes is loaded. One for each worker; made in its event loop."""
+    """Makes model calls once the libraries are loaded. One for each worker, created on its event loop."""
 
     def __init__(self, default: str | None, http: HttpClient) -> None:
-        """Begin to load, in a thread.
+        """Start loading the libraries in a thread.
 
         Args:
             default: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
@@ -64,7 +64,7 @@ class ModelCalls:
         """Make a model call; see `refold.effects.models.llm.ask`.
 
         Raises:
-            Verdict: The libraries cannot be loaded; or see there.
+            Verdict: The libraries cannot be loaded, or `llm.ask` raised it.
         """
         loaded = await self._loaded()
         return await loaded.ask(command, loaded.models, key=key, show=show)
@@ -72,23 +72,23 @@ class ModelCalls:
     async def converse(
         self, recalled: Recalled, tools: Mapping[str, Tool], *, key: str, show: Show | None = None
     ) -> Reply:
-        """Go on with a conversation; see `refold.effects.models.chat.converse`.
+        """Make a model call in a conversation; see `refold.effects.models.chat.converse`.
 
         Raises:
-            Verdict: The libraries cannot be loaded; or see there.
+            Verdict: The libraries cannot be loaded, or `chat.converse` raised it.
         """
         loaded = await self._loaded()
         return await loaded.converse(recalled, loaded.models, tools, key=key, show=show)
 
     async def _loaded(self) -> _Loaded:
-        # A call that is canceled must not take the loading with it: others wait for it too.
+        # Shielded: canceling one call must not cancel the loading that other calls await.
         found = await asyncio.shield(self._loading)
         if isinstance(found, _Loaded):
             return found
         raise Verdict(found)
 
     async def close(self) -> None:
-        """Close what providers opened. A thread cannot be stopped, so this waits for a loading that is under way."""
+        """Close the providers' clients. Waits for the loading to end, since its thread cannot be stopped."""
         loaded = await self._loading
         if isinstance(loaded, _Loaded):
             await loaded.models.close()

@@ -1,8 +1,8 @@
-"""How a model is asked for a value of a type, and how its answer is read.
+"""Structured output: asks a model for a value of a type, and reads the value from the answer.
 
-The profile of each model in pydantic-ai says whether the schema goes out as a tool that the model must call, as the
-provider's own structured output, or in the prompt. The answer is taken from wherever the model put it: a server that
-knows no tools often answers with the JSON as text.
+The model's profile in pydantic-ai decides whether the schema is sent as a tool that the model must call, as the
+provider's structured output, or in the prompt. The answer is read from the tool call or from the text, since a server
+without tool support often answers with the JSON as text.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from refold.core.schema import Schema, json_schema
 from refold.effects.failures.verdicts import Verdict
 
 WRAPPED = "response"
-"""The property that holds a value which is no object: providers want an object at the top."""
+"""The property that wraps a value which is not an object: providers require an object at the top level."""
 
 FINAL_RESULT = "final_result"
-"""The tool that stands for the final answer, where a model is asked for one in this way."""
+"""The tool that the model calls with its final answer, if the schema is sent as a tool."""
 
 _TOOL_SAYS = "The final answer, in the form that is asked for."
 
@@ -42,10 +42,10 @@ class Expected:
     """A type that a model's answer must fit.
 
     Attributes:
-        schema: As the command names it.
-        name: For people and for the provider.
-        wire: The JSON schema that goes out; always an object's.
-        wrapped: The value is the property `response` of what comes back.
+        schema: The type as the command names it.
+        name: The type's name, for people and for the provider.
+        wire: The JSON schema sent to the provider; always of an object.
+        wrapped: The value is the property `response` of the answered object.
     """
 
     schema: Schema
@@ -54,7 +54,7 @@ class Expected:
     wrapped: bool
 
     def parameters(self, tools: Sequence[ToolDefinition] = ()) -> ModelRequestParameters:
-        """What asks for the type, in the way that the model's profile prefers; or for one of these tools first."""
+        """Request parameters that ask for the type in the way the model's profile prefers, and offer these tools."""
         return ModelRequestParameters(
             function_tools=list(tools),
             output_mode="auto",
@@ -68,17 +68,17 @@ class Expected:
         )
 
     def answered_by(self, response: ModelResponse) -> bool:
-        """Whether this is the final answer, and no call of a tool that comes before it."""
+        """Whether a response is the final answer, not a call of a tool before it."""
         called = [part.tool_name for part in response.parts if isinstance(part, ToolCallPart)]
         return not called or FINAL_RESULT in called
 
     def read(self, response: ModelResponse) -> JsonValue:
         """The value that the model answered, as JSON.
 
-        Validated where the type is known here, else only parsed; never rewritten, so that it decodes again as it is.
+        Validated if the type is loaded in this worker, else only parsed; the JSON is returned unchanged.
 
         Raises:
-            Misfit: It is not JSON, or does not fit the type.
+            Misfit: The answer is not JSON, or does not fit the type.
         """
         value = _answered(response)
         if self.wrapped and isinstance(value, dict) and value.keys() == {WRAPPED}:
@@ -89,7 +89,7 @@ class Expected:
 
 
 def expected(schema: Schema) -> Expected:
-    """What to ask a model for.
+    """How to ask a model for a value of a command's type.
 
     Raises:
         Verdict: The type's module is not loaded in this worker.

@@ -1,4 +1,4 @@
-"""One request to a model: settings, the answer as a whole or in pieces, and what it cost."""
+"""One request to a model: settings, the answer whole or streamed, and its usage."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ KEY_HEADER = "Idempotency-Key"
 
 
 class Show(Protocol):
-    """Takes an answer piece by piece, as it comes."""
+    """Receives a streamed answer piece by piece."""
 
     def text(self, piece: str) -> None:
-        """More of the text, or of the value that was asked for."""
+        """The next piece of the text or of the expected value."""
 
     def call(self, number: int, tool: str, piece: str) -> None:
-        """More of a tool call's arguments, as JSON text.
+        """The next piece of a tool call's arguments, as JSON text.
 
         Args:
-            number: Which call of the answer it is, from 0.
+            number: The position of the tool call in the answer, from 0.
             tool: The tool's name.
-            piece: What is new; empty where the call has just begun.
+            piece: The new text; may be empty at the start of a call.
         """
 
 
 class Asked:
-    """The requests of one model call: the same question, asked again where an answer cannot be used.
+    """The requests of one model call: the first one, and another if its answer does not fit.
 
     Attributes:
-        responses: What was answered, oldest first.
+        responses: The responses, oldest first.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Asked:
         """Ask nothing yet.
 
         Args:
-            name: What the model goes by.
+            name: The model's name, `provider:model`.
             model: The model.
-            settings: For the provider.
-            key: Sent as `Idempotency-Key`, so that a provider which knows such keys answers a repetition from memory.
-            show: Takes the answer as it comes; None asks for it as a whole.
+            settings: Settings for the provider.
+            key: Sent as `Idempotency-Key`, so that a provider that supports it repeats its answer to a repeated call.
+            show: Receives the streamed answer; None asks for the whole answer at once.
         """
         self.name = name
         self.responses: list[ModelResponse] = []
@@ -75,7 +75,7 @@ class Asked:
 
         Raises:
             Verdict: The provider's filter stopped the answer.
-            Exception: Whatever the provider's client raises; `classify` knows it.
+            Exception: Any exception of the provider's client, for `classify`.
         """
         settings = _settings(self._given, self._model, nth(self._key, len(self.responses) + 1))
         response = await _request(self._model, messages, settings, parameters or _TEXT, self._show)
@@ -86,19 +86,19 @@ class Asked:
         return response
 
     def misfit(self, found: Exception) -> Verdict:
-        """The verdict on a second answer that does not fit."""
+        """The failure for a second answer that does not fit."""
         message = f"model {self.name!r}, asked twice: {found}"
         return Verdict(Failure(kind=FailureKind.PERMANENT, type="decode", message=message))
 
     @property
     def called(self) -> str:
-        """`provider:model`, with the model as the provider names it: an alias answers with what it stands for."""
+        """`provider:model`, with the model's name from the response: the provider resolves aliases there."""
         provider, named = self.name.partition(":")[0], self.responses[-1].model_name
         return f"{provider}:{named}" if named else self.name
 
     @property
     def usage(self) -> Usage:
-        """What all the requests cost."""
+        """The tokens and cost of all requests together."""
         return Usage(
             input_tokens=sum(response.usage.input_tokens for response in self.responses),
             output_tokens=sum(response.usage.output_tokens for response in self.responses),
@@ -146,7 +146,7 @@ async def _request(
 
 
 class _Pieces:
-    """Tool calls as they come: a call of the tool that stands for the final answer is that answer's text."""
+    """Shows streamed tool calls; a call of `FINAL_RESULT` is shown as the answer's text."""
 
     def __init__(self, show: Show) -> None:
         self._show = show
@@ -165,9 +165,9 @@ class _Pieces:
 
 
 def _settings(given: Mapping[str, JsonValue], model: Model, key: str) -> ModelSettings:
-    """The given settings, the key as a header, and no retries below the task's own.
+    """The given settings, with the idempotency key as a header and the provider SDK's retries off: the task retries.
 
-    What a model's client cannot do is left out: pydantic-ai warns about it otherwise, though nobody asked for it.
+    Header and retries are left out if the model's client does not support them: pydantic-ai would warn.
     """
     settings = dict(given)
     headers = settings.pop("extra_headers", None)

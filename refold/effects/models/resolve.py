@@ -1,4 +1,4 @@
-"""Which model a name means: `openai:gpt-5`, `scripted:demo`, whatever `provider:model` pydantic-ai knows."""
+"""Resolves a model's name: `openai:gpt-5`, `scripted:demo`, or any `provider:model` that pydantic-ai knows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXAMPLES = "for example openai:gpt-5, anthropic:claude-sonnet-4-5 or scripted:d
 
 
 class Models:
-    """The models of one worker, each made when it is first asked for, all on one HTTP client."""
+    """The models of one worker, each created on first use, all on one HTTP client."""
 
     def __init__(self, default: str | None, http: HttpClient) -> None:
         """Make none yet.
@@ -43,13 +43,13 @@ class Models:
         await self._open.aclose()
 
     async def get(self, name: str | None) -> tuple[str, Model]:
-        """The model, and the name it goes by.
+        """The model, and its resolved name.
 
         Args:
             name: `provider:model`; None takes the worker's setting.
 
         Raises:
-            Verdict: No such provider, or it lacks its key or its package; the message says what to set.
+            Verdict: There is no such provider, or its key or package is missing; the message says what to set.
         """
         name = name or self._default
         if name not in self._made:
@@ -83,10 +83,10 @@ def _make(name: str, http: HttpClient) -> Model:
 
 
 def _speaks_chat_only() -> bool:
-    """Whether `openai:` means a server that is not OpenAI's own.
+    """Whether `openai:` means a server other than OpenAI's.
 
-    Such servers speak chat completions; OpenAI's newer Responses, which pydantic-ai takes for `openai:`, few of them
-    know. `openai-responses:NAME` asks for it all the same.
+    Such servers support chat completions; few support OpenAI's newer Responses, which pydantic-ai uses for `openai:`.
+    `openai-responses:NAME` selects Responses explicitly.
     """
     host = urlsplit(os.environ.get("OPENAI_BASE_URL", "")).hostname
     return host is not None and host != "api.openai.com" and not host.endswith(".api.openai.com")

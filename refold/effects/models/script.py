@@ -1,12 +1,12 @@
-"""A script for the scripted model: what it replies, line by line, written where it is told what to do.
+"""A script for the scripted model: its replies, line by line, inside the instructions or the user's message.
 
     How is it in Oslo?
     -> weather(city="Oslo"), clock(place="Oslo")
     -> At {clock} it is {weather}.
 
-Each line that begins with `->` is one reply: tool calls, several of them with commas between, or text. `{weather}` is
-what the tool `weather` returned last. The newest message of the user's is played from its first such line on; where it
-has none, the instructions are. When the lines are used up, the model has nothing more to say.
+Each line that begins with `->` is one reply: tool calls, separated by commas, or text. `{weather}` is the latest result
+of the tool `weather`. The script is in the user's newest message; if that has no such line, in the instructions. After
+the last line there is no further reply.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LINE = re.compile(r"^\s*->\s?(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A tool to be called.
+    """A tool call that the scripted model makes.
 
     Attributes:
-        tool: Its name.
-        args: Its arguments.
+        tool: The tool's name.
+        args: The arguments.
     """
 
     tool: str
@@ -39,7 +39,7 @@ class Wish:
 
 
 def scripted_reply(instructions: str, said: Sequence[Said]) -> str | list[Wish] | None:
-    """The reply that a script holds for this moment; None where there is no script."""
+    """The script's next reply; None without a script."""
     heard = [(number, turn) for number, turn in enumerate(said) if isinstance(turn, UserSaid)]
     if heard and (lines := _LINE.findall(heard[-1][1].content.text)):
         return _line(lines, said[heard[-1][0] :], said)
@@ -55,7 +55,7 @@ def _line(lines: list[str], since: Sequence[Said], said: Sequence[Said]) -> str 
 
 
 def wishes_in(line: str) -> list[Wish]:
-    """The tool calls that a line holds; none where it is text."""
+    """The tool calls in a line; empty if the line is text."""
     try:
         read = ast.parse(line.strip(), mode="eval").body
     except (SyntaxError, ValueError):

@@ -1,11 +1,12 @@
 """The scripted models: no network, no key, the same answer to the same question, for demos, tests and first steps.
 
-`scripted:demo` plays its part in the skills that come with refold, and answers anything else with what it was asked;
-`scripted:slow` is the same, a few seconds at a time. What it answers follows from the input alone, never from what it
-was asked before, so any worker may take the next call.
+`scripted:demo` has answers for the skills that come with refold, and echoes any other question; `scripted:slow` gives
+the same answers, each in a few seconds. An answer depends on the call's input alone, so any worker may take the next
+call.
 
-It calls tools by a script (see `script`), or where the user names one: `weather "Oslo"` calls the tool `weather`, if it
-is offered, with the strings and numbers that are named, in the order of its parameters; then it says what came of it.
+A scripted model calls tools by a script (see `script`), or if the user's message names an offered tool:
+`weather "Oslo"` calls the tool `weather` with the strings and numbers of the message, in the order of the tool's
+parameters; the next reply tells the tool's result.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SCRIPTED = "scripted"
 DELAY_SETTING = "REFOLD_SCRIPTED_DELAY"
 _DELAYS_S = {"demo": 0.0, "slow": 3.0}
 
-# As text: it streams, and every reader sees what a model said.
+# Structured output goes out as text, which streams and is readable for whoever watches.
 _PROFILE = ModelProfile(
     supports_json_schema_output=True, supports_json_object_output=True, default_structured_output_mode="native"
 )
@@ -40,7 +41,7 @@ _PROFILE = ModelProfile(
 def scripted_model(name: str) -> FunctionModel:
     """The scripted model of this name.
 
-    `REFOLD_SCRIPTED_DELAY`, in seconds, makes each call take that long, spread over its pieces where it streams: time
+    `REFOLD_SCRIPTED_DELAY` makes each call take that many seconds, spread over the pieces of a streamed answer: time
     enough to kill a worker in the middle.
 
     Raises:
@@ -98,7 +99,7 @@ def _reply(messages: list[ModelMessage], info: AgentInfo) -> str | dict[str, Wis
 
 
 def _said(messages: list[ModelMessage]) -> Iterator[Said]:
-    """What was said, as far as the scripted model understands it: text, and what tools returned."""
+    """The turns that the scripted model reads: texts and tool results."""
     for message in messages:
         if isinstance(message, ModelResponse):
             yield Reply(text=message.text or "")
@@ -121,13 +122,13 @@ def converse(
     tools: Mapping[str, dict[str, Any]],
     schema: dict[str, Any] | None = None,
 ) -> str | list[Wish]:
-    """What the scripted model replies in a conversation: text, or tool calls.
+    """The scripted model's reply in a conversation: text, or tool calls.
 
     Args:
-        instructions: What it is to do.
-        said: What was said, oldest first.
-        tools: The JSON schemas of the arguments of the tools it may call, by name.
-        schema: The JSON schema that its answer must fit, if it calls none.
+        instructions: The instructions of the call.
+        said: The conversation, oldest turn first.
+        tools: The offered tools' names, with the JSON schemas of their arguments.
+        schema: The JSON schema that a final answer must fit; None for text.
     """
     scripted = scripted_reply(instructions, said)
     if scripted is not None:
@@ -144,7 +145,7 @@ def converse(
 
 
 def _arguments(schema: dict[str, Any], heard: str) -> dict[str, JsonValue]:
-    """Arguments that fit a tool's schema, from the strings and numbers that the user names, in order."""
+    """Arguments that fit a tool's schema, from the strings and numbers in the user's message, in order."""
     strings = iter(re.findall(r'"([^"]*)"', heard))
     numbers = iter(re.findall(r'(?<![\w."-])-?\d+(?:\.\d+)?(?![\w."])', heard))
     args: dict[str, JsonValue] = smallest(schema) or {}
@@ -164,12 +165,12 @@ def _as_text(value: JsonValue) -> str:
 
 
 def answer(prompt: str, said: str, schema: dict[str, Any] | None = None) -> str:
-    """What the scripted model answers; JSON where a schema is given.
+    """The scripted model's answer outside a conversation; JSON if a schema is given.
 
     Args:
-        prompt: The instructions; empty where there are none.
-        said: What the user says.
-        schema: The JSON schema that the answer must fit.
+        prompt: The instructions; may be empty.
+        said: The user's message.
+        schema: The JSON schema that the answer must fit; None for text.
     """
     if schema is not None:
         value = _answered(said, schema)
@@ -195,7 +196,7 @@ _ROUND = re.compile(r"^Draft (\d+): .* \| (.*?) \| (.*)$", re.MULTILINE)
 
 
 def _draft(brief: str) -> str:
-    """The next draft: one line, so that a brief of one line a round stays one. Its number says which round it is."""
+    """The next draft as one line, numbered by its round, so that a brief grows by one line a round."""
     rounds = _ROUND.findall(brief)
     topic = " ".join(brief.split("\nDraft ")[0].split()).replace(" | ", ", ") or "nothing in particular"
     notes = [note.strip() for _, _, note in rounds if note.strip()]
@@ -266,9 +267,9 @@ def _greeting(said: str) -> str:
 
 
 def smallest(schema: dict[str, Any]) -> Any:
-    """A small value that fits a JSON schema: what must be there and no more, the first choice where there are several.
+    """A small value that fits a JSON schema: required fields only, and the first choice of several.
 
-    Knows what pydantic writes; not patterns, and not conditions between fields.
+    Supports the schemas that pydantic writes; no patterns, and no conditions between fields.
     """
     return _Smallest(schema.get("$defs", {})).of(schema)
 
@@ -318,7 +319,7 @@ class _Smallest:
                 return None
 
     def _weight(self, schema: Any) -> int:
-        """Null first, then what is plain: a schema that contains itself ends somewhere."""
+        """The order of choices: null first, then plain types, so that a recursive schema comes to an end."""
         if not isinstance(schema, dict):
             return 3
         return 0 if schema.get("type") == "null" else 2 if "$ref" in schema else 1

@@ -1,4 +1,4 @@
-"""What a model says as it comes: the last few kilobytes, often enough to watch, seldom enough to be cheap."""
+"""The end of a model's answer while it streams: the last 4 KB, sent with heartbeats at most every 250 ms."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class CallTail(Value):
     Attributes:
         number: Which call of the answer it is, from 0.
         tool: The tool's name.
-        offset: Where `args` starts in the whole, in characters.
-        args: The end of it.
+        offset: Where `args` starts in the whole arguments, in characters.
+        args: The end of the arguments.
     """
 
     number: int
@@ -29,13 +29,13 @@ class CallTail(Value):
 
 
 class TokenTail(Value):
-    """The end of what a model has said so far, as a heartbeat carries it: the newest 4 KB of it, as UTF-8.
+    """The end of a model's answer so far, as a heartbeat carries it: at most 4 KB as UTF-8, the newest first served.
 
     Attributes:
-        attempt: Which try of the call it belongs to; a later try begins again.
+        attempt: The attempt that streams the answer; a later attempt starts a new answer.
         offset: Where `text` starts in the whole text, in characters.
         text: The end of the text.
-        calls: The tool calls that it has begun, in order; of an older one there may be nothing left to show.
+        calls: The tool calls of the answer, in order; the arguments of an older call may be cut away entirely.
     """
 
     attempt: int
@@ -56,13 +56,13 @@ class _Stream:
 
 
 class Tail:
-    """Collects what comes and shows its end: the first piece at once, then every 250 ms, never a piece late."""
+    """Collects an answer's pieces and shows its end: the first piece at once, later ones at most every 250 ms."""
 
     def __init__(self, attempt: int, show: Callable[[TokenTail], None]) -> None:
         """Start with nothing.
 
         Args:
-            attempt: Which try of the call it is.
+            attempt: The number of the attempt.
             show: Takes the newest tail; called on the event loop.
         """
         self._attempt = attempt
@@ -87,14 +87,14 @@ class Tail:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has come yet."""
+        """Whether no piece has arrived yet."""
         return self._text.length == 0 and not self._calls
 
     def newest(self) -> TokenTail:
         """The tail as it is now."""
         left = TAIL_BYTES
         ends: list[str] = []
-        for stream in [*reversed(self._calls), self._text]:  # what came last, first
+        for stream in [*reversed(self._calls), self._text]:  # newest first
             ends.append(_last_bytes(stream.end, left))
             left -= len(ends[-1].encode("utf-8", errors="replace"))
         *calls, text = ends
@@ -131,7 +131,7 @@ class Tail:
 
 
 def _last_bytes(text: str, limit: int) -> str:
-    """The longest end of `text` that is at most so many bytes as UTF-8, without half a character."""
+    """The longest end of `text` of at most `limit` bytes as UTF-8, without half a character."""
     end = text[-limit:] if limit else ""
     data = end.encode("utf-8", errors="replace")
     return end if len(data) <= limit else data[-limit:].decode("utf-8", errors="ignore")

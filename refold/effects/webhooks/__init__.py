@@ -1,1 +1,1 @@
-"""Posting an update to a webhook, and which addresses may be called at all."""
+"""Posts updates to webhooks, and restricts the addresses that may be called."""

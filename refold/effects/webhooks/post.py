@@ -1,16 +1,17 @@
-"""Posting one update to a webhook: what goes along with it, and what the receiver's answer means.
+"""Posts one update to a webhook: the headers and signature it carries, and how the receiver's answer is read.
 
 | answer                                          | means                                                   |
 | ----------------------------------------------- | ------------------------------------------------------- |
-| 2xx                                             | taken                                                   |
-| 410 Gone                                        | nobody wants any more: the webhook ends                 |
-| anything else, none in time, an address refused | later, as the answer's Retry-After says if it has one   |
+| 2xx                                             | the update is delivered                                 |
+| 410 Gone                                        | the receiver wants no more updates: the webhook ends    |
+| anything else, a timeout, a refused address     | retry, after the answer's Retry-After if it has one     |
 
-Redirects are not followed: the address that was judged is the one that is used.
+Redirects are not followed: only the address that was checked is called.
 
-Each post has `webhook-id`, the same on every try, and `webhook-timestamp`. With a secret it has `webhook-signature`,
-as Standard Webhooks asks, which covers both and the body. The secret is the receiver's own (`StandardWebhooks` as the
-scheme), else the operator's (`REFOLD_WEBHOOK_SECRET`). Several, separated by spaces, all sign: so one is replaced.
+Each post has `webhook-id`, the same on every attempt, and `webhook-timestamp`. With a secret it has
+`webhook-signature` as in Standard Webhooks, which covers both headers and the body. The secret is the receiver's own
+(scheme `StandardWebhooks`), else the operator's (`REFOLD_WEBHOOK_SECRET`). A setting may hold several secrets separated
+by spaces, each of which signs, so that a secret can be rotated.
 
 Source: A2A specification 1.0, section 4.3.3; Standard Webhooks 1.0.0; RFC 9110 section 10.2.3.
 """
@@ -43,13 +44,13 @@ TOKEN_HEADER = "X-A2A-Notification-Token"
 OWN_SECRET = "standardwebhooks"
 
 PATIENCE_S = 15.0
-"""How long one post may take, from its name's resolution to the answer."""
+"""The time limit of one post in seconds, from the name's resolution to the answer."""
 
 AT_ONCE_PER_HOST = 32
-"""So many posts to one host wait for its answer: a host that never answers must not take all connections."""
+"""The most posts to one host at once, so that a host that never answers cannot take all connections."""
 
 ANSWER_BYTES = 64 * 1024
-"""So much of an answer is read, so that its connection can be used again; a longer one is cut off."""
+"""The most bytes read of an answer; after a longer answer the connection is closed instead of reused."""
 
 GONE = 410
 
@@ -62,12 +63,12 @@ _LIMITS = httpx2.Limits(max_connections=500, max_keepalive_connections=50, keepa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of a post.
+    """The outcome of a post.
 
     Attributes:
-        kind: See the table.
-        why: For people: the host and the status, nothing secret.
-        wait_s: How long the receiver asks us to wait, in seconds.
+        kind: The row of the module's table.
+        why: The host and the status, for people; nothing secret.
+        wait_s: The receiver's Retry-After, in seconds; None without one.
     """
 
     kind: Literal["taken", "gone", "later"]
@@ -79,11 +80,11 @@ class Poster:
     """Posts updates: one client for all webhooks of a process. Close it with `aclose`."""
 
     def __init__(self, screen: Screen, secrets: Sequence[str] = ()) -> None:
-        """A poster that has posted nothing.
+        """Create the HTTP client.
 
         Args:
-            screen: Where to it may post.
-            secrets: What signs where a webhook has no secret of its own, as `whsec_…`.
+            screen: Decides which addresses may be called.
+            secrets: The secrets, as `whsec_…`, that sign posts to a webhook without a secret of its own.
         """
         self.screen = screen
         self._signers = tuple(Signer(secret) for secret in secrets)
@@ -134,9 +135,9 @@ class Poster:
         """Post one update.
 
         Args:
-            webhook: Where and how.
-            id: The update's own; ASCII, the same on every try.
-            body: JSON.
+            webhook: The receiver's address and authentication.
+            id: The update's id; ASCII, the same on every attempt.
+            body: The update as JSON.
         """
         host = _host(webhook)
         turn = self._turns.setdefault(host, asyncio.Semaphore(AT_ONCE_PER_HOST))
@@ -153,7 +154,7 @@ class Poster:
     async def _post(self, webhook: Webhook, headers: dict[str, str], body: bytes) -> tuple[int, httpx2.Headers]:
         async with self._http.stream("POST", webhook.url, content=body, headers=headers) as response:
             read = 0
-            # As it came: what a decoder would make of it could be much larger.
+            # Raw bytes, since a compressed answer could decode to many more.
             async for piece in response.aiter_raw():
                 read += len(piece)
                 if read > ANSWER_BYTES:

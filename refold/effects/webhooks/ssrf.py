@@ -1,11 +1,12 @@
-"""Against SSRF: where a request may go whose address somebody else chose (a webhook's receiver, a file to be fetched).
+"""Protects against SSRF: restricts requests to an address that someone else chose, such as a webhook's receiver.
 
-Such an address can point at what only this host reaches: its own ports, the private network, a cloud's metadata. So
+Such an address could point at a service that only this host reaches: its own ports, the private network, a cloud's
+metadata. Therefore
 
-1. an address is written plainly: http or https, no user or password, no other notation of a number;
-2. a name is resolved once for each connection, every address it stands for must be a public one, and the connection
-   goes to one of these very addresses: a name that means something else a moment later changes nothing;
-3. above that nothing differs: certificates are checked for the name, and `Host` says the name.
+1. an address must be plain: http or https, no user or password, no unusual notation of an IP address;
+2. a name is resolved once for each connection, all its IP addresses must be public, and the connection goes to one of
+   them: a name that resolves differently a moment later (DNS rebinding) has no effect;
+3. certificates are checked against the name, and `Host` carries the name, as without this module.
 
 Proxies of the environment are not used, since they would resolve the name again.
 """
@@ -30,10 +31,10 @@ ALLOW_ENV = "REFOLD_OUTBOUND_ALLOW"
 PORTS_ENV = "REFOLD_OUTBOUND_PORTS"
 
 PORTS = (range(80, 81), range(443, 444), range(1024, 65536))
-"""By default no other service's well-known port: a webhook is no mail."""
+"""The default ports: 80, 443 and those above the well-known ports, so that no request reaches a mail server."""
 
 LONGEST_URL = 2_048
-"""In characters."""
+"""The longest URL accepted, in characters."""
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -45,8 +46,8 @@ _PRIVATE: tuple[Network, ...] = tuple(
 )
 _NAMED = {"loopback": _LOOPBACK, "private": _PRIVATE}
 
-# What `is_global` calls public in some version of Python, and is not: carriers' own networks, protocol assignments,
-# benchmarks, and tunnels whose other end is an IPv4 address again.
+# Networks that `is_global` calls public in some version of Python though they are not: carriers' own networks,
+# protocol assignments, benchmarks, and tunnels to IPv4 addresses.
 _NOT_PUBLIC: tuple[Network, ...] = tuple(
     ip_network(text)
     for text in (
@@ -57,7 +58,7 @@ _NOT_PUBLIC: tuple[Network, ...] = tuple(
 _PUBLIC_IPV6 = IPv6Network("2000::/3")
 _NAT64 = IPv6Network("64:ff9b::/96")
 
-# Credentials of a whole cloud account are handed out here. No setting opens them.
+# Cloud metadata services, which hand out an account's credentials. No setting allows them.
 _METADATA = frozenset(
     ip_address(text)
     for text in ("169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "168.63.129.16")
@@ -69,16 +70,16 @@ _NUMBER = re.compile(r"\d+|0[xX][0-9a-fA-F]*")
 
 
 class AddressRefused(InputRejected):
-    """An address that nothing is sent to. Says the host at most: paths may hold secrets."""
+    """Requests to an address are not allowed. The message names at most the host, since paths may hold secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screen:
-    """Judges addresses.
+    """Decides which addresses requests may go to.
 
     Attributes:
-        allowed: Networks that may be reached besides public addresses.
-        ports: Ports that may be reached; on loopback, where that is allowed, any port.
+        allowed: Networks that are allowed besides public addresses.
+        ports: Allowed ports; on loopback, if loopback is allowed, any port.
     """
 
     allowed: tuple[Network, ...] = ()
@@ -91,7 +92,7 @@ class Screen:
         The first lists networks, as `10.20.0.0/16`, `loopback` or `private`; the second ports, as `443,8000-8999`.
 
         Args:
-            loopback: Allow it whatever the setting says.
+            loopback: Allow loopback whatever the setting says.
 
         Raises:
             DefinitionError: A setting cannot be read.
@@ -100,10 +101,10 @@ class Screen:
         return cls(allowed=(*allowed, *_LOOPBACK) if loopback else allowed, ports=_ports(os.environ.get(PORTS_ENV, "")))
 
     async def check(self, url: str) -> None:
-        """Judge an address before anything is sent there. A name that does not resolve now may do so later: it passes.
+        """Check an address in advance. A name that does not resolve now passes, since it may resolve later.
 
         Raises:
-            AddressRefused: Nothing may be sent there.
+            AddressRefused: Requests to the address are not allowed.
         """
         host, port = target(url)
         try:
@@ -112,16 +113,16 @@ class Screen:
             return
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """What a host stands for at this moment, all of it reachable.
+        """The IP addresses that a host resolves to now, all of them allowed.
 
         Raises:
-            AddressRefused: Any of it may not be reached.
+            AddressRefused: At least one of the addresses is not allowed.
             OSError: The name cannot be resolved.
         """
         found = _known(host) or await _resolved(host, port)
         for address in found:
             if not self._may_reach(address, port):
-                # Not what the name stands for: whoever asks could explore the inner network's names with it.
+                # The message leaves the IP addresses out, or a caller could explore the inner network's names.
                 raise AddressRefused(
                     f"{host}, port {port}, cannot be reached from here: only public addresses are, at the usual ports. "
                     f"The operator of this agent may allow others with {ALLOW_ENV} and {PORTS_ENV}"
@@ -139,9 +140,9 @@ class Screen:
 
 
 class ScreenedTransport(httpx2.AsyncHTTPTransport):
-    """An HTTP transport that goes only where a screen lets it: `AsyncClient(transport=ScreenedTransport(screen))`.
+    """An HTTP transport that connects only to allowed addresses: `AsyncClient(transport=ScreenedTransport(screen))`.
 
-    Raises `AddressRefused` for a request that may not be sent. Each redirect that a client follows is judged anew.
+    Raises `AddressRefused` for any other request. Each redirect that a client follows is checked again.
     """
 
     def __init__(self, screen: Screen, *, limits: httpx2.Limits | None = None) -> None:
@@ -162,7 +163,7 @@ class ScreenedTransport(httpx2.AsyncHTTPTransport):
 
 
 class _ScreenedNetwork(httpcore2.AsyncNetworkBackend):
-    """Opens connections to addresses that were judged, never to names."""
+    """Resolves a name, checks its IP addresses, and connects to one of them."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -197,10 +198,10 @@ class _ScreenedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 def target(url: str) -> tuple[str, int]:
-    """The host and port of an address that is written plainly.
+    """The host and port of a URL.
 
     Raises:
-        AddressRefused: It is not, or it is no address of a web server.
+        AddressRefused: The URL is not plain, or not http or https.
     """
     if len(url) > LONGEST_URL:
         raise AddressRefused(f"an address has at most {LONGEST_URL} characters, not {len(url)}")
@@ -224,10 +225,10 @@ def target(url: str) -> tuple[str, int]:
 
 
 def _literal(host: str) -> Address | None:
-    """The IP address that a host is; None for a name.
+    """The IP address that a URL gives as its host; None for a name.
 
     Raises:
-        AddressRefused: It is a number in a notation that some programs read as an address, and others do not.
+        AddressRefused: The host is a number in a notation that only some programs read as an IP address.
     """
     last = host.rstrip(".").rpartition(".")[2]
     if ":" not in host and not _NUMBER.fullmatch(last):
@@ -239,7 +240,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _known(host: str) -> list[Address]:
-    """What a host stands for whatever a name server says; empty where one must be asked."""
+    """The IP addresses of a host that needs no name server; empty if one must be asked."""
     if (literal := _literal(host)) is not None:
         return [literal]
     return list(_LOCALHOST) if f".{host.rstrip('.').lower()}".endswith(".localhost") else []
@@ -249,13 +250,13 @@ async def _resolved(host: str, port: int) -> list[Address]:
     loop = asyncio.get_running_loop()
     try:
         infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # a label that no name server takes
+    except UnicodeError as error:  # a label that is not valid in DNS
         raise OSError(f"{host} is no name") from error
     return [ip_address(str(info[4][0]).partition("%")[0]) for info in infos]
 
 
 def _meant(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for, if it does."""
+    """The IPv4 address inside an IPv6 address that maps one; any other address unchanged."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped is not None:
