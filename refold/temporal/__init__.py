@@ -1,7 +1,7 @@
-"""refold on Temporal: `connect` gives the engine, `workflow_for` a skill's workflow, `RefoldPlugin` all for a program.
+"""refold on Temporal: `connect` opens the engine, `workflow_for` makes a workflow, `RefoldPlugin` equips a worker.
 
-The parts are loaded when they are asked for: a skill's module needs only `workflow_for`, and is imported again and
-again in the sandbox.
+Each name is imported on first use, because a skill's module needs only `workflow_for` and the sandbox imports that
+module again for each task.
 """
 
 from __future__ import annotations

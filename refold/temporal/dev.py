@@ -1,6 +1,6 @@
-"""A Temporal server of one's own: for `refold dev`, the tests, the demo and the bench.
+"""Runs a local Temporal server for `refold dev`, the tests, the demo and the bench.
 
-The `temporal` binary is a child process on loopback. It is stopped when its block ends, and dies with its parent.
+The server is a child process (`temporal`) on loopback. It is stopped when its block ends, and dies with its parent.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from refold.temporal.data.search_attributes import KINDS
 HOST = "127.0.0.1"
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 3.0  # a server with a query in hand never gets round to it; what it has committed is on disk
+STOP_TIMEOUT_S = 3.0  # then it is killed: with a query pending the server never stops; committed data is on disk
 POLL_S = 0.02  # how often a starting server is asked whether it answers
 ATTEMPTS = 3  # another process may take a free port between our look and the server's bind
 LOG_TAIL_CHARS = 2_000
 
-# Without this the dev server hands out 20 tasks a second: each dispatch would take about 50 ms.
+# Without this the dev server dispatches only 20 tasks a second, about 50 ms each.
 DISPATCH_RATE = "history.transferProcessorMaxPollRPS=2000"
-# Without this a timer that is due within a second may be late by a second: so long a lost effect would wait to be
-# given to another worker. It allows for clocks of several machines that disagree; here there is one.
+# Without this a timer may fire a second late, and so delay the retry of a lost effect. The default allows for clocks of
+# several machines that differ; here there is one machine.
 TIMER_SHIFT = 'history.timerProcessorMaxTimeShift="100ms"'
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
 
 # A commit stays durable, at a quarter of the fsyncs.
 SQLITE_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL")
 
-# Linux ends the server with its parent, however that dies. A launcher sets it up instead of `preexec_fn`, which forks
-# a process full of threads. The parent may be gone before the wish is made, so that is looked at afterwards.
+# Linux kills the server when its parent dies (PR_SET_PDEATHSIG). A launcher requests this instead of `preexec_fn`,
+# which is unsafe in a process with threads; it then checks that the parent did not die before the request.
 _LAUNCHER = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15)
@@ -67,10 +67,10 @@ class DevServer:
 
     Attributes:
         address: Host and port that clients and workers connect to.
-        ui_url: Its web UI; None if it was started without.
-        namespace: The namespace that exists in it.
-        pid: Its process.
-        ended: Comes with its last words, should it end before its block does.
+        ui_url: The URL of its web UI; None without one.
+        namespace: The namespace that it serves.
+        pid: The process id.
+        ended: A future that holds the end of its output if the server ends before its block.
     """
 
     address: str
@@ -81,10 +81,10 @@ class DevServer:
 
 
 def find_binary() -> Path:
-    """The `temporal` binary: the one on PATH, else the one that `refold[server]` put beside this Python.
+    """The `temporal` binary: the one on PATH, else the one that `refold[server]` installed beside this Python.
 
     Raises:
-        DevServerError: There is neither.
+        DevServerError: Neither exists.
     """
     packaged = os.pathsep.join([sysconfig.get_path("scripts"), str(Path(sys.executable).parent)])
     found = shutil.which("temporal") or shutil.which("temporal", path=packaged)
@@ -109,7 +109,7 @@ async def dev_server(
     search_attributes: Mapping[str, str] = KINDS,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[DevServer]:
-    """Run a server for the length of the block; it answers from the first line on.
+    """Run a server for the length of the block; the server accepts calls when the block starts.
 
     Args:
         port: For gRPC; None takes a free one.
@@ -123,8 +123,8 @@ async def dev_server(
         settings: More of the server's dynamic configuration: key to JSON value.
 
     Raises:
-        DevServerError: No binary, a port that is taken, a folder for `db` that is missing, or a server that ended or
-            did not answer within a minute; the end of its output is in the message.
+        DevServerError: The binary or the folder for `db` is missing, a port is taken, or the server ended or did not
+            answer within a minute; the message holds the end of its output.
     """
     binary = find_binary()
     if db is not None and not db.parent.is_dir():
@@ -190,7 +190,7 @@ def _spawn(binary: Path, arguments: list[str], output: IO[bytes]) -> subprocess.
     command = [str(binary), *arguments]
     if sys.platform == "linux":
         command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *command]
-    # A session of its own: Ctrl-C in the terminal reaches us, and we stop the workers before the server.
+    # A session of its own, so that Ctrl-C reaches only this process, which stops the workers before the server.
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
     )
@@ -245,8 +245,8 @@ async def _serves(address: str, namespace: str, search_attributes: Mapping[str, 
 
 
 async def _stop(process: subprocess.Popen[bytes], *, graceful: bool) -> None:
-    # The signal goes before the first await, so that a canceled task leaves no server behind. What lives in memory
-    # needs no farewell, which would take more than a second.
+    # The signal is sent before the first await, so that a canceled task leaves no server behind. A server in memory is
+    # killed: a graceful stop would take more than a second.
     if graceful:
         process.terminate()
     else:
@@ -264,7 +264,8 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _output(log: Path | None) -> Iterator[IO[bytes]]:
-    # A file even when it is dropped: a pipe nobody reads would stop the server, and a failed start must be explained.
+    # Output goes to a file even if it is dropped later: an unread pipe would block the server, and the error of a
+    # failed start quotes the output.
     if log is None:
         with tempfile.TemporaryFile() as dropped:
             yield dropped
@@ -281,7 +282,7 @@ def _tail(output: IO[bytes]) -> str:
 
 
 def _ports(port: int | None, ui_port: int | None) -> tuple[int, int]:
-    # Both are held until both are known, so that they differ.
+    # Both sockets stay open until both ports are known, so that the ports differ.
     with socket.socket() as first, socket.socket() as second:
         for candidate in (first, second):
             candidate.bind((HOST, 0))

@@ -37,14 +37,14 @@ QUERY_ATTEMPTS = 2
 """The SDK drops a query that arrives while it evicts the task from its cache; no worker ever answers that query."""
 
 EXIT_PAUSE_S = 0.05
-"""How long a process that has talked to a server waits before it ends."""
+"""How long a process that has connected to a server pauses before it exits, in seconds."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What reading and changing tasks needs of a server.
+    """A client's access to the tasks of a server.
 
     Attributes:
         client: With refold's data converter or plugin.
@@ -169,9 +169,9 @@ async def connected(
 
 @cache
 def _pause_at_exit() -> None:
-    """Wait a moment before Python ends; registered once for the process.
+    """Pause briefly at exit; registered once for the process.
 
-    A thread of the SDK may still be handing over the last answer: Python then aborts the process, with exit code 134.
+    A thread of the SDK may still be delivering the last answer; Python would then abort with exit code 134.
     """
     atexit.register(time.sleep, EXIT_PAUSE_S)
 

@@ -47,7 +47,7 @@ def why_unanswered(error: Exception, task_queue: str) -> str:
 
 
 def server_refused(error: RPCError, what: str) -> EngineError:
-    """What to tell somebody to whom the server said no, or nothing."""
+    """The error for a call that the server refused or did not answer."""
     if error.status is RPCStatusCode.INVALID_ARGUMENT and "search attribute" in error.message.lower():
         return EngineError(
             f"the server cannot {what}: {error.message}. refold's search attributes are not registered there: start a "
@@ -65,7 +65,7 @@ def unwritable(error: PydanticSerializationError) -> InputRejected:
 
 @contextlib.contextmanager
 def refusals(what: str) -> Iterator[None]:
-    """What the server says no to inside becomes an error that says what to do."""
+    """Turn the server's refusals inside the block into errors that say what to do."""
     try:
         yield
     except RPCError as error:
@@ -73,7 +73,7 @@ def refusals(what: str) -> Iterator[None]:
 
 
 async def why_stuck(client: Client, description: WorkflowExecutionDescription) -> str | None:
-    """What a worker met when it tried to go on with a task; None where none has failed at it.
+    """The failure of a task's latest workflow tasks; None if they did not fail.
 
     Args:
         client: Connected.
@@ -95,7 +95,7 @@ async def why_stuck(client: Client, description: WorkflowExecutionDescription) -
 
 
 def explained(failure: str) -> str:
-    """What a worker met, and the way out.
+    """A workflow task's failure, and how to mend it.
 
     Args:
         failure: Temporal's message.

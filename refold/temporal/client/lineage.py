@@ -1,4 +1,4 @@
-"""Tasks that go on from others: what `recover` and `fork` start from, and how they are found again."""
+"""Recovered and forked tasks: the start arguments of `recover` and `fork`, and how such tasks are found again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
         view = await views.look(connection, task_id)
         raise InputRejected(f"task {task_id!r} is {view.status}; only a task that failed or was canceled recovers")
     if description.status is WorkflowExecutionStatus.RUNNING:
-        # What it still has to undo must be undone before it is known what is to be done again.
+        # Compensation must end first: only then is it known which effects recovery repeats.
         raise InputRejected(
             f"task {task_id!r} has ended and is not over: it takes late grants for some minutes, or undoes its "
             "effects; `refold show` says which. Recover it after that"
@@ -72,7 +72,7 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
 
 
 async def _going_on(connection: Connection, task_id: str) -> WorkflowExecutionDescription | None:
-    """The task that goes on for this one: recovered from it, or from such a one that failed."""
+    """The open or successful task that recovers this one, directly or by a chain of recoveries."""
     known = {one.task_id: True for one in await offspring(connection.client, task_id) if one.how == "recovered"}
     # The index is behind by moments; the ids that `recover` makes up are looked for by name.
     for id in (*known, *(f"{task_id}.r{number}" for number in range(1, len(known) + 2))):
@@ -90,7 +90,7 @@ async def _going_on(connection: Connection, task_id: str) -> WorkflowExecutionDe
 
 
 async def _parts(connection: Connection, history: Segment) -> dict[str, Part]:
-    """How far the parts of a task came that it never heard the outcome of, or that failed."""
+    """The progress of a task's parts that failed, or whose outcome the task did not receive."""
     asked: dict[str, Command] = {id: one.command for id, one in history.base.pending.items()}
     asked |= {one.invocation_id: one.command for entry in history.entries for one in entry.commands}
     heard = {entry.event.invocation_id for entry in history.entries if isinstance(entry.event, SkillResult)}

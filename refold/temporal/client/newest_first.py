@@ -1,9 +1,9 @@
-"""Pages of tasks, newest first, an order that the server does not sort by: windows of time, back until a page is full.
+"""Pages of tasks, newest first, though the server cannot sort: reads one window of time after another, back in time.
 
-Rule 1: the server is asked to count and to filter, nothing else. What is in a window is sorted here.
-Rule 2: a window holds a few pages at most, unless so many tasks share one moment.
-Rule 3: the server may compare times by the millisecond (SQLite does) and gives them back by the microsecond, so it is
-        asked for a little more than a window, and what is in it is settled here.
+Rule 1: the server only counts and filters; this module sorts the tasks of a window.
+Rule 2: a window holds at most a few pages, unless more tasks than that share one moment.
+Rule 3: the server may compare times by the millisecond (SQLite does) but returns microseconds, so a query asks for a
+        little more than its window, and this module drops the surplus.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from refold.temporal.client.search import quoted
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)
-"""What two times differ by at least."""
+"""The least difference between two times."""
 
 SLACK = timedelta(milliseconds=1)
-"""How much the server's comparison may be off."""
+"""The error of the server's comparison of times."""
 
 FIRST_SPAN = timedelta(minutes=10)
 GROWTH = 8
 ROOM = 4
-"""How many times more than is needed a window may hold."""
+"""The most tasks in a window, as a multiple of the tasks needed."""
 
 FEW = 200
-"""What a window may hold in any case: to read them is quicker than to find a smaller one."""
+"""The number of tasks that a window may always hold, since reading them is quicker than finding a smaller window."""
 
 BATCH = 100
 
@@ -92,7 +92,7 @@ class NewestFirst:
         return sorted(held, key=self._place)
 
     async def _low(self, needed: int, floor: datetime, high: datetime | None) -> datetime:
-        """Where a window begins that holds what is needed and not much more."""
+        """The start of a window that holds at least the tasks needed and not many more."""
         most = max(needed * ROOM, FEW)
         if await self._count(floor, high) <= most:
             return floor
@@ -100,7 +100,7 @@ class NewestFirst:
         few, many = end, floor  # a window from `few` on holds too few tasks, one from `many` on too many
         span = FIRST_SPAN
         while few - many > MOMENT:
-            # In growing steps at first: what is wanted is mostly near. Then by halves.
+            # In growing steps first, since the tasks are mostly recent; then by bisection.
             if span and (low := end - span) > many:
                 span *= GROWTH
             else:
@@ -118,7 +118,7 @@ class NewestFirst:
         return (await self.client.count_workflows(f"{self.query} AND {self.within(low, high)}")).count
 
     async def _newest_runs(self, rows: Sequence[WorkflowExecution]) -> list[WorkflowExecution]:
-        """Without runs that a reset left behind: their task is in another one, under the same id."""
+        """Drop runs that a reset replaced: a newer run of the same id holds the task."""
         ended = {row.id for row in rows if row.status is not WorkflowExecutionStatus.RUNNING}
         if not ended:
             return list(rows)

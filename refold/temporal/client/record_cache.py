@@ -13,7 +13,7 @@ MOST_BYTES = 16 * 2**20
 
 
 class RecordCache:
-    """Records of ended tasks, by task. Whoever asks knows the run: a task that was reset goes on in another one."""
+    """Records of ended tasks, by task. Callers give the run too, since a reset continues a task in another run."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes

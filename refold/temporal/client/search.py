@@ -41,7 +41,7 @@ CLOSED = {
 
 ENDED_AS = "('Completed', 'Failed', 'Canceled', 'Terminated', 'TimedOut')"
 
-# A task that has failed may have to undo its effects, or wait for a late grant: it is open, and shows its end already.
+# A failed task that compensates its effects or waits for a late grant is still open, but already shows how it ends.
 FINAL = "('completed', 'failed', 'canceled', 'rejected')"
 SHOWN_AT = f"(ExecutionStatus = 'Running' OR {STATUS.name} IN {FINAL})"
 CLOSED_AT = f"(ExecutionStatus IN {ENDED_AS} AND {STATUS.name} NOT IN {FINAL})"
@@ -131,9 +131,9 @@ DEFAULT_KEY = "refold"
 
 
 def keyed(attribute: str, value: str) -> str:
-    """What stands for an owner or a context in the server's index: 64 hex digits, the same for the same text.
+    """The search attribute's value for an owner or a context: a keyed hash, as 64 hex digits.
 
-    Whoever has the key can check a guess, and read nothing. Lone surrogates count as what they are.
+    With the key one can check a guess, but not read the text. Lone surrogates are allowed.
     """
     key = os.environ.get(KEY_ENV) or DEFAULT_KEY
     text = f"{attribute}:{value}".encode(errors="surrogatepass")
@@ -175,10 +175,10 @@ def as_listed(execution: WorkflowExecution) -> Listed:
 
 
 async def register(client: Client) -> None:
-    """Make the server know what tasks are found by, as far as it does not.
+    """Register the search attributes that the server lacks.
 
     Raises:
-        EngineError: It does not, and we may not tell it; the message has the commands.
+        EngineError: An attribute is missing and the server refuses to register it; the message has the commands.
     """
     try:
         listed = await client.operator_service.list_search_attributes(

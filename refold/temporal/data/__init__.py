@@ -1,1 +1,1 @@
-"""What travels and what is kept: payloads, large values, signatures, search attributes."""
+"""Data between client, server and worker: payloads, large values in storage, signatures, search attributes."""

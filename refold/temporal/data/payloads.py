@@ -1,10 +1,10 @@
-"""How values travel: pydantic's JSON in history, large values and journals beside it.
+"""The data converter: pydantic's JSON in history, with large values and journals in storage.
 
-One converter serves clients, workers and replay. In this order a value is
+Clients, workers and replay share one converter. For each value
 
-1. written as JSON, with every `Stored` part taken out of it (the payload converter, inside the workflow's thread);
-2. relieved of these parts, which go to storage (the codec, outside the workflow); encryption would follow here;
-3. kept in storage as a whole if it is large (the SDK's external storage).
+1. the payload converter writes JSON and separates every `Stored` part (inside the workflow's thread);
+2. the codec writes these parts to storage (outside the workflow); encryption follows here;
+3. the SDK's external storage stores the rest as a whole if it is large.
 """
 
 from __future__ import annotations
@@ -61,29 +61,28 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LIMIT_BYTES = 2_000_000
-"""The largest value that travels without storage. The server's limit is 2 MiB, but it counts what wraps a value too:
-an update just below it is accepted, and then the worker can never answer, nor can queries be asked."""
+"""The largest value without storage, in bytes. The server's limit of 2 MiB includes the value's envelope: the server
+would accept an update just below that limit, but the worker could never answer it, and queries would fail."""
 
 THRESHOLD_BYTES = 32 * 1024
-"""From here on a value is stored. One gRPC message holds 4 MB, so about a hundred commands may go out at once."""
+"""Values of this size or more are stored. A gRPC message holds 4 MB, so about a hundred commands fit into one."""
 
 _JSON = b"json/plain"
-_PART = "refold-part-"  # metadata key: a part taken out of the JSON, by its hash, on its way to storage
-_ANSWER = "refold-answer"  # metadata key: a query's answer, which no history keeps
+_PART = "refold-part-"  # metadata key of a part separated from the JSON, by its hash, until the codec stores it
+_ANSWER = "refold-answer"  # metadata key of a query's answer, which no history records
 
 
 class Stored(BaseModel, Generic[T]):
-    """A value that is kept in storage whatever its size; what mentions it holds its hash.
+    """A value that is stored whatever its size, and referred to by its hash.
 
-    For what is written once and seldom read: a final task that is readable in the Temporal UI mentions its journal
-    like this. Make one with `Stored[T](value=…)` anywhere inside what a workflow, activity or client sends; whoever
-    receives it has `sha256` and `size`, and reads the value with `load`. Without storage the value travels along, as
-    long as it fits.
+    For values written once and seldom read, such as the journal of an ended task. Put `Stored[T](value=…)` anywhere
+    inside a value that a workflow, activity or client sends; the receiver gets `sha256` and `size`, and reads the value
+    with `load`. Without storage the value is sent inline, if it fits.
 
     Attributes:
-        value: The value itself; None once it is elsewhere.
-        sha256: The key it is stored under, in hex; None while it is still here.
-        size: Its length as JSON, in bytes; 0 while it is still here.
+        value: The value itself; None if it was stored.
+        sha256: The storage key, in hex; None if the value is inline.
+        size: The length of the value's JSON, in bytes; 0 if the value is inline.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -103,15 +102,15 @@ class Stored(BaseModel, Generic[T]):
 
 
 async def load(stored: Stored[T], converter: DataConverter) -> T:
-    """The value that `stored` stands for.
+    """Read the value of a `Stored`.
 
     Args:
-        stored: As it was received, of a type that says what it holds (`Stored[Segment]`).
-        converter: The client's, `client.data_converter`.
+        stored: The received reference, with its type parameter (`Stored[Segment]`).
+        converter: The client's converter, `client.data_converter`.
 
     Raises:
-        ValueMissing: It is not in this process's storage.
-        ValueCorrupt: What is there is not what was stored.
+        ValueMissing: The value is not in this process's storage.
+        ValueCorrupt: The stored bytes no longer match the hash.
         StorageUnusable: The storage cannot be read.
     """
     if stored.sha256 is None:
@@ -127,11 +126,11 @@ def data_converter(storage: Storage | None = None, codec: PayloadCodec | None = 
     """The converter that client, worker and replay share.
 
     Args:
-        storage: Where large values are kept; None asks the environment (`REFOLD_STORAGE`).
-        codec: Applied to all that is written, stored parts included; encryption goes here.
+        storage: The storage for large values; None takes `REFOLD_STORAGE`.
+        codec: Applied to every payload, stored parts included; for encryption.
 
     Raises:
-        StorageUnusable: `REFOLD_STORAGE` names something that cannot be used.
+        StorageUnusable: The storage that `REFOLD_STORAGE` names cannot be used.
     """
     storage = storage_from_env() if storage is None else storage
     driver = ValueDriver(storage)
@@ -159,8 +158,8 @@ def data_converter(storage: Storage | None = None, codec: PayloadCodec | None = 
 
 class _Converter(DataConverter):
     def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
-        # The SDK would copy the converter for each value, to tell the driver for whom the value is kept. Ours does
-        # not ask: a value's key is its hash.
+        # The SDK would copy the converter for each value, to give the driver a context. refold's driver needs none,
+        # since a value's key is its hash.
         return self
 
     async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -185,11 +184,11 @@ class _Converter(DataConverter):
 
 
 class RefoldPayloadConverter(PydanticPayloadConverter):
-    """Pydantic's JSON, `Stored` parts beside it."""
+    """Writes pydantic's JSON, and `Stored` parts separately."""
 
     def __init__(self) -> None:
-        # The SDK makes one of these for each value that external storage might take: with converters of its own it
-        # would cost more than the value. In the sandbox the types are the workflow's own, and so is what knows them.
+        # The SDK creates an instance for each value that external storage might take, so instances share converters.
+        # In the sandbox types are imported again for each task, so their adapters must not be shared.
         self.converters = {**_OTHERS, _JSON: _JsonConverter()} if workflow.unsafe.in_sandbox() else _CONVERTERS
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
@@ -203,10 +202,10 @@ class RefoldPayloadConverter(PydanticPayloadConverter):
 
 
 class BoundedPayloadConverter(RefoldPayloadConverter):
-    """The same without storage: what Temporal would not take is refused here, where the caller can still act.
+    """The converter without storage: raises `PayloadTooLarge` for a value that the server would refuse.
 
-    The server's own refusal comes too late for an update, an activity's result or a workflow's command: these fail
-    again and again, and the task answers no query meanwhile.
+    The server's own refusal comes too late for an update, an activity's result or a workflow's command: each would be
+    retried without end, and the task would answer no query meanwhile.
     """
 
     def to_payloads(self, values: Sequence[Any]) -> list[Payload]:
@@ -232,7 +231,7 @@ class RefoldFailureConverter(DefaultFailureConverter):
 
     def _written(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         if isinstance(exception, PayloadTooLarge):
-            # An activity would run again and again, for the same large result.
+            # Non-retryable, since a retry of the activity would return the same large result.
             final = ApplicationError(str(exception), type=PayloadTooLarge.__name__, non_retryable=True)
             super().to_failure(final.with_traceback(exception.__traceback__), payload_converter, failure)
             return
@@ -263,7 +262,7 @@ def _bounded(failure: Failure) -> None:
 
 
 class PartsCodec(PayloadCodec):
-    """Takes `Stored` parts out of payloads and into storage; then applies the codec that was given, if any."""
+    """Moves `Stored` parts from payloads to storage, then applies the given codec, if any."""
 
     def __init__(self, storage: Storage, inner: PayloadCodec | None = None) -> None:
         self.storage = storage
@@ -272,13 +271,13 @@ class PartsCodec(PayloadCodec):
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         relieved = [await self._relieved(payload) if _parts(payload) else payload for payload in payloads]
         for payload in relieved:
-            # It matters for large answers only; Temporal's command line shows what has it as base64.
+            # The mark matters for large answers only, and Temporal's command line shows a marked payload as base64.
             if _ANSWER in payload.metadata and payload.ByteSize() < THRESHOLD_BYTES:
                 del payload.metadata[_ANSWER]
         return relieved if self.inner is None else await self.inner.encode(relieved)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        # Parts stay where they are: who reads a final task seldom wants its journal, and may not have the storage.
+        # Parts are not loaded: a reader of an ended task seldom needs its journal, and may not have the storage.
         return list(payloads) if self.inner is None else await self.inner.decode(payloads)
 
     async def read(self, key: str) -> bytes:
@@ -301,7 +300,7 @@ class PartsCodec(PayloadCodec):
             try:
                 await self._keep(key, raw)
             except StorageUnusable as error:
-                # A task that could end should end: its journal is no worse off in history.
+                # If the storage fails, a part that fits stays inline, so that the task can end.
                 if not fits:
                     raise
                 logger.warning("%s; %d bytes go to history", error, len(raw))
@@ -310,7 +309,7 @@ class PartsCodec(PayloadCodec):
         return relieved
 
     async def _keep(self, key: str, raw: bytes) -> None:
-        # The key is the hash of what was written, encoded or not: only that is the same at replay.
+        # The key is the hash of the JSON before encoding, which is the same at replay.
         if self.inner is not None:
             encoded = await self.inner.encode([Payload(metadata={"encoding": _JSON}, data=raw)])
             raw = encoded[0].SerializeToString(deterministic=True)
@@ -318,7 +317,7 @@ class PartsCodec(PayloadCodec):
 
 
 class _Parts:
-    """Collects the parts of one payload while its JSON is written."""
+    """Collects the `Stored` parts of one payload while its JSON is written."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, bytes] = {}
@@ -337,7 +336,7 @@ def _as_json(value: Any) -> Payload:
     return payload
 
 
-# What no other encoding would take: for most values the SDK asks each in turn.
+# Types that only the JSON converter accepts; for other types the SDK tries each converter in turn.
 _AS_JSON = (BaseModel, str, bool, int, float, dict, list)
 
 
@@ -356,8 +355,7 @@ class _JsonConverter(EncodingPayloadConverter):
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
         data = payload.data
-        # As bytes, so that it works whatever type is asked for. Nobody can write the reference to a part by accident
-        # or by intent: it holds the hash of all that the part says.
+        # Replaced as bytes, whatever the requested type. A reference cannot be forged, since it holds the part's hash.
         parts = _parts(payload)
         for _ in parts:  # a part may hold a part
             for key, raw in parts.items():

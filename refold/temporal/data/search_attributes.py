@@ -1,4 +1,4 @@
-"""The search attributes that tasks are found by: their names, their types, and what a task is started with."""
+"""The search attributes of tasks: their names and types, and the values at a task's start."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         for key in (STATE, STATUS, STATUS_AT, SKILL, OWNER, CONTEXT, ORIGIN)
     }
 )
-"""What tasks are found by, and its type; a server knows only what was registered."""
+"""Search attributes by name, with their types. A server accepts only registered ones."""
 
 REGISTER = "; ".join(
     f"temporal operator search-attribute create --name {name} --type {kind}" for name, kind in KINDS.items()
@@ -34,10 +34,12 @@ REGISTER = "; ".join(
 
 
 def at_start(skill: str, now: datetime, *, origin: str | None = None) -> TypedSearchAttributes:
-    """The search attributes that a task is started with. It counts as running as soon as it exists.
+    """The search attributes at a task's start; a new task counts as running.
 
     Args:
-        origin: The task that this one was recovered or forked from.
+        skill: The skill's id.
+        now: The time of the start.
+        origin: The id of the task that this one was recovered or forked from; None otherwise.
     """
     pairs: list[SearchAttributePair[Any]] = [
         SearchAttributePair(SKILL, skill),

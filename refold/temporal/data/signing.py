@@ -1,7 +1,7 @@
-"""How somebody vouches for a decision: a signature with a key that they and the workers share.
+"""Signs decisions, so that a worker can check who asserts the approver: HMAC with a key shared by gateway and workers.
 
-`REFOLD_APPROVAL_KEY` holds the key. A signature is checked when an update is accepted, never on replay, so the key may
-be changed at any time.
+`REFOLD_APPROVAL_KEY` holds the key. A worker checks a signature when it accepts the update, never on replay, so the key
+may be rotated at any time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ENV = "REFOLD_APPROVAL_KEY"
 
 
 def signature(task_id: str, decision: DecisionMade, key: str) -> str:
-    """The signature of who vouches for a decision, as hex."""
+    """The signature of a decision of this task, as hex."""
     said = [task_id, decision.gate, decision.digest, decision.decision, decision.approver, decision.asserted_by or ""]
     if decision.changes:
         said.append(json.dumps(decision.changes, sort_keys=True))
@@ -27,15 +27,15 @@ def signature(task_id: str, decision: DecisionMade, key: str) -> str:
 
 
 def approval_key() -> str | None:
-    """The key of this process; None where it has none."""
+    """The key of this process; None if `REFOLD_APPROVAL_KEY` is not set."""
     return os.environ.get(ENV) or None
 
 
 def check(task_id: str, decision: DecisionMade, given: str) -> None:
-    """Whether a signature is right.
+    """Check a decision's signature.
 
     Raises:
-        InputRejected: It is not, or this worker has no key to check it with.
+        InputRejected: The signature is wrong, or this worker has no key to check it with.
     """
     key = approval_key()
     if key is None:

@@ -1,7 +1,7 @@
-"""Where large values live: files named by the hash of what they hold, in one folder or bucket.
+"""Storage for large values: files named by the hash of their content, in one folder or bucket.
 
-Rule 1: a value's key is the SHA-256 of its bytes. Writing it twice is writing it once, and replay names the same file.
-Rule 2: a value is there whole or not at all, whichever process dies while writing it.
+Rule 1: a value's key is the SHA-256 of its bytes, so repeated writes and replays use the same file.
+Rule 2: a value is stored whole or not at all, whichever process dies while writing.
 Rule 3: every process that takes part in a task uses the same storage.
 """
 
@@ -37,7 +37,7 @@ OFF = "off"
 
 
 class StorageUnusable(StorageError):
-    """The folder or bucket takes or gives no values.
+    """The folder or bucket cannot be read or written.
 
     Attributes:
         place: The folder or bucket.
@@ -53,7 +53,7 @@ class ValueMissing(StorageError):
 
     Attributes:
         key: The value's SHA-256, in hex.
-        place: Where it was looked for.
+        place: The folder or bucket that was searched.
     """
 
     def __init__(self, key: str, place: str) -> None:
@@ -66,12 +66,12 @@ class ValueMissing(StorageError):
 
 
 class ValueCorrupt(StorageError):
-    """What is stored under a key is not what was stored there.
+    """A stored value no longer matches its key.
 
     Attributes:
-        key: The value's SHA-256, in hex, as it was written.
-        place: Where it was found.
-        found: The SHA-256 of what is there now.
+        key: The SHA-256 of the value as written, in hex.
+        place: The folder or bucket.
+        found: The SHA-256 of the bytes stored now, in hex.
     """
 
     def __init__(self, key: str, place: str, found: str) -> None:
@@ -85,10 +85,10 @@ class ValueCorrupt(StorageError):
 
 
 class Storage(Protocol):
-    """Keeps bytes under their key. Called from any event loop of any process, at any time, several at once.
+    """Stores bytes by key. Called concurrently from any event loop of any process.
 
-    An exception reaches whoever sends or reads the value: a client's caller; an activity, which is retried; or a
-    workflow task, which Temporal tries again until the storage answers.
+    An exception reaches the code that sends or reads the value: a client's caller; an activity, which Temporal retries;
+    or a workflow task, which Temporal retries until the storage answers.
     """
 
     @property
@@ -96,39 +96,39 @@ class Storage(Protocol):
         """The folder or bucket, for people."""
 
     def ready(self) -> bool:
-        """Whether values can be kept, as far as can be told without waiting; asked for each large value."""
+        """Whether values can be stored, as far as known without I/O; called for each large value."""
 
     async def check(self) -> None:
-        """Make sure that values can be kept, so that a worker says so at start and not in the middle of a task.
+        """Check that values can be stored; called when a worker starts, so that no task fails later.
 
         Raises:
-            StorageUnusable: They cannot.
+            StorageUnusable: Values cannot be stored.
         """
 
     async def put(self, key: str, data: bytes) -> None:
-        """Keep `data`; when this returns it outlives a power cut. The same key always comes with the same value.
+        """Store `data` durably before returning. The same key always comes with the same value.
 
         Raises:
-            StorageUnusable: It cannot be written.
+            StorageUnusable: The value cannot be written.
         """
 
     async def get(self, key: str) -> bytes:
-        """What `put` was given.
+        """The value that was put under a key.
 
         Raises:
-            ValueMissing: Nothing is kept under this key.
-            StorageUnusable: It cannot be read.
+            ValueMissing: No value is stored under this key.
+            StorageUnusable: The storage cannot be read.
         """
 
 
 def storage_from_env(environ: Mapping[str, str] = os.environ) -> Storage:
     """The storage that `REFOLD_STORAGE` names.
 
-    Unset: a folder of the user's own, made when first needed. `off`: none. `s3://bucket/prefix` or
-    `gs://bucket/prefix`: a bucket. Anything else: that folder, which has to exist.
+    Unset: a folder in the user's data folder, created on first use. `off`: no storage. `s3://bucket/prefix` or
+    `gs://bucket/prefix`: a bucket. Anything else: a folder, which must exist.
 
     Raises:
-        StorageUnusable: What it names cannot be used: an unknown scheme, a missing package, no home folder.
+        StorageUnusable: The setting has an unknown scheme, a package is missing, or this user has no home folder.
     """
     named = environ.get(ENV, "").strip()
     if named == OFF:
@@ -153,7 +153,7 @@ def _expanded(path: str) -> Path:
 
 
 def key_of(data: bytes) -> str:
-    """The key that `data` is kept under."""
+    """The storage key of `data`: its SHA-256, in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -163,10 +163,10 @@ def is_key(text: object) -> bool:
 
 
 def verified(key: str, data: bytes, place: str) -> bytes:
-    """`data`, if it is what `key` promises.
+    """Return `data` after checking it against its key.
 
     Raises:
-        ValueCorrupt: It is something else.
+        ValueCorrupt: The hash of `data` is not `key`.
     """
     found = key_of(data)
     if found != key:
@@ -180,8 +180,8 @@ class Folder:
 
     Attributes:
         path: The folder.
-        make: Make it when it is missing. A folder that was named on purpose is not made: where it is missing a disk
-            is not mounted or a name is misspelt, and a new empty one would hide that until a task cannot go on.
+        make: Create the folder if it is missing. A folder that a setting names is not created: a missing one means an
+            unmounted disk or a misspelt name, and an empty folder would hide that until a task fails to read a value.
     """
 
     path: Path
@@ -215,7 +215,7 @@ class Folder:
         self._prepare()
         path = self._path(key)
         try:
-            # Another length is a file that someone else damaged: written again, it is whole.
+            # A file of another length is damaged; writing it again repairs it.
             if path.exists() and path.stat().st_size == len(data):
                 return
             if not path.parent.exists():
@@ -245,7 +245,7 @@ class Folder:
                 self.place, f"it does not exist; make it (`mkdir -p {self.path}`) or correct {ENV} in this process"
             )
         try:
-            # Values hold what people wrote: nobody else's business.
+            # Values hold what people wrote, so only this user may read the folder.
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise self._unusable(error) from error
@@ -257,7 +257,7 @@ class Folder:
 
 
 def _write(path: Path, data: bytes) -> None:
-    # Written beside its place and moved there when whole; of two writers of one value either may win.
+    # Written to a temporary file and then renamed; if two processes write the same value, either may win.
     descriptor, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
     new = Path(name)
     try:
@@ -265,7 +265,7 @@ def _write(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        # mkstemp is for secrets; whether others may read is the folder's affair, and they may be workers.
+        # mkstemp allows only this user to read; other users' workers may share the folder, whose mode decides.
         new.chmod(0o644)
         new.replace(path)
     except BaseException:
@@ -303,8 +303,8 @@ class Bucket:
         url: Scheme, bucket and prefix, for people.
         name: The bucket.
         prefix: What the objects' names begin with; empty or without slashes at its ends.
-        connect: Opens a client. It is opened for each value: values are few and large, and a connection that stays
-            open would need an owner in every client program.
+        connect: Opens a client, anew for each value: values are few and large, and every client program would have to
+            close a shared connection.
     """
 
     url: str
@@ -399,7 +399,7 @@ class _GcsObjects:
 
 @dataclass(frozen=True, slots=True)
 class Off:
-    """No storage: nothing is kept, and a value that another process kept cannot be read."""
+    """No storage: no value is stored, and values that other processes stored cannot be read."""
 
     @property
     def place(self) -> str:
@@ -419,9 +419,9 @@ class Off:
 
 
 class ValueDriver(StorageDriver):
-    """Keeps whole payloads in a `Storage`, for the SDK's `ExternalStorage`.
+    """Stores whole payloads in a `Storage`, for the SDK's `ExternalStorage`.
 
-    A reference in history is the hash alone: it stays valid when the values move to another folder or bucket.
+    A reference in history holds only the hash, so it stays valid after the values move to another folder or bucket.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -444,7 +444,7 @@ class ValueDriver(StorageDriver):
         return list(await asyncio.gather(*(self._retrieve(claim.claim_data["sha256"]) for claim in claims)))
 
     async def _store(self, payload: Payload) -> StorageDriverClaim:
-        # A payload holds a map, whose order protobuf leaves open; the key must not depend on it.
+        # Deterministic, since the key must not depend on the order of the payload's map.
         data = payload.SerializeToString(deterministic=True)
         key = key_of(data)
         await self.storage.put(key, data)

@@ -1,1 +1,1 @@
-"""Webhooks on Temporal: a workflow for each, which delivers to it, and the calls that set and remove them."""
+"""Webhooks on Temporal: one workflow per webhook that delivers updates, and the calls that set and remove webhooks."""

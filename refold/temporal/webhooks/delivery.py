@@ -1,13 +1,13 @@
-"""Delivering a task's updates to a webhook: one small workflow for each, which outlives the task.
+"""Delivers a task's updates to a webhook: one small workflow per webhook, which outlives the task.
 
-Rule 1: at least once, in order. An update is posted until the receiver takes it; then the next.
-Rule 2: the workflow runs one activity, which follows the task and heartbeats how far it came. Whoever takes over from
-        a process that died goes on from there. So its history is as long for a thousand updates as for one.
-Rule 3: the workflow holds the webhook; the activity asks for it before each post. So a change counts from the next
-        post on, nothing is posted after it was removed, and the receiver's secrets stand in one place.
-Rule 4: a receiver that takes nothing for a day is given up: the workflow fails, and says so.
+Rule 1: delivery is at least once, in order. An update is posted until the receiver accepts it; then the next one.
+Rule 2: the workflow runs one activity, which watches the task and heartbeats its progress. After a lost process the
+        next attempt continues from there, so the history is as long for a thousand updates as for one.
+Rule 3: the workflow holds the webhook, and the activity queries it before each post. So a change applies from the next
+        post on, no post follows a removal, and the receiver's secrets are in one place.
+Rule 4: after a day without an accepted post the delivery is given up: the workflow fails with the reason.
 
-It needs no worker with skills: the gateways deliver, on a task queue that all of them share.
+No worker with skills is needed: the gateways deliver, on a task queue that all of them share.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ WORKFLOW = "refold.webhook"
 ACTIVITY = "refold.deliver"
 
 LONGEST = timedelta(days=3_650)
-"""A task may wait for years. Whoever follows it meanwhile is known to live by its heartbeats."""
+"""The time limit of the delivery activity: a task may wait for years. Heartbeats detect a lost process."""
 
 GIVEN_UP_AFTER = timedelta(days=1)
 FIRST_WAIT_S = 1.0
 GROWTH = 1.3
-"""Each wait is so much longer than the last one: about a third of the time that the receiver has been away."""
+"""The factor by which each pause between retries grows: a pause is about a third of the outage so far."""
 
 LONGEST_WAIT_S = 300.0
 LOOK_AGAIN_S = 10.0
-"""How soon a change of a webhook is noticed by who waits to post to it again."""
+"""The longest time, in seconds, until a delivery that pauses before a retry notices a change of its webhook."""
 
 FIRST_PATIENCE = timedelta(minutes=1)
-"""A webhook may be there before its task; for so long."""
+"""How long a webhook may exist before its task does; then the delivery ends."""
 
 HEARTBEATS = 3
-"""A delivery that is silent for so many of the profile's heartbeat timeouts has lost its process: most of the time it
-has nothing to say, and there may be thousands."""
+"""A delivery's heartbeat timeout, in heartbeat timeouts of the profile. Longer than an effect's, since there may be
+thousands of deliveries, mostly idle."""
 
 HEARTBEAT_S = DEFAULT.heartbeat.total_seconds() * HEARTBEATS
 
 MOST_EVENTS = 4_000
-"""A webhook that was changed so often that its history is as long takes no more changes."""
+"""The length of a webhook's history, in events, beyond which the webhook accepts no more changes."""
 
 DELIVERED, REMOVED, GONE, NO_TASK = "delivered", "removed", "gone", "no task"
 _TAKEN, _REWORDED = "taken", "reworded"
@@ -66,13 +66,13 @@ log = structlog.get_logger("refold.webhooks")
 
 
 class Delivery(Value):
-    """What a delivery is of; no secrets.
+    """The argument of a delivery workflow; holds no secrets.
 
     Attributes:
         task_id: The task.
         id: The webhook's id.
-        after: Where its updates begin; see `refold.webhooks.Feed`.
-        heartbeat_s: Whoever delivers and is silent for so long is taken for dead.
+        after: The cursor after which updates are delivered; see `refold.webhooks.Feed`.
+        heartbeat_s: The heartbeat timeout of the delivery activity, in seconds.
     """
 
     task_id: str
@@ -82,11 +82,11 @@ class Delivery(Value):
 
 
 class Progress(Value):
-    """How far a delivery came.
+    """The progress of a delivery, as heartbeats carry it.
 
     Attributes:
-        cursor: The last update that was taken; None before the first.
-        failing_since: Since when the next is refused.
+        cursor: The cursor of the last accepted update; None before the first.
+        failing_since: When the next update was first refused; None if it was not.
     """
 
     cursor: str | None = lean()
@@ -95,7 +95,7 @@ class Progress(Value):
 
 @workflow.defn(name=WORKFLOW, sandboxed=False)
 class WebhookDelivery:
-    """Holds one webhook of one task, and has it delivered to until the task is over."""
+    """Holds one webhook of one task, and runs its delivery until the task has ended."""
 
     def __init__(self) -> None:
         self._webhook: Webhook | None = None
@@ -103,7 +103,7 @@ class WebhookDelivery:
 
     @workflow.run
     async def run(self, delivery: Delivery) -> str:
-        """How it ended: delivered, removed, gone (the receiver said so), or there is no such task."""
+        """Run the delivery. Returns how it ended: delivered, removed, gone (the receiver's 410), or no such task."""
         await workflow.wait_condition(lambda: self._told)
         delivering = workflow.start_activity(
             ACTIVITY,
@@ -115,7 +115,7 @@ class WebhookDelivery:
             retry_policy=RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10)),
             summary=f"updates of {delivery.task_id}",
         )
-        # What is done is known before it is removed: one activation may bring both.
+        # A removal takes precedence: one activation may bring both the outcome and the removal.
         await workflow.wait_condition(lambda: delivering.done() or self._webhook is None)
         if self._webhook is None:
             delivering.cancel()
@@ -130,7 +130,7 @@ class WebhookDelivery:
 
     @workflow.update
     def change(self, webhook: Webhook | None) -> bool:
-        """Set the webhook, or remove it; whether it was never set before."""
+        """Set the webhook, or remove it by None. Returns whether this is the first change of this run."""
         first, self._told = not self._told, True
         self._webhook = webhook
         return first
@@ -144,7 +144,7 @@ class WebhookDelivery:
 
     @workflow.query
     def webhook(self) -> Webhook | None:
-        """The webhook as it is; None where it was removed."""
+        """The current webhook; None after its removal."""
         return self._webhook
 
 
@@ -154,7 +154,7 @@ def workflow_id(task_id: str, id: str) -> str:
 
 
 class Courier:
-    """The activity: follows tasks and posts."""
+    """The delivery activity: watches tasks and posts their updates."""
 
     def __init__(self, client: Client, feed: Feed, poster: Poster) -> None:
         self._client = client
@@ -163,10 +163,10 @@ class Courier:
 
     @activity.defn(name=ACTIVITY)
     async def deliver(self, delivery: Delivery) -> str:
-        """Post every update of a task, in order. How it ended, as the workflow's result.
+        """Post every update of a task, in order. Returns how the delivery ended, as the workflow's result.
 
         Raises:
-            ApplicationError: The receiver took nothing for a day.
+            ApplicationError: The receiver accepted nothing for a day.
         """
         round = _Round(delivery, self._client, self._feed, self._poster)
         beating = asyncio.create_task(round.beat())
@@ -176,12 +176,12 @@ class Courier:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
         if outcome == REMOVED:
-            activity.raise_complete_async()  # its workflow has ended, and there is nobody to tell
+            activity.raise_complete_async()  # the workflow has ended, so the server would refuse a completion
         return outcome
 
 
 class _Round:
-    """One try of the activity, from where the last one came to."""
+    """One attempt of the activity, which continues from the last attempt's progress."""
 
     def __init__(self, delivery: Delivery, client: Client, feed: Feed, poster: Poster) -> None:
         info = activity.info()
@@ -192,13 +192,13 @@ class _Round:
             self.progress = Progress.model_validate(info.heartbeat_details[0])
         self._begun = info.scheduled_time
         self._beat_s = (info.heartbeat_timeout or timedelta(seconds=30)).total_seconds() / 3
-        # This very run: one that was started since has a webhook of its own.
+        # By run id: a later run of the workflow holds another webhook.
         self._workflow = client.get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
         self._feed = feed
         self._poster = poster
 
     async def beat(self) -> None:
-        """Say how far it came, again and again."""
+        """Heartbeat the progress at regular intervals."""
         while True:
             activity.heartbeat(self.progress)
             await asyncio.sleep(self._beat_s)
@@ -221,7 +221,7 @@ class _Round:
             await asyncio.sleep(wait_s)
 
     async def _follow(self) -> str | None:
-        """Post what comes until the task ends; None where it is to be read anew, in other words."""
+        """Post updates until the task ends. Returns None if the feed must be read again, in the webhook's new shape."""
         webhook = await self._current()
         if webhook is None:
             return REMOVED
@@ -235,7 +235,7 @@ class _Round:
         return DELIVERED
 
     async def _post(self, update: Update, begun_with: Webhook) -> str:
-        """Post one update until it is taken, or will not be: then it says how the delivery ends."""
+        """Post one update until the receiver accepts it. Any other return value says how the delivery ends."""
         id = f"{quote(self.delivery.task_id, safe='')}/{update.id}"
         wait_s, tried = FIRST_WAIT_S, begun_with
         while True:
@@ -244,7 +244,7 @@ class _Round:
                 return REMOVED
             if webhook.shape != begun_with.shape:
                 return _REWORDED
-            if webhook != tried:  # another receiver has a day of its own
+            if webhook != tried:  # a changed webhook gets a new day of retries
                 wait_s, tried = FIRST_WAIT_S, webhook
                 self._came_to(Progress(cursor=self.progress.cursor))
             answer = await self._poster.post(webhook, id=id, body=update.body)
@@ -273,7 +273,7 @@ class _Round:
         activity.heartbeat(progress)
 
     async def _pause(self, seconds: float, webhook: Webhook) -> None:
-        """Wait; less long where the webhook is changed meanwhile."""
+        """Pause before a retry; return early if the webhook changes meanwhile."""
         while seconds > LOOK_AGAIN_S:
             await asyncio.sleep(LOOK_AGAIN_S)
             seconds -= LOOK_AGAIN_S

@@ -1,4 +1,4 @@
-"""Webhooks on Temporal: kept by the workflows that deliver to them, found by these workflows' ids."""
+"""Sets, lists and removes webhooks. The workflow that delivers to a webhook stores it; see `delivery.workflow_id`."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.webhooks import Feed, Webhook
 
 MOST_OF_A_TASK = 64
-"""How many webhooks a task may have."""
+"""The most webhooks of one task."""
 
 AT_ONCE = 10_000
-"""How many deliveries one process takes on."""
+"""The most deliveries that one process runs at once."""
 
 KEPT_IN_MEMORY = 500
-"""How many of their workflows it keeps in memory; the others are as short as these, and read again when asked for."""
+"""The most delivery workflows cached in one process; others are replayed when needed, which is quick."""
 
 STICKY = timedelta(seconds=1)
-"""A question waits so long for a process that may be dead. Another one has a workflow as short as these in no time."""
+"""How long a workflow task waits for the process that has the workflow cached. Another process replays it quickly."""
 
 LISTED_WITHIN_S = 2.0
-"""The server's list lags behind; so long a webhook that was created waits to be in it."""
+"""How long the creation of a webhook waits for the server's index to list it, in seconds."""
 
 AGAIN_S = 5.0
-"""The pause before a worker that could not go on is followed by another."""
+"""The pause before a failed worker is restarted, in seconds."""
 
 TRIES = 3
-"""How often a change is made that meets a workflow at its end."""
+"""The most attempts at a change while the webhook's workflow is ending."""
 
 _UNANSWERED = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
 
@@ -57,7 +57,7 @@ log = structlog.get_logger("refold.webhooks")
 
 
 class TemporalWebhooks:
-    """See `refold.webhooks.Webhooks`. Delivers while it is entered; any number of processes share that."""
+    """See `refold.webhooks.Webhooks`. Delivers inside its `async with` block; several processes may share the work."""
 
     def __init__(
         self,
@@ -69,15 +69,16 @@ class TemporalWebhooks:
         recovery: Profile = DEFAULT,
         task_queue: str | None = None,
     ) -> None:
-        """Nothing is delivered yet.
+        """Deliver nothing yet.
 
         Args:
-            engine: Where the tasks are.
-            feed: What receivers are told.
-            poster: How it is sent, and where to; closed with this. None takes the settings of the environment.
-            loopback: Where the settings say where to, this machine is allowed besides.
-            recovery: How soon somebody else goes on where this process dies.
-            task_queue: Shared by all who deliver for the same tasks; None adds `-webhooks` to the engine's.
+            engine: The engine of the tasks.
+            feed: Produces the updates of a task.
+            poster: Posts updates; closed with this object. None takes `Poster.from_env`.
+            loopback: Allow receivers on this host too; only if `poster` is None.
+            recovery: The timeouts after which another process takes over the deliveries of a lost one.
+            task_queue: The task queue of all processes that deliver for the same tasks; None adds `-webhooks` to the
+                engine's.
 
         Raises:
             DefinitionError: A setting cannot be read.
@@ -105,7 +106,7 @@ class TemporalWebhooks:
         await self._poster.aclose()
 
     async def _deliver(self) -> None:
-        """Run a worker; one that the server will not have is followed by another."""
+        """Run the delivery worker; restart it after a failure."""
         while True:
             self._worker = worker = Worker(
                 self._client,
@@ -156,7 +157,7 @@ class TemporalWebhooks:
 
     async def of_task(self, task_id: str) -> list[Webhook]:
         """See `Webhooks.of_task`."""
-        # The server's list lags a little; the id that a webhook has when nobody chose one is asked for besides.
+        # The server's index lags a little, so the default webhook id (the task's id) is always included.
         ids = sorted({*await self._listed(task_id), task_id})
         found = await asyncio.gather(*(self.get(task_id, id) for id in ids))
         return [webhook for webhook in found if webhook is not None]
@@ -167,7 +168,7 @@ class TemporalWebhooks:
             await self._change(Delivery(task_id=task_id, id=id), None)
 
     async def _change(self, delivery: Delivery, webhook: Webhook | None) -> bool:
-        """Tell the workflow, and start one where none is open: a removal, too, is kept by a run of its own."""
+        """Update the webhook's workflow, started if none is open: a removal is recorded by a run too."""
         tries = TRIES
         while True:
             try:
@@ -178,7 +179,7 @@ class TemporalWebhooks:
                     raise InputRejected(refused.message) from None
                 if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
                     raise self._failed(error, f"keep a webhook of task {delivery.task_id!r}") from None
-                tries -= 1  # it ended while it was told; the next try starts another
+                tries -= 1  # the workflow ended during the update; the next attempt starts another run
                 if not tries:
                     raise EngineError(f"a webhook of task {delivery.task_id!r} cannot be changed: {error}") from None
             except RPCTimeoutOrCancelledError:
@@ -210,12 +211,12 @@ class TemporalWebhooks:
         listed = await self._listed(task_id)
         if id in listed or len(listed) < MOST_OF_A_TASK:
             return False
-        return len(await self.of_task(task_id)) >= MOST_OF_A_TASK  # what was removed is listed, too
+        return len(await self.of_task(task_id)) >= MOST_OF_A_TASK  # without removed webhooks
 
     async def _listed(self, task_id: str) -> set[str]:
-        """The ids of a task's webhooks, and of those that it had."""
+        """The ids of a task's webhooks, removed ones included."""
         prefix = workflow_id(task_id, "")
-        # Percent-encoded, so no quote of anybody's is in it.
+        # The prefix is percent-encoded, so it contains no quote.
         query = f"WorkflowType = '{WORKFLOW}' AND WorkflowId STARTS_WITH '{prefix}'"
         try:
             found = {execution.id async for execution in self._client.list_workflows(query)}

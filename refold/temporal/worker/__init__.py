@@ -1,1 +1,1 @@
-"""The worker's side: skills as workflows, commands as activities, the sandbox, and the process that runs them."""
+"""The worker's side: skills as workflows, commands as activities, the sandbox, and the worker process."""

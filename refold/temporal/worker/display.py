@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from refold.core.waits import Wait
 
 LINE_CHARS = 500
-"""The most of one text that the Temporal UI's details show."""
+"""The longest text in the Temporal UI's details, in characters; a longer one is cut."""
 
 log = structlog.get_logger("refold.task")
 
 
 class Display:
-    """Publishes one task; writes a search attribute only where the task has changed."""
+    """Publishes one task; upserts a search attribute only after a change."""
 
     def __init__(self, base: Snapshot) -> None:
-        # A run that goes on from another one keeps that one's attributes; one that was started by other means than
-        # refold's client has none yet.
+        # A run after continue-as-new inherits the attributes; a task that was not started by refold's client has none.
         self.shown = (base.lifecycle, base.status) if base.seq else (TaskState.RUNNING, Status.WORKING)
         self.known = workflow.info().typed_search_attributes.get(SKILL) is not None
 
@@ -42,7 +41,7 @@ class Display:
             _log(snapshot, entry)
 
     def _upsert(self, snapshot: Snapshot) -> None:
-        # Done, failed and canceled are the execution's own status; rejected has no status there.
+        # Temporal's own execution status shows completed, failed and canceled, but not rejected.
         if finished(snapshot) and snapshot.ending is not Ending.REJECTED:
             return
         shown = (snapshot.lifecycle, snapshot.status)
@@ -60,8 +59,8 @@ class Display:
 
 
 def details(snapshot: Snapshot) -> str:
-    """What the task is doing and what it waits for, in Markdown, for the Temporal UI."""
-    # A list is one only where an empty line stands before it.
+    """The task's running effects and what it waits for, in Markdown, for the Temporal UI."""
+    # Markdown needs an empty line before a list.
     parts = [f"**{snapshot.status}** ({snapshot.lifecycle}), entry {snapshot.seq}"]
     parts += [_line(text) for text in (snapshot.reason, snapshot.progress) if text]
     waits = [_waiting(wait) for wait in snapshot.open_waits]
@@ -100,7 +99,7 @@ def _going(pending: Pending) -> str:
 
 
 def _line(text: str) -> str:
-    """Text in one line, cut where it is long: what people and models write has lines of its own."""
+    """Text joined to one line and cut at `LINE_CHARS`."""
     joined = " ".join(text.split())
     return joined if len(joined) <= LINE_CHARS else f"{joined[: LINE_CHARS - 1]}…"
 

@@ -33,7 +33,7 @@ LARGEST_REFUSED = 2_000_000
 
 
 class TaskHandlers(ABC):
-    """The handlers of a task. None of them waits: what can be taken is taken before the handler returns."""
+    """The handlers of a task. No handler waits: the task takes or refuses an event before the handler returns."""
 
     skill: ClassVar[Skill]
     _start: TaskStart
@@ -43,7 +43,7 @@ class TaskHandlers(ABC):
 
     @abstractmethod
     def _feed(self, event: Event) -> Entry:
-        """Take an event, and do what follows from it."""
+        """Pass an event to the fold, then start and cancel effects accordingly."""
 
     # --- signals: taken, or refused with a log line and a journal entry; the sender hears nothing
 

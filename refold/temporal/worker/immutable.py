@@ -1,6 +1,6 @@
-"""Whether a module can change once it is imported: if nothing in it can, one copy of it does for many tasks.
+"""Tells whether an imported module is immutable, so that the tasks of a worker can share one copy.
 
-Judged by what it holds, strictly: what is not known to stay as it is counts as something that may change.
+Strict: a value of a type that is not known to be immutable makes the module mutable.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _IMMUTABLE: tuple[type, ...] = (
     *(Value, _FIELD_OF_A_TUPLE),
 )
 _SDK = "temporalio."
-# What Python and pydantic keep on modules, classes and functions for themselves.
+# Names that Python and pydantic set on modules, classes and functions.
 _THEIR_OWN = re.compile(
     r"__(?!refold_skill)\w+__|_abc_impl|_fields|_field_defaults|model_config|model_fields|model_computed_fields"
 )
@@ -42,7 +42,7 @@ _ENUMS_OWN = re.compile(r"_\w+_")
 
 
 def is_immutable(module: ModuleType) -> bool:
-    """Whether nothing that the module holds by a name of its own can change."""
+    """Whether every value under the module's own names is immutable; names from other modules do not count."""
     return _all(_own(vars(module)), module.__name__, set())
 
 
@@ -65,9 +65,9 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
     seen.add(id(value))
     kind = type(value)
     if kind.__module__.startswith(_SDK):
-        return True  # what the sandbox stands before a module, and what the SDK keeps on a workflow
+        return True  # the sandbox's proxy of a module, or the SDK's definition of a workflow
     if isinstance(value, type):
-        # Another module's class is that module's affair.
+        # A class of another module is checked with that module.
         return value.__module__ != module or _all(_attributes(value), module, seen)
     if isinstance(value, types.FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
@@ -98,7 +98,7 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
     if isinstance(value, ReducerSkill):
         return _all([value.options.upgrade, *vars(value.author).values()], module, seen)
     if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # where it is kept
-        # A field whose name begins with `_` is a cache of the class, left out of comparisons; no task reads it.
+        # Fields that begin with `_` are caches of the class, excluded from comparison; tasks do not read them.
         own = [getattr(value, one.name) for one in fields(value) if not one.name.startswith("_")]
         return _all(own, module, seen)
     return isinstance(value, _IMMUTABLE) or kind.__module__ in ("typing", "typing_extensions")

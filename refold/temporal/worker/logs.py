@@ -1,4 +1,4 @@
-"""Where a worker's log lines go: to stderr, since stdout is for results."""
+"""Sends a worker's log lines to stderr, since stdout is for results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def log_to_stderr(*, as_json: bool) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
-            # A change of a task has a time of its own.
+            # A log line about a task's change has the change's own timestamp already.
             structlog.processors.MaybeTimeStamper(fmt="iso", utc=True),
             last,
         ],

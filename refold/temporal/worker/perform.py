@@ -1,6 +1,6 @@
-"""How what is wanted becomes Temporal's: a command an activity or a child workflow, an alarm a timer.
+"""Starts what a task wants on Temporal: a command as an activity or child workflow, an alarm as a timer.
 
-Each gives a future, and each finished future one event.
+Each start returns a future, and each finished future becomes one event.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _effect(want: Perform, task: Snapshot, part: Part) -> asyncio.Future[Any]:
     activity = partial(_activity, want, probes=pending is not None and pending.blocked)
     match command:
         case CallLlm():
-            # Left out where it is false: it would be written to history with each call.
+            # Left out if false, since it would be written to history with each call.
             asked = _Asked.trusted(**vars(command))
             args = [asked, True] if task.stream else [asked]
             return activity(LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
@@ -126,7 +126,7 @@ def _effect(want: Perform, task: Snapshot, part: Part) -> asyncio.Future[Any]:
 
 
 def _known(value: Any) -> asyncio.Future[Any]:
-    """The future of what is known already."""
+    """A future that is done, for an outcome that is known already."""
     known = asyncio.get_running_loop().create_future()
     known.set_result(value)
     return known
@@ -175,7 +175,7 @@ def _child(
             result_type=result_type,
             task_queue=queue,
             search_attributes=shown,
-            # A task that is stopped stops its parts; they end as canceled, and not as if they had never been.
+            # Stopping a task cancels its parts, so that they end as canceled with their journals.
             parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
             static_summary=f"{name}, for {workflow.info().workflow_id}",
         )
@@ -183,7 +183,7 @@ def _child(
 
 
 def _worker_loss(timeouts: profile.Profile) -> RetryPolicy:
-    """Temporal's own retry policy: for lost workers alone, since every other failure is final to it."""
+    """Temporal's own retry policy, for lost workers only: refold marks all other failures non-retryable."""
     return RetryPolicy(
         initial_interval=timeouts.first_retry, backoff_coefficient=2.0, maximum_attempts=timeouts.max_attempts
     )
@@ -244,7 +244,7 @@ def failure_of(error: BaseException) -> Failure:
         case ApplicationError():
             return Failure(kind=FailureKind.PERMANENT, type=cause.type or "failed", message=cause.message)
         case TimeoutError():
-            # Not "try later": whatever it does to its workers, it would do again.
+            # Permanent: an effect that lost its worker on every attempt would lose the next one too.
             message = "its worker was lost, or it took too long, again and again"
             return Failure(kind=FailureKind.UNKNOWN, type="worker_lost", message=message)
         case CancelledError():

@@ -1,8 +1,8 @@
-"""refold as a plugin of the Temporal SDK: how an existing program, or refold's own worker, takes it on.
+"""refold as a plugin of the Temporal SDK, for existing programs and for refold's own worker.
 
 plugin = RefoldPlugin(skills=[workflows.refund], tools=[charge_card])
-client = await Client.connect(address, plugins=[plugin])     # values as refold writes them
-worker = Worker(client, task_queue="refold")                 # its workflows and activities are in
+client = await Client.connect(address, plugins=[plugin])     # adds refold's data converter
+worker = Worker(client, task_queue="refold")                 # adds refold's workflows and activities
 replayer = Replayer(workflows=[], plugins=[plugin])
 """
 
@@ -36,15 +36,15 @@ from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workfl
 from refold.temporal.worker.sandbox import sandbox
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
-"""Model text rides on heartbeats; the SDK would hold them back for most of the heartbeat timeout."""
+"""The SDK's least pause between heartbeats, short because heartbeats carry a model's streamed text."""
 
 
 class RefoldPlugin(SimplePlugin):
     """Client, worker and replayer settings for refold's tasks.
 
     Attributes:
-        skill_ids: The skills that a worker with this plugin serves.
-        storage: Where large values are kept.
+        skill_ids: The ids of the skills that a worker with this plugin serves.
+        storage: The storage for large values.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class RefoldPlugin(SimplePlugin):
             tools: Functions declared with `@tool`.
             model: `provider:name` for model calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
             storage: For large values; None takes `REFOLD_STORAGE`.
-            recovery: How soon a lost worker is noticed; one for the whole process.
-            sandboxed: Keep skills in Temporal's sandbox. Without it a replay takes about an eighth less time, and an
-                impure skill is found by `refold check` and by replay only.
+            recovery: The timeouts that detect a lost worker; the same for the whole process.
+            sandboxed: Run skills in Temporal's sandbox. Without it a replay takes about an eighth less time, but only
+                `refold check` and replay detect an impure skill.
             mcp: MCP servers whose tools skills may call; None takes those in the file that `REFOLD_MCP` names.
 
         Raises:
-            DefinitionError: A skill or tool is written wrongly, or has no workflow, or two share a name.
+            DefinitionError: A skill or tool is defined wrongly, a skill has no workflow, or two share a name.
         """
         classes = self._classes = workflows_of(skills)
         self.skill_ids = [cls.type_name for cls in classes]
@@ -95,30 +95,29 @@ class RefoldPlugin(SimplePlugin):
         return data_converter(self.storage)
 
     def refuse_unfit(self, runner: WorkflowRunner | None = None) -> None:
-        """Refuse what no worker can run. Workers call it as they start; it needs a running event loop.
+        """Check the registrations at a worker's start, within a running event loop.
 
         Args:
             runner: Loads the workflows; None takes the plugin's own.
 
         Raises:
-            DefinitionError: A tool, a skill or an MCP server that another one is made with is not registered, or
+            DefinitionError: A registered skill or tool uses a tool, skill or MCP server that is not registered, or
                 Temporal's sandbox cannot load a skill's module.
         """
         servers = None if self._effects is None else self._effects.servers or None
         refuse(refusals(self._classes, self._tools, servers=servers, runner=runner or self._runner))
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """See the SDK; adds the workflow that fails tasks of skills nobody serves, if the program has none such.
+        """See the SDK. Adds a dynamic workflow that fails tasks of unknown skills, unless the program has one.
 
         Raises:
-            DefinitionError: As `refuse_unfit`; or tools keep receipts in a file of this host, and the server is
-                elsewhere.
+            DefinitionError: As `refuse_unfit`, or `Ledger.refuse_remote` refuses the ledger.
         """
         config = super().configure_worker(config)
         self.refuse_unfit(config.get("workflow_runner"))
         if self._effects is not None and self._effects.ledger is not None:
             self._effects.ledger.refuse_remote(config["client"].service_client.config.target_host)
-        # The SDK fills its own in before it asks, so that nobody can tell whether it was chosen.
+        # The SDK fills in its default beforehand, so a value that the program chose looks the same.
         throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
         config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)
         workflows = list(config.get("workflows") or [])
@@ -137,7 +136,7 @@ class RefoldPlugin(SimplePlugin):
             AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
         ],
     ) -> AsyncIterator[AsyncIterator[WorkflowReplayResult]]:
-        """See the SDK; a replay performs no effects, so none are opened."""
+        """See the SDK. Opens no effects, since a replay performs none."""
         async with next(replayer, histories) as results:
             yield results
 

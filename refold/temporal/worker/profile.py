@@ -1,4 +1,4 @@
-"""How soon a lost worker is noticed, and what waiting costs: one set of timeouts for a worker."""
+"""A worker's timeouts: how soon the server detects a lost worker, and how often it retries."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ class Profile:
     """Timeouts of one worker.
 
     Attributes:
-        name: What it is chosen by.
-        heartbeat: An effect that is silent for this long has lost its worker.
-        sticky: A workflow task waits this long for the worker that has the workflow in memory.
-        effect: The longest that one try of an effect may take.
-        first_retry: The wait before a lost effect is given to another worker; doubles each time.
-        max_attempts: How often one effect is given to a worker before it counts as failed.
+        name: The name by which a setting chooses the profile.
+        heartbeat: The heartbeat timeout: an effect without a heartbeat for this long has lost its worker.
+        sticky: How long a workflow task waits for the worker that has the workflow in its cache.
+        effect: The longest time of one attempt of an effect.
+        first_retry: The pause before an effect of a lost worker is retried; doubles each time.
+        max_attempts: The most attempts of an effect whose workers are lost; then the effect counts as failed.
     """
 
     name: str
@@ -35,11 +35,11 @@ _current = DEFAULT
 
 
 def use(profile: Profile) -> None:
-    """Make `profile` the one of this process's worker."""
-    global _current  # noqa: PLW0603 - a worker process has one profile, and workflow code can be handed nothing
+    """Set the profile of this process's worker."""
+    global _current  # noqa: PLW0603 - a worker process has one profile, and workflow code takes no arguments from it
     _current = profile
 
 
 def current() -> Profile:
-    """The profile of this process's worker. Timeouts are no part of what replay compares, so they may change."""
+    """The profile of this process's worker. Replay does not compare timeouts, so a profile may change."""
     return _current

@@ -1,12 +1,12 @@
-"""What a worker refuses when it starts. `refold check` calls the same function, so both find the same.
+"""The reasons why a worker refuses to start. `refold check` calls the same function, so both find the same reasons.
 
 | refused | by |
 | --- | --- |
 | a skill without a workflow, a workflow of another name, two skills of one id | `registry.served` |
-| a tool without the declaration, with types that JSON cannot bring, two tools of one name | `effects.tools.tools_of` |
+| a tool without declaration or with types that JSON cannot express, two tools of one name | `effects.tools.tools_of` |
 | a tool whose `undo` is missing; an agent's tool, skill or MCP server that is missing | `_missing` |
 | a module that Temporal's sandbox cannot load | `_unloadable` |
-| an MCP server with a wrong name, or that cannot be reached as its file says | `effects.mcp.servers.servers_in` |
+| an MCP server with a wrong name or a wrong entry in its file | `effects.mcp.servers.servers_in` |
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def refusals(
     Args:
         skills: Skills, their workflow classes, or modules that hold them.
         tools: Functions declared with `@tool`.
-        servers: The names of the MCP servers; None where nobody says, and so none is missing.
+        servers: The names of the MCP servers; None if they are not known, so that none counts as missing.
         runner: Loads the workflows.
     """
     classes, found = served(skills)
@@ -69,13 +69,13 @@ def refusals_at_start(
 
 
 def known_servers(file: Path | None = None) -> tuple[list[str] | None, list[Refusal]]:
-    """The names of the MCP servers, None where nobody names a file of them; and why a worker refuses the file.
+    """The names of the MCP servers (None without a file of servers), and why a worker refuses the file.
 
     Args:
-        file: None takes the one that `REFOLD_MCP` names.
+        file: The file of servers; None takes the one that `REFOLD_MCP` names.
 
     Raises:
-        DefinitionError: There is no such file.
+        DefinitionError: The file does not exist.
     """
     path = file or (Path(os.environ[ENV]) if os.environ.get(ENV) else None)
     if path is None:
@@ -92,7 +92,7 @@ def known_servers(file: Path | None = None) -> tuple[list[str] | None, list[Refu
 
 
 def _undeclared(tools: Sequence[Callable[..., Any]]) -> Iterator[Refusal]:
-    """The tools that no worker can register, each for its first reason."""
+    """Refusals of tools that no worker can register, one for each tool."""
     first: dict[str, Callable[..., Any]] = {}
     for function in tools:
         spec = tool_spec(function)
@@ -109,7 +109,7 @@ def _undeclared(tools: Sequence[Callable[..., Any]]) -> Iterator[Refusal]:
 def _missing(
     classes: Sequence[type[SkillWorkflow]], tools: Sequence[Callable[..., Any]], servers: Collection[str] | None
 ) -> Iterator[Refusal]:
-    """What registered tools and skills are made with, and no one has registered."""
+    """Refusals of tools, skills and MCP servers that registered ones use but that are not registered themselves."""
     registered = {spec.name: tool for tool in tools if (spec := tool_spec(tool)) is not None}
     for name, tool in registered.items():
         spec = tool_spec(tool)
@@ -132,12 +132,12 @@ def _missing(
 
 
 def _unloadable(classes: Sequence[type[SkillWorkflow]], runner: WorkflowRunner) -> Iterator[Refusal]:
-    """The workflows whose module cannot be imported once more, inside the sandbox."""
+    """Refusals of workflows whose module cannot be imported inside the sandbox."""
     for cls in classes:
-        _SANDBOX_LOG.disabled = True  # what it would log is the error's own text
+        _SANDBOX_LOG.disabled = True  # the SDK would log the same error
         try:
             runner.prepare_workflow(cls.__temporal_workflow_definition)  # type: ignore[attr-defined]  # of the SDK
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the module's top level raises is the reason
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a module's top level may raise anything
             yield Refusal(
                 name=cls.type_name,
                 problem=_why_unloadable(error),

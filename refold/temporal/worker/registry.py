@@ -26,11 +26,11 @@ class Refusal:
 
     Attributes:
         what: `skill`, `tool` or `MCP server`.
-        name: The skill's id, or the tool's name.
-        problem: What is wrong, and the way out.
-        about: The class, function or compiled skill that it is about.
-        module: The name of the module to look for it in.
-        line: The line there, where it is known.
+        name: The skill's id, or the name of the tool or server.
+        problem: What is wrong, and how to mend it.
+        about: The class, function or compiled skill concerned.
+        module: The name of the module that holds `about`.
+        line: The line in that module, if known.
     """
 
     what: str = "skill"
@@ -42,10 +42,10 @@ class Refusal:
 
 
 def refuse(found: Sequence[Refusal]) -> None:
-    """Raise what was found, as one error.
+    """Raise all refusals as one error; return if there are none.
 
     Raises:
-        DefinitionError: There is a refusal.
+        DefinitionError: There is at least one refusal.
     """
     subjects = {(one.what, one.name) for one in found}
     if len(subjects) == 1:
@@ -68,7 +68,7 @@ def workflows_of(authors: Sequence[Any]) -> list[type[SkillWorkflow]]:
 
 
 def served(authors: Sequence[Any]) -> tuple[list[type[SkillWorkflow]], list[Refusal]]:
-    """The workflow classes behind skills, tables, workflow classes or modules, and what is wrong with them."""
+    """The workflow classes of skills, tables, workflow classes or modules, and the reasons to refuse some of them."""
     found: dict[str, type[SkillWorkflow]] = {}
     refusals: list[Refusal] = []
     for author in authors:
@@ -118,7 +118,7 @@ def _misnamed(cls: type[SkillWorkflow]) -> Iterator[Refusal]:
 
 
 def _unserved(author: Any) -> Iterator[Refusal]:
-    """The skills that no workflow was made of: the one that is given, or those that the given module defines."""
+    """Refusals of skills without a workflow: the given skill, or the skills that the given module defines."""
     if isinstance(author, ModuleType):
         made = {id(cls.skill) for cls in SkillWorkflow.__subclasses__()}
         own = [(name, value) for name, value in vars(author).items() if _is_skill_of(author, value)]
@@ -143,7 +143,7 @@ def _without_workflow(name: str, author: Any, module: str) -> Refusal:
 
 @workflow.defn(dynamic=True, sandboxed=False)
 class UnknownSkillWorkflow:
-    """Takes every type that nobody serves, and fails it at once: without it the task would hang.
+    """The dynamic workflow: fails a task of an unknown skill at once, which would otherwise hang.
 
     Attributes:
         known: The skills that this process serves, by task queue.
@@ -153,7 +153,7 @@ class UnknownSkillWorkflow:
 
     @workflow.run
     async def run(self, _: Sequence[RawValue]) -> None:
-        """Fail, naming what is served."""
+        """Fail with a message that names the served skills."""
         info = workflow.info()
         known = self.known.get(info.task_queue, ())
         error = UnknownSkill(info.workflow_type, known)

@@ -1,4 +1,4 @@
-"""The worker: skills and tools in, a process that runs tasks out."""
+"""Runs a worker process for skills and tools, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from refold.temporal.worker.plugin import RefoldPlugin
 from refold.temporal.worker.profile import DEFAULT, Profile
 
 GRACE = timedelta(seconds=5)
-"""What is going on when the worker is asked to leave may take this long to finish."""
+"""How long running effects may take to finish after the worker was told to stop."""
 
 START_POLL_S = 0.01
-"""How often a starting worker is asked whether it polls."""
+"""The interval, in seconds, of checking whether a starting worker polls yet."""
 
 
 def make_worker(client: Client, plugin: RefoldPlugin, *, task_queue: str = "refold", **options: Any) -> Worker:
@@ -32,7 +32,7 @@ def make_worker(client: Client, plugin: RefoldPlugin, *, task_queue: str = "refo
     Args:
         client: Any connected client.
         plugin: The skills and tools.
-        task_queue: Where tasks and effects are taken from.
+        task_queue: The task queue that the worker polls for tasks and effects.
         options: Passed on to `temporalio.worker.Worker`.
     """
     settings: dict[str, Any] = {
@@ -40,7 +40,7 @@ def make_worker(client: Client, plugin: RefoldPlugin, *, task_queue: str = "refo
         "graceful_shutdown_timeout": GRACE,
         **options,
     }
-    # A client that was made with the plugin brings it along; given twice, it would run twice.
+    # A worker inherits the plugins of its client; passed again, the plugin would run twice.
     brought = plugin in client.config()["plugins"]
     return Worker(client, task_queue=task_queue, plugins=[] if brought else [plugin], **settings)
 
@@ -61,7 +61,7 @@ async def run_worker(
     ready: Callable[[Worker], None] | None = None,
     **options: Any,
 ) -> None:
-    """Run a worker until SIGINT or SIGTERM; then finish what is going on, within a few seconds, and return.
+    """Run a worker until SIGINT or SIGTERM; then let running effects finish for up to `GRACE`, and return.
 
     Args:
         skills: Skills, their workflow classes, or modules that hold them.
@@ -69,18 +69,18 @@ async def run_worker(
         address: The server; None takes Temporal's own settings (`TEMPORAL_ADDRESS`, profiles), else localhost:7233.
         namespace: None takes Temporal's own settings, else `default`.
         config_profile: A profile of Temporal's configuration file.
-        task_queue: Where tasks and effects are taken from.
+        task_queue: The task queue that the worker polls for tasks and effects.
         model: See `RefoldPlugin`.
         recovery: See `RefoldPlugin`.
         sandboxed: See `RefoldPlugin`.
         mcp: MCP servers, or the file that lists them; see `RefoldPlugin`.
         log_json: Write log lines to stderr as JSON, instead of columns for people. A program that has set up
-            structlog itself keeps its own way.
-        ready: Called once the worker polls.
+            structlog itself keeps its own settings.
+        ready: Called once, when the worker polls.
         options: Passed on to `temporalio.worker.Worker`.
 
     Raises:
-        DefinitionError: A skill, a tool or an MCP server is written wrongly.
+        DefinitionError: A skill, a tool or an MCP server is defined wrongly.
         NotConnected: No server answers.
         StorageError: The storage for large values cannot be used.
     """
@@ -95,7 +95,7 @@ async def run_worker(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     worker = make_worker(client, plugin, task_queue=task_queue, **options)
-    # Not `async with worker`: where the worker cannot start, that waits for its end for ever.
+    # Not `async with worker`, which waits for ever if the worker cannot start.
     running = asyncio.create_task(worker.run())
     stopping = asyncio.create_task(stop.wait())
     try:

@@ -1,13 +1,11 @@
-"""Temporal's sandbox, at a fraction of its price for skills.
+"""Temporal's sandbox for skills, without the two costs that skills do not need:
 
-Two things make it dear. Both are left out where they do nothing:
-
-1. For each step that a value takes on its way (encoded, stored, referred to, and back) the SDK asks the workflow which
-   activity or child it belongs to, in case a codec or a storage driver wants to know; in the sandbox each question
-   compiles and runs code inside, a fifth of what a worker spends on a step. refold's converter asks for none of it.
-2. A workflow's module is imported again for each task, so that no task sees what another one left in it: most of what
-   a waiting task takes, and of a short one's time. Where nothing in a skill's modules can change (`immutable`), all
-   its tasks in one worker share one copy. The copy is still the sandbox's own: what is forbidden inside stays so.
+1. Each time a value is encoded or decoded, the SDK asks the workflow for a serialization context: the activity or child
+   that the value belongs to. In the sandbox each such call compiles and runs code, a fifth of a worker's time for a
+   step. refold's converter uses no context, so the call returns None at once.
+2. The SDK imports a workflow's module again for each task, so that tasks share no state. That is most of a waiting
+   task's memory and of a short task's time. If a skill's modules are immutable (see `immutable`), all its tasks in one
+   worker share one copy. The copy is imported inside the sandbox, so the sandbox's restrictions still apply.
 """
 
 from __future__ import annotations
@@ -44,17 +42,18 @@ PASSED_THROUGH = (
     "httpx2",
     "structlog",
 )
-"""Modules that skills share with the process: pure ones, and ones that a skill's module may import but never calls."""
+"""Modules that skills share with the process: pure ones, and ones that workflow code imports but never calls."""
 
 _NOBODY = StorageDriverStoreContext(target=None)
 
 
 def sandbox(classes: Iterable[type], tools: Iterable[Callable[..., Any]] = ()) -> WorkflowRunner:
-    """The sandbox that skills run in: a skill that reads a clock or opens a file fails with an error that says so.
+    """The sandbox for skills: a skill that reads a clock or opens a file fails with an error that says so.
 
     Args:
-        classes: The workflow classes; their modules stay inside.
-        tools: Their modules are shared with the process, since they may import anything and are never called inside.
+        classes: The workflow classes; their modules are imported inside the sandbox.
+        tools: The tools; their modules are shared with the process, since they may import anything and workflow code
+            never calls them.
     """
     inside = {cls.__module__ for cls in classes}
     shared = {spec.function.__module__ for tool in tools if (spec := tool_spec(tool)) is not None} - inside
@@ -64,10 +63,10 @@ def sandbox(classes: Iterable[type], tools: Iterable[Callable[..., Any]] = ()) -
 
 @dataclass(frozen=True)
 class Sandbox(SandboxedWorkflowRunner):
-    """The SDK's sandbox for workers whose values are written by refold's converter.
+    """The SDK's sandbox for workers that use refold's data converter.
 
     Attributes:
-        shared: What tasks share, by the module of their workflow.
+        shared: The importers that tasks share, by the name of their workflow's module.
     """
 
     shared: dict[str, Importer] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -80,11 +79,11 @@ class Sandbox(SandboxedWorkflowRunner):
 
 
 class _PerThread(threading.local, RestrictionContext):
-    """Whether workflow code is running: in this thread, since tasks that share modules run in several."""
+    """The sandbox's flag for running workflow code, one per thread: tasks that share modules use several threads."""
 
 
 class _SharingModules(_Instance):
-    """The SDK's instance, whose modules come from the task before it where they cannot have changed."""
+    """The SDK's workflow instance, which reuses the modules of an earlier task if they are immutable."""
 
     def __init__(
         self,
@@ -100,13 +99,13 @@ class _SharingModules(_Instance):
         name = self._workflow_module_name()
         known = self._shared.get(name)
         self.importer = known or Importer(self.importer.restrictions, _PerThread(), workflow_module_name=name)
-        super()._create_instance()  # finds what is imported already
+        super()._create_instance()  # reuses the importer's modules
         if known is None and _all_immutable(self.importer):
             self._shared[name] = self.importer
 
 
 def _all_immutable(importer: Importer) -> bool:
-    """Whether nothing that was imported inside, and for the sandbox alone, can change."""
+    """Whether all modules that were imported inside the sandbox are immutable; shared ones do not count."""
     own = [
         module
         for name, module in importer.new_modules.items()

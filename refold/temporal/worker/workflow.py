@@ -193,13 +193,13 @@ class SkillWorkflow(TaskHandlers):
                     done.exception()  # looked at, so that asyncio does not complain of an error nobody wants
                 self._stopped(done)
                 return
-            if not isinstance(want, Tell):  # what was told stays told until it is wanted no more
+            if not isinstance(want, Tell):  # a command already sent is not sent again until `wanted` drops it
                 del self._going[key]
             event = outcome(want, done)
             if event is not None:
                 self._feed(event)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it goes on in `_run`
-            # Out of a callback nobody would hear of it, and the task would wait for ever.
+        except Exception as error:  # noqa: BLE001 - raised again in `_run`
+            # An exception raised in a callback would be lost, and the task would wait for ever.
             if not self._over.done():
                 self._over.set_exception(error)
 
@@ -209,7 +209,7 @@ class SkillWorkflow(TaskHandlers):
         """Whether this run should end: nothing new is started, and what is out is awaited."""
         info = workflow.info()
         if not self._entries:
-            return False  # each run takes at least one event, or a chain of runs would never get anywhere
+            return False  # each run takes at least one event, or a chain of runs would make no progress
         limit = self._start.events_per_run
         return info.is_continue_as_new_suggested() or (limit is not None and info.get_current_history_length() >= limit)
 
@@ -257,7 +257,7 @@ class SkillWorkflow(TaskHandlers):
 
 
 async def _close_as_canceled() -> None:
-    """End as Canceled, which Temporal grants only to a workflow that was asked to cancel from outside."""
+    """End as Canceled, which Temporal allows only after a request to cancel the workflow from outside."""
     info = workflow.info()
     if workflow.cancellation_reason() is None:
         await workflow.get_external_workflow_handle(info.workflow_id, run_id=info.run_id).cancel()

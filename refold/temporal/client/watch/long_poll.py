@@ -1,4 +1,4 @@
-"""The long poll on a task's Temporal history, which wakes whoever follows the task."""
+"""The long poll on a task's Temporal history, which wakes the task's tail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHANGES = frozenset(
 
 
 class LongPoll:
-    """Says when a task has changed, over all its runs: one long poll at a time on the history."""
+    """Signals changes of a task over all its runs, by one long poll at a time on the history."""
 
     def __init__(self, client: Client, task_id: str) -> None:
         self._client = client
@@ -49,7 +49,7 @@ class LongPoll:
         self._change.clear()
 
     async def start(self) -> None:
-        """Return when the poll has read the history so far, or could not: a change from then on is a new one."""
+        """Return when the poll has read the history so far, or has failed; later changes set `changed`."""
         self._polling = asyncio.create_task(self._poll_run())
         await self._caught_up.wait()
 
@@ -74,7 +74,7 @@ class LongPoll:
             await asyncio.gather(self._polling, return_exceptions=True)
 
     async def _poll_run(self) -> None:
-        """Announce each change of the task's newest run, until that run is closed."""
+        """Signal each change of the task's newest run, until that run is closed."""
         token = b""
         try:
             while True:
@@ -83,8 +83,8 @@ class LongPoll:
                 except RPCError as error:
                     if error.status not in CUT:
                         raise
-                    # The token says what was read, so only the waiting begins again. Whoever waits here is woken, and
-                    # finds out whether the server is there.
+                    # The page token marks what was read, so only the poll starts again. The waiting tail is woken, and
+                    # checks whether the server answers.
                     self._wake()
                     await asyncio.sleep(AGAIN_S)
                     continue

@@ -1,4 +1,4 @@
-"""Model text that is still being written, read from the heartbeats of its activity."""
+"""Reads the text of running model calls from their activities' heartbeats."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from temporalio.client import WorkflowExecutionDescription
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY
 
 Place: TypeAlias = tuple[str, int | None]
-"""A model call, and which of its answer's tool calls; None is the text."""
+"""A model call's invocation id, and the number of a tool call in its answer; None means the answer's text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelText:
-    """The end of what a model has said so far, and the attempt that said it.
+    """The end of a model's answer so far, and the attempt that streamed it.
 
-    The server keeps the last words of a lost attempt until the next one has said something.
+    The server returns the last heartbeat of a lost attempt until the next attempt has sent one.
     """
 
     attempt: int
@@ -28,12 +28,12 @@ class ModelText:
 
     @property
     def end(self) -> int:
-        """How much it has said."""
+        """The length of the answer so far, in characters."""
         return self.offset + len(self.text)
 
 
 async def model_text_of(description: WorkflowExecutionDescription) -> dict[Place, ModelText]:
-    """What the models of a task are writing just now."""
+    """The streamed text of a task's running model calls."""
     writing: dict[Place, ModelText] = {}
     for call in description.raw_description.pending_activities:
         if call.activity_type.name in (LLM_ACTIVITY, CHAT_ACTIVITY):
@@ -43,7 +43,7 @@ async def model_text_of(description: WorkflowExecutionDescription) -> dict[Place
 
 
 def _said(invocation_id: str, tail: Mapping[str, Any]) -> dict[Place, ModelText]:
-    """What a heartbeat tells: the text, and each tool call's arguments."""
+    """The contents of a heartbeat: the text, and each tool call's arguments."""
     attempt = int(tail["attempt"])
     text = ModelText(attempt=attempt, offset=int(tail["offset"]), text=str(tail["text"]))
     calls: dict[Place, ModelText] = {

@@ -1,4 +1,4 @@
-"""How long a watch retries where a server or a worker that has answered before stops answering."""
+"""How long a watch retries after the server or the worker stops answering."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.errors import NotConnected, NoWorker
 
 OUTAGE_S = 5.0
-"""A server that was there is asked for so long after the first question that failed; then a watch ends. The SDK takes
-about nine seconds to fail a question, so a server may be away for twice as long: a restart takes less."""
+"""How long a watch retries after the first failed call, in seconds. The SDK takes about nine seconds to fail a call, so
+a server may be down for about twice as long; a restart takes less."""
 
 AGAIN_S = 0.2
-"""The pause before a question that failed is asked again."""
+"""The pause before a failed call is retried, in seconds."""
 
 CUT = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
-"""How a long poll ends that the server, or somebody on the way to it, would not hold any longer."""
+"""The statuses of a long poll that the server, or a proxy before it, ended early."""
 
 
 class Reconnect:
-    """Decides whether a call that failed is made again, for one who watches."""
+    """Decides for a watch whether a failed call is retried."""
 
     def __init__(self) -> None:
         self._ever_answered = False
         self._away_since: float | None = None
 
     def answered(self) -> None:
-        """A call was answered."""
+        """Report a successful call."""
         self._ever_answered, self._away_since = True, None
 
     async def failed(self, error: Exception) -> None:
-        """Wait a little before the call is made again, or raise the error."""
+        """Report a failed call: pause before the retry, or raise the error."""
         now = asyncio.get_running_loop().time()
         self._away_since = self._away_since or now
         if not (self._ever_answered and _may_come_back(error, now - self._away_since)):
@@ -41,6 +41,6 @@ class Reconnect:
 
 def _may_come_back(error: Exception, away_s: float) -> bool:
     if isinstance(error, NoWorker):
-        return True  # the task waits, and so do we
+        return True  # the task keeps waiting, so the watch does too
     down = isinstance(error, NotConnected) or (isinstance(error, RPCError) and error.status in CUT)
     return down and away_s < OUTAGE_S

@@ -1,13 +1,13 @@
-"""Following a task as it runs: a long poll on Temporal's history says that there is more, the journal says what.
+"""Follows a running task: a long poll on Temporal's history signals a change, then the journal is read.
 
-Rule 1: whoever watches a task in this process shares one tail of it. It reads the run's history once, then waits in one
-        long poll, and reads the journal once for all when that returns. It ends when its last watcher leaves.
-Rule 2: nobody waits for a slow watcher. The newest entries are kept for those who keep up; who falls behind them reads
-        the journal on its own, and is back among the others at its end. What everybody has seen is dropped.
-Rule 3: a worker or a server that was there may go away for a while: the tail goes on after.
+Rule 1: all watchers of a task in this process share one tail. The tail reads the run's history once, waits in one long
+        poll, and reads the journal once for all watchers when the poll returns. It ends with its last watcher.
+Rule 2: a slow watcher delays no other. The tail buffers the newest entries; a watcher that falls behind the buffer
+        reads the journal itself until it has caught up. Entries that all watchers have seen are dropped.
+Rule 3: after an outage of the worker or the server the tail reconnects.
 
-Model text that is still being written rides on the heartbeats of its activity, and is read from the server while
-somebody watches and a model is at work. Neither writes a history event.
+A model call sends its streamed text with its activity's heartbeats; the tail reads the text from the server while a
+model call runs and the task is watched. Neither writes a history event.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from refold.temporal.client.watch.model_text import ModelText, Place, model_text
 from refold.temporal.client.watch.reconnect import CUT, Reconnect
 
 TOKEN_POLL_S = 0.1
-"""How often the server is asked for model text while somebody watches a call."""
+"""The interval, in seconds, of polling the server for model text."""
 
 PAUSES = (Status.INPUT_REQUIRED, Status.AUTH_REQUIRED)
 
 RECENT = 64
-"""The most entries that are kept for watchers that have not come round to them."""
+"""The most entries that a tail buffers for its watchers."""
 
 
 class Tails:
-    """The tails of one engine: one for each task that somebody watches."""
+    """The tails of one engine, one for each watched task."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._tails: dict[str, Tail] = {}
 
     def __len__(self) -> int:
-        """How many tasks are followed."""
+        """How many tasks are being watched."""
         return len(self._tails)
 
     async def watch(self, task_id: str, after: int, *, over_pauses: bool) -> AsyncGenerator[Entry | Tokens]:
@@ -64,7 +64,7 @@ class Tails:
                 async for item in items:
                     yield item
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:  # whichever asks first, the long poll or the watcher
+            if error.status is RPCStatusCode.NOT_FOUND:  # from the long poll or from the watcher's own read
                 raise TaskNotFound(task_id) from None
             raise server_refused(error, f"follow task {task_id!r}") from None
         finally:
@@ -76,15 +76,15 @@ class Tails:
 
 
 class Tail:
-    """Follows one task for all who watch it.
+    """Follows one task for all its watchers.
 
     Attributes:
-        watchers: Those who watch.
-        last: The newest entry's number, as far as it was read.
-        newest: How the task stood then; None before the first answer.
-        error: Why nothing more will come; None while more may.
-        recent: Entries that somebody has not seen, oldest first, up to `last`.
-        writing: What models have said of answers that are not complete, by invocation id and tool call.
+        watchers: The watchers.
+        last: The number of the newest entry read.
+        newest: The task's status at that entry; None before the first answer.
+        error: The error that ended the tail; None while it runs.
+        recent: The buffered entries, oldest first, up to `last`.
+        writing: The streamed text of incomplete answers, by invocation id and tool call.
     """
 
     def __init__(self, connection: Connection, task_id: str, after: int) -> None:
@@ -101,7 +101,7 @@ class Tail:
 
     @property
     def over(self) -> bool:
-        """Nothing more will come from it."""
+        """Whether the tail has ended."""
         return self._running.done()
 
     async def close(self) -> None:
@@ -110,7 +110,7 @@ class Tail:
         await asyncio.gather(self._running, return_exceptions=True)
 
     def since(self, after: int) -> list[Entry] | None:
-        """The entries after number `after`; None where they are not kept, and the journal must be read."""
+        """The entries after number `after`; None if they are not in the buffer, so the journal must be read."""
         if after >= self.last:
             return []
         if not self.recent or self.recent[0].seq > after + 1:
@@ -118,7 +118,7 @@ class Tail:
         return list(islice(self.recent, after + 1 - self.recent[0].seq, None))
 
     def forget(self) -> None:
-        """Drop the entries that all watchers have seen: who comes later reads the journal."""
+        """Drop the entries that all watchers have seen; a later watcher reads the journal."""
         seen = min((watcher.after for watcher in self.watchers), default=self.last)
         while self.recent and self.recent[0].seq <= seen:
             self.recent.popleft()
@@ -141,7 +141,7 @@ class Tail:
                 if newest.over:
                     return
                 await self._until_changed(newest)
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who watch must hear of it
+        except Exception as error:  # noqa: BLE001 - passed on to the watchers, which raise it
             self.error = error
             self._tell()
         finally:
@@ -151,7 +151,7 @@ class Tail:
         newest = await self.journal.newest(self.last, limit=RECENT)
         if self.newest is None or not newest.over:
             return newest
-        # It ended while it was followed: what is left of it is read once for all, unless that is a long story.
+        # The task ended while it was watched: the remaining entries are read once for all watchers, if they are few.
         entries = []
         async for entry in self.journal.entries(self.last):
             entries.append(entry)
@@ -163,10 +163,10 @@ class Tail:
         entries = [entry for entry in newest.entries if entry.seq > self.last]
         if newest.last != self.last:
             if not entries or entries[0].seq != self.last + 1 or entries[-1].seq != newest.last:
-                self.recent.clear()  # too many at once, or of several runs: everybody reads them in the journal
+                self.recent.clear()  # too many at once, or of several runs: each watcher reads them from the journal
             else:
                 self.recent.extend(entries)
-            self.writing = {}  # an answer may be complete, and then no more of its text may come
+            self.writing = {}  # an answer may be complete now, and its text must not follow its entry
         self.last = newest.last
         self.newest = replace(newest, entries=())
         self._tell()
@@ -188,7 +188,7 @@ class Tail:
             description = await self._handle.describe()
         except RPCError as error:
             if error.status in CUT:
-                return  # the next question finds out more
+                return  # the next read shows the cause
             raise
         writing = await model_text_of(description)
         if writing != self.writing:
@@ -197,11 +197,11 @@ class Tail:
 
 
 class Watcher:
-    """One of those who watch a task, at a pace of its own.
+    """One watcher of a task, which reads at its own pace.
 
     Attributes:
-        after: The number of the last entry that it has seen.
-        news: Set when there may be more.
+        after: The number of the last entry that the watcher has seen.
+        news: Set when there may be new entries or text.
     """
 
     def __init__(self, tail: Tail, after: int) -> None:
@@ -211,7 +211,7 @@ class Watcher:
         self._read: dict[tuple[Place, int], int] = {}
 
     async def follow(self, *, over_pauses: bool) -> AsyncGenerator[Entry | Tokens]:
-        """Entries and model text from here on, as they come."""
+        """New entries after `after`, and model text, as they arrive."""
         tail, reconnect = self.tail, Reconnect()
         while True:
             if tail.newest is None and tail.error is None:
@@ -240,7 +240,7 @@ class Watcher:
                 self.after = entry.seq
                 yield entry
             if self.after == before:
-                return  # there were more, and they are gone
+                return  # the buffer has dropped entries that this watcher needs
         for entry in kept:
             self.after = entry.seq
             yield entry
@@ -254,7 +254,7 @@ class Watcher:
 
     def _new_text(self) -> Iterator[Tokens]:
         if self.after < self.tail.last:
-            return  # the journal may have the whole answer
+            return  # the journal may hold the whole answer by now
         for place, said in self.tail.writing.items():
             read = self._read.get((place, said.attempt), -1 if said.tool else 0)
             if said.end <= read:
