@@ -1,6 +1,7 @@
-"""Middleware around a skill's model calls and tools, in the worker that runs them: what it gets, and how it is written.
+"""The interfaces of middleware around a skill's model calls and tools.
 
-It runs once for each attempt of an effect, with the worker's clock, memory and event loop; its result is recorded.
+The worker runs middleware once for each attempt of an effect, outside the workflow: clock, I/O and the event loop are
+allowed. The task records the result that the middleware returns.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityTurn:
-    """One attempt to carry out a command, as middleware gets it.
+    """One attempt of a command, as middleware receives it.
 
     Attributes:
-        command: `CallLlm`, `CallTool`; or, for a call in a conversation, all that the model is told, with `frame` and
-            `shown`.
+        command: `CallLlm` or `CallTool`; for a model call in a conversation `Recalled`, with `frame` and `shown`.
         task_id: The task.
-        invocation_id: The command's own id, the same on every try.
-        attempt: 1, or more if a worker was lost before this one.
+        invocation_id: The command's id, the same on every attempt.
+        attempt: 1, or more if workers were lost before.
     """
 
     command: Any
@@ -30,14 +30,14 @@ class ActivityTurn:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Emitted while somebody watches: more of a model's text."""
+    """The next piece of a model's text; emitted while the task is watched."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """Emitted while somebody watches: more of the arguments of a tool call that a model asks for, as JSON text."""
+    """The next piece of the arguments of a model's tool call, as JSON text; emitted while the task is watched."""
 
     number: int
     tool: str
@@ -45,7 +45,7 @@ class CallPiece:
 
 
 class Performer(Protocol):
-    """What performs commands of a kind.
+    """Performs commands of one kind.
 
     Attributes:
         kind: `model` or `tool`.
@@ -54,11 +54,11 @@ class Performer(Protocol):
     kind: str
 
     async def stream(self, turn: ActivityTurn, emit: Callable[[Any], None]) -> Any:
-        """Perform it.
+        """Perform a command and return its result.
 
         Args:
-            turn: The command.
-            emit: Takes a model's answer, `TextPiece` and `CallPiece`, where somebody watches.
+            turn: The attempt.
+            emit: Receives `TextPiece` and `CallPiece` of a model's answer while the task is watched.
         """
         ...
 
@@ -76,5 +76,5 @@ class ActivityMiddleware(Protocol):
         ...
 
     def wrap(self, step: Any) -> Any:
-        """A performer that does something around `step`."""
+        """A performer that calls `step`, the next inner performer, and adds to it."""
         ...

@@ -1,12 +1,12 @@
-"""The lifecycle by itself: a state machine for one task over any store, without skills and without a server.
+"""The task lifecycle on its own: a state machine for one task over any store, without skills and without a server.
 
-Rule 1: compute, persist, then commit. What the store does not take has not happened; so has what the table refuses.
-Rule 2: what a store holds is the truth: a second process that changed it meanwhile is noticed, and nothing is lost.
-Rule 3: an effect is marked *executing* in the store before it starts. Who finds that mark knows that nobody knows
-        whether it took place: it is found out, or refused; never repeated blindly, never skipped blindly.
-Rule 4: no clock is read here. The store says what time it is.
+Rule 1: compute, persist, then commit. If the table or the store refuses a move, the task is unchanged.
+Rule 2: the store is the truth. A change by another process is detected by the version, and no change is overwritten.
+Rule 3: an effect is marked *executing* in the store before it starts. A process that finds the mark does not know the
+        outcome: it asks a probe or raises `OutcomeUnknown`; it never repeats or skips the effect blindly.
+Rule 4: this module reads no clock; the store supplies the time.
 
-Tasks on a server do not use it: there the journal is the truth. Source: S3.86 to S3.92.
+Tasks on a server do not use this module: their truth is the journal. Source: S3.86 to S3.92.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from refold.core.errors import InputRejected, InvalidTransitionError, OutcomeUnk
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState, next_state
 
 APPROVAL_TIMEOUT_S = 1800.0
-"""How long a pause may last, where nobody says otherwise."""
+"""The default limit of a pause, in seconds."""
 
 _log = logging.getLogger("refold.lifecycle")
 _STEP = "step:"
@@ -32,15 +32,15 @@ _STEP = "step:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTransition:
-    """One move of a task, as it is stored; append-only.
+    """One move of a task, as stored; append-only.
 
     Attributes:
         task_id: The task.
-        from_state: Where it was.
-        to_state: Where it went.
-        event: What moved it.
-        timestamp: When, by the store's clock; aware.
-        metadata: What whoever moved it says of it.
+        from_state: The state before the move.
+        to_state: The state after the move.
+        event: The event that caused the move.
+        timestamp: The time by the store's clock; aware.
+        metadata: The caller's notes on the move.
     """
 
     task_id: str
@@ -57,11 +57,11 @@ class Stored:
 
     Attributes:
         task_id: The task.
-        state: Where it is.
-        retry_count: How often it was retried.
-        checkpoint: What was kept for it, by key.
-        version: Raised by one with each save; 0 was never saved.
-        updated_at: When it was saved; aware.
+        state: The task's state.
+        retry_count: The number of retries so far.
+        checkpoint: The task's checkpointed values, by key.
+        version: Raised by one with each save; 0 before the first.
+        updated_at: The time of the last save; aware.
     """
 
     task_id: str
@@ -73,21 +73,21 @@ class Stored:
 
 
 class StatePersistence(Protocol):
-    """Where tasks are kept. Called synchronously, once for each change; an exception means that nothing changed."""
+    """A store of tasks. `TaskLifecycle` calls it synchronously; an exception must mean that nothing was stored."""
 
     def now(self) -> datetime:
-        """The time, aware."""
+        """The current time; aware."""
         ...
 
     def load(self, task_id: str) -> Stored | None:
-        """The task as it was last saved; None where it never was."""
+        """The task as last saved; None if it was never saved."""
         ...
 
     def save(self, stored: Stored, transition: StateTransition | None) -> None:
-        """Keep the task, and the move that led there, both or none.
+        """Save the task and the move that led there (None: a change without a move), both or neither.
 
         Raises:
-            InputRejected: The store does not hold version `stored.version - 1`: somebody else was faster.
+            InputRejected: The store does not hold version `stored.version - 1`: another process changed the task.
         """
         ...
 
@@ -97,10 +97,10 @@ class StatePersistence(Protocol):
 
 
 class InMemoryPersistence:
-    """A store that lasts as long as it is held.
+    """A store in memory.
 
     Args:
-        clock: What time it is; without it each question comes one second after the one before.
+        clock: Supplies the time; None makes each call of `now` return one second more than the last.
     """
 
     def __init__(self, clock: Callable[[], datetime] | None = None) -> None:
@@ -134,14 +134,14 @@ class InMemoryPersistence:
 
 
 def refuse_stale(stored: Stored, version: int) -> None:
-    """What every store does before it keeps a task.
+    """Refuse to overwrite a newer version; every store calls this before it saves a task.
 
     Args:
-        stored: What is to be kept.
-        version: What the store holds.
+        stored: The task to be saved.
+        version: The version in the store.
 
     Raises:
-        InputRejected: Somebody else was faster.
+        InputRejected: The store does not hold version `stored.version - 1`: another process changed the task.
     """
     if stored.version != version + 1:
         raise InputRejected(
@@ -152,13 +152,13 @@ def refuse_stale(stored: Stored, version: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TookPlace:
-    """What a probe answers where the effect took place, with its result; None where it did not."""
+    """A probe's answer that the effect took place, with its result. The probe returns None if it did not."""
 
     result: JsonValue = None
 
 
 class Summary(TypedDict):
-    """A task in a few words."""
+    """A short overview of a task."""
 
     task_id: str
     state: str
@@ -173,12 +173,12 @@ Callback = Callable[[StateTransition], object]
 
 
 class TaskLifecycle:
-    """One task's lifecycle, kept in a store. Goes on where the store says that the task is.
+    """One task's lifecycle in a store. Continues from the stored state.
 
     Args:
         task_id: The task.
-        persistence: Its store.
-        max_retries: How often it may be retried.
+        persistence: The store.
+        max_retries: The most retries of the task.
     """
 
     def __init__(self, task_id: str, persistence: StatePersistence, max_retries: int = 3) -> None:
@@ -188,25 +188,25 @@ class TaskLifecycle:
         self._callbacks: list[Callback] = []
         self._load()
 
-    # --- how it stands
+    # --- the current state
 
     @property
     def state(self) -> TaskState:
-        """Where the task is."""
+        """The task's state."""
         return self._now.state
 
     @property
     def retry_count(self) -> int:
-        """How often it was retried; counted by RETRY, not by the error before it."""
+        """The number of retries so far; raised by the event RETRY, not by the error before it."""
         return self._now.retry_count
 
     @property
     def history(self) -> list[StateTransition]:
-        """Its moves, oldest first; a copy."""
+        """The task's moves, oldest first; a copy."""
         return list(self._history)
 
     def summary(self) -> Summary:
-        """The task in a few words."""
+        """A short overview of the task."""
         return Summary(
             task_id=self.task_id,
             state=self.state.value,
@@ -217,7 +217,7 @@ class TaskLifecycle:
         )
 
     def on_transition(self, callback: Callback) -> None:
-        """Call this after each move. What it raises is logged, and changes nothing."""
+        """Call `callback` after each move. An exception of the callback is logged, and the move stands."""
         self._callbacks.append(callback)
 
     # --- moves
@@ -226,11 +226,11 @@ class TaskLifecycle:
         """Move the task.
 
         Returns:
-            Where it is now.
+            The new state.
 
         Raises:
             InvalidTransitionError: The table has no such move; nothing changed.
-            InputRejected: No retry is left, or somebody else moved the task meanwhile; nothing changed.
+            InputRejected: No retry is left, or another process moved the task meanwhile; nothing changed.
         """
         event = TaskEvent(event)
         try:
@@ -254,25 +254,28 @@ class TaskLifecycle:
         for callback in list(self._callbacks):
             try:
                 callback(move)
-            except Exception:  # noqa: BLE001 - whatever a callback raises is its own affair
+            except Exception:  # noqa: BLE001 - an exception of a callback must not undo the move
                 _log.exception("Task %s: a callback failed; the move stands", self.task_id)
         return target
 
     def recover(
         self, *, timeout_s: float = APPROVAL_TIMEOUT_S, resolved: Callable[[], bool] | None = None
     ) -> TaskState:
-        """Load the task after a crash, and make the one move that the crash asks for, if it asks for one.
+        """Load the task after a crash, and make at most one move.
 
-        Running: whoever ran it is gone, which is a transient error. Retrying: tried again, or failed where no retry is
-        left. Paused: failed if its time is over, otherwise it waits on. Blocked: goes on if its dependency answers.
-        What has ended stays so.
+        Running: the process that ran the task is gone, which counts as a transient error. Retrying: retried, or failed
+        if no retry is left. Paused: failed if the pause has timed out, else unchanged. Blocked: resumed if `resolved`
+        returns True. An ended task is unchanged.
 
         Args:
-            timeout_s: How long a pause may last.
-            resolved: Asks the dependency of a blocked task; None lets it stay.
+            timeout_s: The limit of a pause, in seconds.
+            resolved: Whether the dependency of a blocked task is available; None leaves the task blocked.
 
         Returns:
-            Where the task is now.
+            The task's state.
+
+        Raises:
+            InputRejected: Another process moved the task meanwhile.
         """
         self._load()
         match self.state:
@@ -289,36 +292,41 @@ class TaskLifecycle:
             case state:
                 return state
 
-    # --- what is kept for it
+    # --- checkpoints and effects
 
     def set_checkpoint(self, key: str, value: JsonValue) -> None:
-        """Keep a value, in the store at once."""
+        """Save a value under a key, at once in the store.
+
+        Raises:
+            InputRejected: Another process changed the task meanwhile.
+        """
         self._commit(replace(self._now, checkpoint={**self._now.checkpoint, key: copied(value)}), None)
 
     def get_checkpoint(self, key: str, default: JsonValue = None) -> JsonValue:
-        """A kept value; a copy."""
+        """A copy of the value under a key; `default` if there is none."""
         value: JsonValue = copied(self._now.checkpoint.get(key, default))
         return value
 
     def has_checkpoint(self, key: str) -> bool:
-        """Whether a value is kept under this key."""
+        """Whether the task has a value under this key."""
         return key in self._now.checkpoint
 
     def execute_idempotent(
         self, step: str, effect: Callable[[str], JsonValue], *, probe: Probe | None = None
     ) -> JsonValue:
-        """Let an effect take place once, and give its result ever after.
+        """Perform an effect once. Returns its result; later calls return the recorded result.
 
         Args:
             step: The effect's name, unique within the task.
-            effect: Gets the idempotency key, `{task_id}:{step}`. What it raises leaves the outcome unknown.
+            effect: Performs the effect, given the idempotency key `{task_id}:{step}`. Its exception is raised to the
+                caller, and the outcome counts as unknown.
             probe: Finds out, given the key, whether an effect of unknown outcome took place.
 
         Raises:
-            OutcomeUnknown: It was started before, its outcome is not known, and there is no probe.
-            InputRejected: Somebody else started it at the same moment.
+            OutcomeUnknown: The effect was started before, its outcome is not known, and there is no probe.
+            InputRejected: Another process started the effect at the same moment.
         """
-        self._load()  # another process may have done it
+        self._load()  # another process may have performed the effect
         key, mark = f"{self.task_id}:{step}", f"{_STEP}{step}"
         known = self._now.checkpoint.get(mark)
         if isinstance(known, dict) and known["status"] == "done":
@@ -368,4 +376,4 @@ class TaskLifecycle:
 
 
 AgentTaskStateMachine = TaskLifecycle
-"""The name that the source gives it."""
+"""The name of `TaskLifecycle` in the source document."""

@@ -33,14 +33,15 @@ _IGNORED = re.compile(r"#\s*refold:\s*ignore(?:\[([\w\s,-]*)\])?")
 def check(
     sources: Iterable[Source], *, beside: Iterable[Source] = (), servers: Collection[str] | None = None
 ) -> list[Finding]:
-    """Everything that is wrong in these files, by file and line. They are imported.
+    """All findings in these files, ordered by file and line. Imports the files.
 
-    Where a file cannot be imported, what its code asks for of others is not looked at: they would miss it.
+    If a file cannot be imported, references between the files are not checked, since its skills and tools would count
+    as missing.
 
     Args:
-        sources: The files.
-        beside: More files of the application: what they register is known, and nothing in them is a finding.
-        servers: The names of the application's MCP servers; None where nobody says.
+        sources: The files to check.
+        beside: More files of the application, whose skills and tools count as registered; they are not checked.
+        servers: The names of the application's MCP servers; None if they are not known.
     """
     sources = list(sources)
     files = {source.file.resolve() for source in sources}
@@ -60,12 +61,12 @@ def parts_in(sources: Iterable[Source]) -> Parts | None:
     with on_path(*(source.root for source in sources)):
         try:
             return parts_of([importlib.import_module(source.name) for source in sources])
-        except (Exception, SystemExit):  # noqa: BLE001 - which one fails, and why, is a finding
+        except (Exception, SystemExit):  # noqa: BLE001 - the failure is reported as a finding
             return None
 
 
 def _of_one(source: Source, files: Collection[Path]) -> Iterator[Finding]:
-    """What is wrong in a file by itself."""
+    """Findings that need only this file."""
     defined = definition_errors(source, files)
     text = source.file.read_text(encoding="utf-8", errors="replace")
     impurities = check_source(text, shown(source.file), source.name, reach=loaded_module, tool_name=loaded_tool)
@@ -73,13 +74,13 @@ def _of_one(source: Source, files: Collection[Path]) -> Iterator[Finding]:
     unparsed = any(one.rule == "syntax" for one in impurities)
     yield from impurities
     for one in defined:
-        # The definition tells of a tool called directly too, but not in which line.
+        # The definition error for a tool called directly has no line, so the finding from the source replaces it.
         if not (tools and "directly; ask for it" in one.message) and not (unparsed and one.rule == "import"):
             yield one
 
 
 def _of_all(sources: list[Source], parts: Parts, servers: Collection[str] | None) -> Iterator[Finding]:
-    """What is wrong between what the code asks for and what the application has."""
+    """Findings where the code refers to something that the application lacks."""
     known = known_of(parts, servers)
     names = {source.name for source in sources}
     modules = [module for name in names if (module := loaded_module(name)) is not None]
@@ -101,14 +102,14 @@ def check_source(
     reach: Reach = lambda _: None,
     tool_name: ToolName = lambda _: None,
 ) -> list[Finding]:
-    """What can be told from a module's source alone; nothing is imported or run.
+    """Findings from a module's source alone; nothing is imported or run.
 
     Args:
         text: The source.
-        file: Its name, for the findings.
+        file: The file name for the findings.
         name: The module's dotted name.
-        reach: Finds the source of other modules, whose helpers are then followed.
-        tool_name: Tells tools that only a loaded module knows.
+        reach: Finds the source of another module, whose helpers are then checked too.
+        tool_name: Finds the name of a tool that a loaded module defines.
     """
     try:
         module = parse(text, file, name)
@@ -135,7 +136,7 @@ def _ignored(module: Module, finding: Finding) -> bool:
 
 
 def _printed(module: Module) -> Iterator[Finding]:
-    """What the module of a skill prints as it is imported."""
+    """Findings for calls of `print` that run when a skill's module is imported."""
     if not skills_in(module):
         return
     for statement in top_level([one for one in module.tree.body if not _is_main(one)]):

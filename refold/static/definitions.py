@@ -25,20 +25,20 @@ from refold.static.finding import Finding, shown
 
 
 def definition_errors(source: Source, checked: Collection[Path] = ()) -> list[Finding]:
-    """What is wrong with the skills and tools of a module, as they say themselves when it is imported.
+    """The definition errors of a module's skills and tools, found by importing the module.
 
-    The module is imported, so its top level runs. Where a definition fails, the rest of the module is tried without
-    it, so that all failures are found.
+    The module's top level runs. After a definition error the module runs again without that definition, so that all
+    errors are found.
 
     Args:
         source: The module.
-        checked: Files that are checked themselves, as absolute paths: their errors are found there, and not in the
-            modules that import them.
+        checked: Absolute paths of files that are checked too: their errors are reported there, not in the modules that
+            import them.
     """
     with on_path(source.root):
         try:
             importlib.import_module(source.name)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the module's top level raises is the finding
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the top level raises becomes a finding
             inner = _imported_from(error, source.file)
             if any(file in checked for file in inner):
                 return []
@@ -68,13 +68,13 @@ def _one_by_one(source: Source) -> Iterator[Finding]:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - see above
             if attempt == 0:
                 yield _broken(source, error)
-            return  # it misses what was taken out
+            return  # caused by the definition that was left out
         else:
             return
 
 
 def _line_of_step(problem: str, where: ast.AST) -> int | None:
-    """The line of the step that a problem names, or of the goto or question in it that the problem is about."""
+    """The line of the step that a problem names, or of the goto or question concerned."""
     named = re.match(r"step '(\w+)'", problem)
     steps = [one for one in ast.walk(where) if isinstance(one, FunctionNode) and named and one.name == named[1]]
     if not steps:
@@ -94,7 +94,7 @@ def _line_of_step(problem: str, where: ast.AST) -> int | None:
 
 
 def _run(tree: ast.Module, source: Source) -> None:
-    """Run a module's top level under its own name, and take it away again."""
+    """Run a module's top level under its own name, then restore `sys.modules`."""
     module = ModuleType(source.name)
     module.__file__ = str(source.file)
     if source.file.name == "__init__.py":
@@ -150,7 +150,7 @@ def _broken(source: Source, error: BaseException) -> Finding:
 
 
 def _way_out(error: BaseException, source: Source) -> str:
-    """What to do about an error at import, where the error alone does not say."""
+    """How to mend an error at import, if the error's message does not say; else empty."""
     match error:
         case ModuleNotFoundError(name=str(name)):
             return f"; correct the name, or install it (looked in {shown(source.root)}/ and among what is installed)"

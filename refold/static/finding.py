@@ -8,7 +8,7 @@ from refold.core.values import Value
 
 
 class Finding(Value):
-    """What `refold check` prints, one a line.
+    """One line of `refold check`.
 
     Attributes:
         file: The file's path, from the current folder where it lies below it.

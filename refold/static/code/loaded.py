@@ -17,7 +17,7 @@ from refold.static.finding import shown
 
 
 def loaded_module(name: str) -> Module | None:
-    """The source of a module that is loaded and is the application's own; None for anybody else's."""
+    """The source of a loaded module of the application; None for modules of other packages."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names or top == "refold":
         return None
@@ -55,7 +55,7 @@ def source_of(function: Callable[..., Any]) -> tuple[Module, FunctionNode] | Non
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file is a part of Python, of refold, or of an installed package, and so nothing of the application."""
+    """Whether a file belongs to Python, refold or an installed package, and so not to the application."""
     return file.startswith(("<", *_installed()))
 
 
@@ -81,9 +81,9 @@ def _splits(name: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def place_of(about: object, module: str) -> tuple[str, int]:
-    """The file and the line of a thing that a loaded module has: where it is defined, assigned, or made.
+    """The file and line where an object of a loaded module is defined, assigned or created.
 
-    A file is a place itself.
+    For a path: that file.
     """
     if isinstance(about, Path):
         return shown(about), 1

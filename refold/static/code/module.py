@@ -1,4 +1,4 @@
-"""A module as its source tells it: its functions and classes, and what its names stand for."""
+"""A parsed module: its functions and classes, and the objects that its names refer to."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class Module:
 
 
 Reach = Callable[[str], Module | None]
-"""Finds the source of another module of the application by its dotted name; None where it is nobody's business."""
+"""Finds the source of another module by its dotted name; None for modules outside the application."""
 
 
 def parse(source: str, file: str, name: str = "") -> Module:
-    """A module from its source.
+    """Parse a module.
 
     Raises:
-        SyntaxError: It is no Python.
+        SyntaxError: The source is not valid Python.
     """
     tree = ast.parse(source, file)
     statements = list(top_level(tree.body))

@@ -1,4 +1,4 @@
-"""What may come of a gate, as far as the code says its policy."""
+"""The outcomes of a gate, as far as the code gives the gate's policy literally."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Gate:
     """A gate.
 
     Attributes:
-        slot: Its name.
-        denial_ends: A denial fails the task; otherwise the skill is told.
-        times_out: It fails the task when nobody decides in time.
+        slot: The gate's name.
+        denial_ends: A denial fails the task; otherwise the skill receives it.
+        times_out: The task fails if no person decides in time.
     """
 
     slot: str
@@ -31,7 +31,7 @@ def gate_of(slot: str, policy: GatePolicy) -> Gate:
 
 
 def gate_in(slot: str, call: ast.Call, unit: Unit) -> Gate:
-    """The gate that a call asks for. What its policy does not say literally is taken for the default."""
+    """The gate of a call. Settings that the policy does not give literally count as the default."""
     given = next((one.value for one in call.keywords if one.arg == "policy"), None)
     if isinstance(given, ast.Name):
         assigned = [

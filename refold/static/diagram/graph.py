@@ -1,6 +1,6 @@
-"""A skill as a Mermaid state diagram: where it may go, what it asks for on the way, and how it ends.
+"""Draws a skill as a Mermaid state diagram: its transitions, the effects they request, and its ends.
 
-Read from the source, so it shows what the code says literally; what a variable decides, it cannot show.
+The diagram is read from the source, so targets and names that only a variable holds are missing.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class _Diagram:
 
 
 def graph(skill: Skill) -> str:
-    """The skill as Mermaid's `stateDiagram-v2`. Nothing of it is run.
+    """The skill as Mermaid's `stateDiagram-v2`. No code of the skill runs.
 
-    An edge reads `what leads there [in which case] / what is asked for`. An end has its name: completed, failed,
-    rejected, or the gate that was denied or timed out. A failure that no code catches ends the task wherever something
-    is awaited; it is not drawn.
+    The label of an edge reads `event [condition] / requested effects`. An end is labelled completed, failed, rejected,
+    or with the gate that was denied or timed out. A failure that the skill does not catch ends the task at any awaited
+    effect, and is not drawn.
     """
     diagram = _Diagram()
     match skill:
@@ -123,7 +123,7 @@ def _outcome(machine: StepMachine, step: StepSpec, outcome: Outcome, diagram: _D
 
 
 def _gate_ends(source: str, gate: Gate, diagram: _Diagram, met: str = "") -> None:
-    """What comes of a gate that is not passed: the task's end, or the step that gets the decision."""
+    """The edges for a gate's denial and timeout: to the task's end, or to the step that receives the decision."""
     if gate.denial_ends:
         diagram.edge(source, END, f"{gate.slot} denied")
     elif met:
@@ -133,7 +133,7 @@ def _gate_ends(source: str, gate: Gate, diagram: _Diagram, met: str = "") -> Non
 
 
 def _contract(machine: ContractedMachine, diagram: _Diagram) -> None:
-    """What each step reads and writes, and its legal moves, each named by the state that it leads to."""
+    """Each step's reads and writes, and its legal moves, each labelled with the state that it leads to."""
     lifecycle = machine.validator.lifecycle
     for name, step in machine.steps.items():
         terms = step.contract
@@ -190,10 +190,10 @@ def _label(outcome: Outcome, came: str = "", *, ending: str = "", asks: bool = T
     """`llm critique [NeedsRevision] / llm research`.
 
     Args:
-        outcome: The way out.
-        came: What leads there, where the code does not say it by a `match` or an `except`.
-        ending: How the task ends by it.
-        asks: Whether to say what is asked for.
+        outcome: The outcome.
+        came: The event, if the code does not name it by a `match` or an `except`.
+        ending: How the task ends.
+        asks: Whether to add the requested effects.
     """
     guard = f"[{outcome.case.guard}]" if outcome.case.guard else ""
     before = " ".join(filter(None, (outcome.case.trigger or came or ending, guard)))

@@ -1,4 +1,4 @@
-"""Where a skill's code leads, read from its source: the transitions that its functions return, and in which case."""
+"""Reads from a skill's source which transitions its functions return, and in which case."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _DEPTH = 8  # of helpers that call helpers
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """In which case code is reached, as far as `match` and `isinstance` say.
+    """The case in which code is reached, by `match` and `isinstance`.
 
     Attributes:
-        states: The states it may be in; empty is any.
-        trigger: The event, for people: `llm research`; empty is any.
-        guard: What else was matched, for people.
+        states: The possible states; empty means any.
+        trigger: The event, for people: `llm research`; empty means any.
+        guard: Further conditions, for people.
     """
 
     states: tuple[str, ...] = ()
@@ -51,12 +51,12 @@ class Outcome:
     """One transition that the code may return.
 
     Attributes:
-        case: When.
-        target: The state or step it leads to; empty stays.
-        ending: How the task ends; empty goes on.
-        asks: What is asked for, for people: `llm research`.
-        question: The slot of the question that it asks; the next step gets the answer.
-        gate: The gate that it asks for; the next step gets the decision.
+        case: The case in which the code returns the transition.
+        target: The next state or step; empty if it stays the same.
+        ending: How the task ends; empty if it does not.
+        asks: The transition's commands, for people: `llm research`.
+        question: The slot of the question that the transition asks; the next step receives the answer.
+        gate: The gate that the transition opens; the next step receives the decision.
     """
 
     case: Case
@@ -80,14 +80,14 @@ class Reader:
     kinds: frozenset[str] = frozenset()
 
     def outcomes(self, unit: Unit, case: Case | None = None, depth: int = 0) -> list[Outcome]:
-        """All transitions that a function may return, in the order they stand in."""
+        """All transitions that a function may return, in source order."""
         if not isinstance(unit.node, FunctionNode) or depth > _DEPTH:
             return []
         found = self._statements(unit.node.body, unit, case or Case(), depth)
         return list(dict.fromkeys(found))
 
     def asked(self, unit: Unit) -> list[str]:
-        """What a step and its helpers ask for by ctx, in order, each once."""
+        """The effects that a step and its helpers request by ctx, for people; in source order, each once."""
         return list(dict.fromkeys(_asking(verb, call) for verb, call, _ in self._calls(code_of(unit.node), unit)))
 
     def gates(self, unit: Unit) -> list[Gate]:
@@ -140,7 +140,7 @@ class Reader:
                     pass
 
     def _caught(self, handler: ast.ExceptHandler, tried: list[ast.stmt], unit: Unit, case: Case) -> Case:
-        """The case of an `except`: whatever was awaited has failed, where that is what it catches."""
+        """The case of an `except` that catches a failure of an awaited effect."""
         caught = ast.unparse(handler.type) if handler.type is not None else "Exception"
         if not any(name in caught for name in ("CommandError", "DecodeError", "Exception")):
             return replace(case, guard=_joined(case.guard, caught))
@@ -240,7 +240,7 @@ class Reader:
                 pass
 
     def _state(self, value: ast.expr | None, unit: Unit, case: Case, depth: int = 0) -> str:
-        """The class of a state; empty where it stays, or cannot be told."""
+        """The class of the next state; empty if the state stays the same or is not known."""
         match value:
             case ast.Call(func=func) if (name := ast.unparse(func).rpartition(".")[2]) in self.kinds:
                 return name

@@ -22,7 +22,7 @@ _COMPARED: dict[type[ast.cmpop], str] = {
 
 
 def condition(test: ast.expr) -> str:
-    """A test as people say it: `order.cents above LIMIT`; empty where it is too long for a label."""
+    """A condition in words: `order.cents above LIMIT`; empty if it is too long for a label."""
     text = _words(test)
     return text if len(text) <= LONGEST else ""
 

@@ -21,13 +21,13 @@ ENDS_OF = {
 }
 
 AS_RESULT = (ast.Attribute, ast.BinOp, ast.BoolOp, ast.Compare, ast.For, ast.FormattedValue, ast.If, ast.UnaryOp)
-"""What uses a name as the result that it would be, had it been awaited."""
+"""Syntax that uses a name as a result, which it would be only after an `await`."""
 
 Parents = Mapping[int, ast.AST]
 
 
 def misused(unit: Unit, reach: Reach) -> Iterator[Finding]:
-    """What a piece of code asks for, awaits or returns in a way that cannot work."""
+    """Findings for calls of ctx that are not awaited, wrong awaits, and steps that return no transition."""
     if not isinstance(unit.node, FunctionNode):
         return
     ctx = ctx_names(unit.node)
@@ -61,7 +61,7 @@ def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Itera
         child = parent
     match parent:
         case ast.Return():
-            return  # a helper hands it to who awaits it; of a step, another rule tells
+            return  # a helper's caller awaits it; for a step another rule reports it
         case ast.Assign(targets=[ast.Name(id=name)]) if _awaited_later(unit, name, parents):
             return
         case ast.Assign(targets=[ast.Name()]) | ast.Expr():
@@ -78,7 +78,7 @@ def _is_gather(call: ast.Call) -> bool:
 
 
 def _awaited_later(unit: Unit, name: str, parents: Parents) -> bool:
-    """Whether a name goes anywhere where it may be awaited; from there on it is not followed."""
+    """Whether a name is passed to code that may await it; that code is not examined."""
     code = code_of(unit.node)
     uses = [one for one in code if isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Load)]
     return any(not isinstance(parents.get(id(use)), AS_RESULT) for use in uses)
@@ -94,10 +94,10 @@ def _await_of(unit: Unit, value: ast.expr, ctx: set[str], reach: Reach) -> Itera
         case ast.Call(func=func):
             name = dotted(func, unit.names)
             if name is None or impurity_of(name, called=True) is not None:
-                return  # unknown, or told by another rule
+                return  # unknown, or reported by another rule
             definition = find(name, unit.module, reach)
             if definition is not None:
-                return  # the application's own: a helper that awaits ctx in turn, or a tool, told by another rule
+                return  # the application's own: a helper that awaits ctx itself, or a tool, which another rule reports
         case ast.Constant() | ast.List() | ast.Tuple() | ast.Dict() | ast.GeneratorExp() | ast.ListComp():
             pass
         case _:
@@ -129,7 +129,7 @@ def _own_statements(function: FunctionNode) -> Iterator[ast.AST]:
 
 
 def _no_transition(unit: Unit, value: ast.expr | None, ctx: set[str], reach: Reach) -> str | None:
-    """What a returned value is, where it is certainly no transition."""
+    """A description of a returned value that is certainly not a transition; None otherwise."""
     match value:
         case None | ast.Constant(value=None):
             return "nothing"

@@ -1,6 +1,6 @@
-"""The rules about what code of a skill asks for: tools and skills that exist, types and gates that can be met.
+"""The rules about a skill's requests: tools and skills exist, arguments fit, types and gates are valid.
 
-They need the application's modules loaded: what is registered, and what a name stands for, is looked up there.
+These rules need the application's modules loaded, to look up registered tools and skills and the values of names.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Known:
     Attributes:
         tools: The declarations by name.
         skills: The ids.
-        servers: The names of its MCP servers; None where nobody says.
+        servers: The names of the MCP servers; None if they are not known.
         undeclared: Functions in a list of tools that are not declared as such, by `id`: the worker refuses them.
     """
 
@@ -67,7 +67,7 @@ def known_of(parts: Parts, servers: Collection[str] | None = None) -> Known:
 
 
 def unfit(unit: Unit, known: Known) -> Iterator[Finding]:
-    """What a piece of code asks for that nobody can give."""
+    """Findings for requests that no registered tool, skill, type or approver can satisfy."""
     for asked in asked_in(unit):
         match asked.verb:
             case "tool":
@@ -107,7 +107,7 @@ def _tool(asked: Asked, node: ast.expr | None, known: Known) -> Iterator[Finding
 
 
 def _named_tool(asked: Asked, node: ast.expr | None, known: Known) -> Any:
-    """A finding where the tool is none, or nobody registers it; returns its declaration where there is one."""
+    """A finding if the name is not a tool or the tool is not registered; returns the tool's declaration, if any."""
     value = UNKNOWN if node is None else value_of(node, asked.unit)
     if isinstance(value, str):
         yield from _unregistered(asked, value, known)
@@ -204,7 +204,7 @@ def _expect(asked: Asked) -> Iterator[Finding]:
             yield _found(asked, "expect", f"says {said}, which is no JSON schema: {why}")
         return
     try:
-        # As a running task asks: what this refuses fails there.
+        # The same call as in a running task, so it raises the same errors.
         _ = Cmd.ask_user("slot", "", expect=value) if asked.verb in REPLIES else Cmd.llm("id", expect=value)
     except SkillError as error:
         yield _found(asked, "expect", str(error))

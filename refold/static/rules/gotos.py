@@ -1,6 +1,6 @@
-"""The rule about where steps go: the step exists, and what is handed on fits its parameters.
+"""The rule about gotos: the target step exists, and the carried values fit its parameters.
 
-It asks the compiled skill, and encodes literals as the running task would: what is found here fails there.
+The rule uses the compiled skill and encodes literals as a running task would, so each finding would fail there too.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ ASKS = {
     ask.__name__: {one.name for one in inspect.signature(ask).parameters.values() if one.kind is not one.VAR_KEYWORD}
     for ask in (Ctx.await_input, Ctx.await_approval)
 }
-"""What the questions that end a step take beside what they carry."""
+"""The own parameters of the questions that end a step; all other arguments are carried values."""
 
 
 def misdirected(machine: StepMachine, reach: Reach) -> Iterator[Finding]:
-    """The gotos and questions of a skill's steps that lead nowhere, or bring what the next step does not take."""
+    """Findings for gotos and questions whose target is missing or does not take the carried values."""
     for step in machine.steps.values():
         found = source_of(step.run)
         for unit in [] if found is None else reached([unit_of(*found)], reach):
@@ -91,15 +91,15 @@ def _carried(
     brought: Collection[str] | None,
     needed: list[str],
 ) -> Iterator[Finding]:
-    """What is handed on to a step, and what is missing.
+    """Findings for values that a step does not take, and for required parameters that are missing.
 
     Args:
         machine: The skill.
-        target: The step.
-        asked: The call that hands it on.
-        names: What is handed on, by name.
-        brought: What else comes; None where the code does not say.
-        needed: The parameters that must be filled.
+        target: The target step.
+        asked: The call that carries the values.
+        names: The names of the carried values.
+        brought: The names of further values that arrive; None if the code does not name them.
+        needed: The required parameters.
     """
     if names and isinstance(machine, ContractedMachine):
         text = "hands arguments on; the steps of a contract share its state: put them there with `.patch(...)`"
@@ -109,7 +109,7 @@ def _carried(
     for name in names:
         if name not in target.params:
             meant = difflib.get_close_matches(name, missing, 1)
-            missing = [one for one in missing if one not in meant]  # said once
+            missing = [one for one in missing if one not in meant]  # reported once
             hint = f"; did you mean {meant[0]!r}?" if meant else f"; it takes: {target.takes}"
             yield _found(asked, f"{_no_parameter(target, name)}{hint}")
             continue
@@ -133,7 +133,7 @@ def _no_parameter(target: StepSpec, name: str) -> str:
 
 
 def _fed(asked: Asked) -> set[str] | None:
-    """The ids of the commands that are chained to a goto; None where the code does not say all of them."""
+    """The ids of the commands chained to a goto; None if the code does not give all of them literally."""
     ids: set[str] = set()
     parents = {id(child): node for node in ast.walk(asked.unit.node) for child in ast.iter_child_nodes(node)}
     node: ast.AST = asked.node
@@ -157,7 +157,7 @@ def _fed(asked: Asked) -> set[str] | None:
 
 
 def _command_id(call: ast.Call, unit: Unit) -> str | None:
-    """The id of a chained command; empty where it is none that is waited for, None where the code does not say."""
+    """The id of a chained command; empty if no step awaits the command, None if the code does not give it literally."""
     match call.args:
         case [ast.Call(func=ast.Attribute(attr="message" | "artifact"))]:
             return ""

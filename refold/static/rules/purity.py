@@ -27,7 +27,7 @@ class _Use:
 
 
 def impure(unit: Unit, reach: Reach, tool_name: ToolName) -> Iterator[Finding]:
-    """What a piece of code uses that it may not."""
+    """Findings for names that a piece of code may not use."""
     names = unit.names
     for use in _uses(unit):
         name = dotted(use.node, names)
