@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, make_dataclass
 from enum import Enum, IntEnum, StrEnum
 from functools import cache
-from typing import Any, Generic, Literal, TypeVar, Union, cast
+from typing import Any, Generic, Literal, TypeVar, Union
 
 from hypothesis import strategies as st
 from pydantic import BaseModel, create_model
@@ -487,7 +487,8 @@ _LEAVES: list[Kind] = [
 
 
 # For a type checker these are types, and not made by what is drawn.
-_list, _dict, _tuple, _box, _typed, _union = [list, dict, tuple, Box, TypedDict, Union]
+_GENERIC: list[Any] = [list, dict, tuple, Box, TypedDict, Union]
+_list, _dict, _tuple, _box, _typed, _union = _GENERIC
 
 
 def _composed(inner: st.SearchStrategy[Kind]) -> st.SearchStrategy[Kind]:

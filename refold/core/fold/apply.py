@@ -180,7 +180,7 @@ def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
         case Recovered(again=again, by=by):
             return _start_from_other(draft, None if again is None else EVENT.validate_python(again), by)
         case Forked(by=by):
-            return _go_on(draft, None, by)
+            return _start_from_other(draft, None, by)
         case GraceOver() | Unreadable():
             raise AssertionError("refused while the task is open")
         case result:
