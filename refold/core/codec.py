@@ -74,7 +74,7 @@ class Codec:
         except ValueError:
             raise NoData("it is nested too deep, or holds itself") from None
         kept = encodable(data)
-        if (kept is not data or type(data) is int) and (why := unreadable(data)):
+        if kept is not data and (why := unreadable(data)):
             raise NoData(f"it {why}")
         return kept
 

@@ -312,6 +312,7 @@ Command = Annotated[
     CallLlm | CallChat | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | Notify | AskUser | AskApproval,
     Field(discriminator="kind"),
 ]
+_COMMANDS = get_args(get_args(Command)[0])
 COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
 
 
@@ -399,7 +400,7 @@ def admitted(command: object) -> Command:
     Raises:
         SkillError: `command` is no command, or one that only the fold sends, or its values are nested too deep.
     """
-    if type(command) not in get_args(get_args(Command)[0]):
+    if type(command) not in _COMMANDS:
         raise SkillError(
             f"cmd takes a command, for example `Cmd.llm(...)`, not {shown(command)}; for several, write "
             "`.cmd(...).cmd(...)`"
@@ -411,7 +412,8 @@ def admitted(command: object) -> Command:
     kept = encodable(asked)
     if kept is not asked and (why := unreadable(asked)):
         raise SkillError(f"command {asked.id!r} {why}: keep such data elsewhere, and say where")
-    return kept.own()
+    said = kept.__dict__.get("input") or kept.__dict__.get("message")
+    return kept.own() if isinstance(kept, CallChat) or (said is not None and said.has_data) else kept
 
 
 def _valid(kind: type[V], command_id: object, **fields: Any) -> V:

@@ -90,6 +90,10 @@ class Content(Value):
         """Whether any part is data."""
         return any(part.data is not None for part in self.parts)
 
+    def own(self) -> Self:
+        """See `Value.own`; text cannot be written into."""
+        return super().own() if self.has_data else self
+
     def joined_texts(self, separator: str = "\n") -> str:
         """All text parts, in order."""
         return separator.join(part.text for part in self.parts if part.text is not None)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Set
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
+from datetime import datetime
 from functools import cache, partial
 from math import inf, isfinite
 from operator import eq, is_
-from types import NoneType
-from typing import Annotated, Any, Self, TypeVar, cast, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin
 
 from annotated_types import MaxLen
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -32,10 +33,10 @@ LONGEST_S = 100 * 365 * 24 * 3600.0
 DEEPEST = 100
 """How many levels JSON data may nest. A reader of JSON takes about 200, and there is a task around the data."""
 
-_ROOM = b"[" * 100, b"]" * 100
 _CUT = DEEPEST + 10
-_MOST_BITS = 14_000
-_FIXED = [str, int, float, bool, NoneType]  # a list: an annotation may be unhashable
+_TOO_LONG = 10**4300
+_UNREADABLE = 2
+_PLAIN = (str, bytes, int, float, NoneType, datetime)
 
 
 class Value(BaseModel):
@@ -90,28 +91,31 @@ def _defaults(cls: type[BaseModel]) -> tuple[dict[str, Any], list[tuple[str, Cal
 @cache
 def _changeable(cls: type[BaseModel]) -> tuple[str, ...]:
     """The fields that may hold JSON data: all but those of plain types."""
-    fields = cls.__pydantic_fields__.items()
-    return tuple(
-        name
-        for name, field in fields
-        if not all(_fixed(one) for one in get_args(field.annotation) or [field.annotation])
-    )
+    return tuple(name for name, field in cls.__pydantic_fields__.items() if not _fixed(field.annotation))
 
 
 def _fixed(kind: Any) -> bool:
-    if get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
-    return kind in _FIXED or (isinstance(kind, type) and issubclass(kind, Value) and not _changeable(kind))
+    """Whether nothing in values of a type can be written into."""
+    origin, of = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _fixed(of[0])
+    if origin in (Union, UnionType, tuple):
+        return all(one is ... or _fixed(one) for one in of)
+    if isinstance(kind, type) and issubclass(kind, Value):
+        return not _changeable(kind)
+    return origin is Literal or (isinstance(kind, type) and issubclass(kind, _PLAIN))
 
 
 def _own(value: Any) -> Any:
     kind = type(value)
+    if kind is str:
+        return value
     if kind is dict or kind is list:
         return from_json(to_json(value)) if value else kind()
     if kind is tuple:
         fresh = tuple(map(_own, value))
         return value if all(map(is_, fresh, value)) else fresh
-    return value.own() if isinstance(value, Value) else value
+    return value.own() if hasattr(kind, "__pydantic_fields__") else value
 
 
 def text(value: str) -> str:
@@ -154,7 +158,7 @@ def encodable(value: T) -> T:
     What JSON cannot hold is replaced: half a surrogate pair by U+FFFD, a number that is infinite or none by its name.
     What nobody could read back is cut, and is still `unreadable`, but can be kept and shown.
     """
-    if _sound(value):
+    if not _flaw(value):
         return value
     whole = mended(value)
     if isinstance(whole, BaseModel):
@@ -162,65 +166,50 @@ def encodable(value: T) -> T:
     return cast("T", from_json(to_json(whole, inf_nan_mode="strings")))
 
 
-def _sound(value: Any) -> bool:
-    """Whether a value is written and read again without a difference, as far as can be seen without doing so."""
-    kind = type(value)
-    if kind is str:
-        return text(value) is value
-    if kind is dict or kind is list:
-        try:
-            written = to_json(value)
-        except ValueError:  # half a surrogate pair, or nested so deep that pydantic does not write it
-            return False
-        return b"Infinity" not in written and b"NaN" not in written and not _too_much(written)
-    if kind is tuple:
-        return all(map(_sound, value))
-    if kind is float:
-        return isfinite(value)
-    if kind is int:
-        return not _no_reader(value)
-    return not isinstance(value, BaseModel) or all(map(_sound, value.__dict__.values()))
-
-
 def unreadable(value: Any) -> str:
     """Why JSON data, or data in a `Value`, could not be read back from the JSON of a task; empty if it could.
 
     It goes on a sentence: "the message", "the state", "what the tool returned".
     """
-    if not _no_reader(value):
+    if _flaw(value) < _UNREADABLE:
         return ""
     return f"is nested deeper than {DEEPEST} levels, or holds a number of more than 4,300 digits"
 
 
-def _no_reader(value: Any) -> bool:
-    kind = type(value)
-    if kind is dict or kind is list:
-        try:
-            written = to_json(value)
-        except ValueError:
-            written = to_json(mended(value))
-        return _too_much(written)
-    if kind is tuple:
-        return any(map(_no_reader, value))
-    if kind is int:
-        return bool(value.bit_length() > _MOST_BITS)
-    return isinstance(value, BaseModel) and any(map(_no_reader, value.__dict__.values()))
+def _flaw(value: Any) -> int:
+    """Whether a value reads back as it is (0), changed (1), or is `_UNREADABLE`.
 
-
-def _too_much(written: bytes) -> bool:
-    """Whether nobody could read what was written, with a task around it."""
-    size = len(written)
-    if size <= DEEPEST:
-        return False
-    # Brackets in texts count, too: they only make it look again. A number of so many digits fills one of the pieces.
-    deep = written.count(b"[") + written.count(b"{") > DEEPEST
-    if not deep and (size < 4300 or not any(written[at : at + 2000].isdigit() for at in range(0, size, 2000))):
-        return False
-    try:
-        from_json(_ROOM[0] + written + _ROOM[1])
-    except ValueError:
-        return True
-    return False
+    Level by level, so that the depth is counted, and texts are looked at without being written: each task does this
+    with each event, state and command.
+    """
+    found, level = 0, [value]
+    for _ in range(DEEPEST + 1):
+        below: list[Any] = []
+        for one in level:
+            kind = type(one)
+            if one is None:
+                continue
+            if kind is str:
+                if not one.isascii() and text(one) is not one:
+                    found = 1
+            elif kind is dict:
+                below += one.values()
+                if not all(map(str.isascii, one)) and any(text(key) is not key for key in one):
+                    found = 1
+            elif kind is list or kind is tuple:
+                below += one
+            elif kind is float:
+                if not isfinite(one):
+                    found = 1
+            elif kind is int:
+                if not -_TOO_LONG < one < _TOO_LONG:
+                    return _UNREADABLE
+            elif hasattr(kind, "__pydantic_fields__"):  # `isinstance` is a function of Python there
+                below += one.__dict__.values()
+        if not below:
+            return found
+        level = below
+    return _UNREADABLE
 
 
 def has_set(value: Any, passed_over: Callable[[type], bool] = lambda kind: False) -> bool:
@@ -254,7 +243,7 @@ def mended(value: Any, levels: int = _CUT) -> Any:
             return {mended(key, 0): mended(one, levels - 1) for key, one in value.items()}
         case list() | tuple():
             return type(value)(mended(one, levels - 1) for one in value)
-        case int() if _no_reader(value):
+        case int() if not -_TOO_LONG < value < _TOO_LONG:
             return "…"
         case BaseModel():
             return value.model_copy(update={name: mended(one, levels - 1) for name, one in value.__dict__.items()})

@@ -21,6 +21,7 @@ from refold.core.errors import SkillError, brief
 from refold.core.events import UserMessage
 from refold.core.gates import DecisionMade
 from refold.core.schema import problems
+from refold.core.values import text
 
 MISSING = inspect.Parameter.empty
 
@@ -91,6 +92,9 @@ class Param:
             SkillError: The value does not fit the annotation, or is not the same after decoding.
         """
         try:
+            if type(value) is str and self.annotation is str:
+                said = text(value)
+                return said, said
             if isinstance(value, Json):
                 return value.data, self.codec.fresh(value.data)
             data = self.codec.data(value)
