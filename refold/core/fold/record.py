@@ -17,6 +17,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
+from refold.core.lineage.ids import place
 from refold.core.values import Value, lean
 from refold.core.waits import Wait
 
@@ -172,6 +173,8 @@ def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
         case ChildAsked(invocation_id=part, waits=waits):
             parts = [wait for wait in parts if record.reported_by[wait.gate] != part]
             parts += [wait for wait in waits if wait.gate not in entry.closed]
+            asked_by = {**record.reported_by, **{wait.gate: part for wait in waits}}
+            parts.sort(key=lambda wait: place(asked_by[wait.gate]))
         case DecisionMade(gate=gate) as grant:
             own = [_decided(wait, grant) if wait.gate == gate else wait for wait in own]
         case ReminderDue(gate=gate):

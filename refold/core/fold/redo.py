@@ -7,16 +7,16 @@ with the new outcomes, and commands that have not been sent yet are replaced by 
 
 from __future__ import annotations
 
-from refold.core.events import Event, Result, ToolResult
+from refold.core.events import EVENT, Event, Recovered, Result, ToolResult
 from refold.core.fold.draft import Draft
 from refold.core.fold.snapshot import Pending, Redo, Snapshot
-from refold.core.lineage.ids import id_before, renamed
+from refold.core.lineage.ids import first_id, renamed
 
 
 def note_redone(draft: Draft, result: Result) -> None:
     """Record the new outcome of a repeated effect."""
     if draft.redo is not None and isinstance(result, ToolResult):
-        outcomes = {**draft.redo.outcomes, id_before(result.invocation_id): result.value}
+        outcomes = {**draft.redo.outcomes, first_id(result.invocation_id): result.value}
         draft.redo = draft.redo.model_copy(update={"outcomes": outcomes})
 
 
@@ -31,6 +31,7 @@ def adopt_new_outcomes(draft: Draft) -> None:
     assert draft.refold is not None
     past = tuple(one.model_copy(update={"event": _renewed(redo, one.event)}) for one in redo.past)
     if past == redo.past:
+        _renew_held(draft, redo)
         return
     now = draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped))
     if why := _other_way(draft, redo, now):
@@ -44,13 +45,24 @@ def adopt_new_outcomes(draft: Draft) -> None:
     draft.waits = tuple(wait.model_copy(update={"ask": asks[wait.gate]}) for wait in draft.waits)
     draft.state, draft.threads = renamed(now.state, redo.ids), now.threads
     draft.receipts = {**draft.receipts, **now.receipts}
+    _renew_held(draft, redo)
+
+
+def _renew_held(draft: Draft, redo: Redo) -> None:
+    """Put the new outcomes into the results that the skill has not had yet."""
     draft.held = tuple(_renewed(redo, event) for event in draft.held)
+    for event in draft.held:
+        if isinstance(event, ToolResult):
+            draft.keep_receipt(event)
 
 
 def _renewed(redo: Redo, event: Event) -> Event:
     """The result of a repeated effect with its new outcome; any other event unchanged."""
-    if isinstance(event, ToolResult) and event.invocation_id in redo.outcomes:
-        return event.model_copy(update={"value": redo.outcomes[event.invocation_id]})
+    if isinstance(event, ToolResult) and (first := first_id(event.invocation_id)) in redo.outcomes:
+        return event.model_copy(update={"value": redo.outcomes[first]})
+    if isinstance(event, Recovered) and event.again is not None:
+        again = _renewed(redo, EVENT.validate_python(event.again))
+        return event.model_copy(update={"again": again.model_dump(mode="json")})
     return event
 
 

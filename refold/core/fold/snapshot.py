@@ -176,7 +176,7 @@ class Redo(Value):
         past: The events that the failed task took, without the event that ended it.
         skipped: Ids of commands whose final failure `fold` skips.
         ids: The new ids of the failed task's open commands, by their old ids.
-        outcomes: The new outcomes so far, by the id that the effect had in the failed task.
+        outcomes: The new outcomes so far, by the id under which the effect was performed first.
     """
 
     base: Snapshot

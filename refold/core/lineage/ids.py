@@ -39,6 +39,18 @@ def next_id(id: str) -> str:
     return f"{task}/{first}~{int(times or 1) + 1}"
 
 
+def first_id(id: str) -> str:
+    """The id under which it was asked for the first time."""
+    task, _, own = id.rpartition("/")
+    return f"{task}/{own.partition('~')[0]}"
+
+
+def place(id: str) -> tuple[int, int]:
+    """Where a command stands among those of its task: the entry that issued it, and its number there."""
+    entry, _, number = id.rpartition("/")[2].partition("~")[0].partition(".")
+    return int(entry), int(number)
+
+
 def id_before(id: str) -> str:
     """The inverse of `next_id`: `T/1.1` for `T/1.1~2`; empty for a command's first id."""
     task, _, number = id.rpartition("/")

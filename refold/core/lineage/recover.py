@@ -73,6 +73,11 @@ def recover(
         raise InputRejected(
             f"task {base.task_id!r} ends without what killed it, too: {snapshot.reason}; change the skill, then recover"
         )
+    if other := _other_way(snapshot, base, kept):
+        raise InputRejected(
+            f"task {base.task_id!r} took another way than its skill takes without what killed it: {other}; fork it at "
+            "an earlier entry"
+        )
     if open_still := _not_over(snapshot, last, entries):
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
     snapshot = _with_late(snapshot, last, entries)
@@ -89,6 +94,22 @@ def recover(
             f"task {base.task_id!r} would end again at once: {tried.reason}; change the skill, then recover"
         )
     return new, first
+
+
+def _other_way(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry]) -> str:
+    """What the failed task did that the folded one did not, or the other way round; empty if nothing.
+
+    Its results would be lost, and its ids used for other commands.
+    """
+    asked = {id: one.command for id, one in base.pending.items()}
+    asked |= {one.invocation_id: one.command for entry in kept for one in entry.commands}
+    for id, one in snapshot.pending.items():
+        was = asked.get(id)
+        if was is None or (was.kind, was.id, was.subject) != (one.command.kind, one.command.id, one.command.subject):
+            return f"it would ask for {one.command.id!r} as {id}"
+    if snapshot.refused > base.refused:
+        return "what it was given does not fit any more"
+    return ""
 
 
 def _unrecoverable(last: Entry) -> str:

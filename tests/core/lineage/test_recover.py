@@ -30,12 +30,13 @@ from refold import (
     tool,
 )
 from refold.core.authoring.skill import Live
-from refold.core.events import DependencyResolved, Event
+from refold.core.events import ChildAsked, DependencyResolved, Event
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.record import record_of, with_entry
 from refold.core.fold.snapshot import Given
 from refold.core.fold.wanted import Perform, finished, wanted
 from refold.core.lineage.recover import recover
+from refold.core.waits import Wait
 from refold.testing import histories
 from refold.testing.play import START
 from refold.testing.strategies import OWNER, Happening
@@ -902,3 +903,98 @@ def test_whatever_failed_recovers_or_says_why_not(author: Any, data: st.DataObje
             failed = CommandFailed(id=pending.command.id, invocation_id=invocation_id, failure=busy())
             task, entry = advance(compiled, task, failed, snapshot.at)
             assert not entry.refused or isinstance(entry.event, DecisionMade) or task.ending
+
+
+# --- what must not happen twice
+
+
+def test_an_effect_that_was_compensated_in_a_recovered_task_is_not_compensated_again() -> None:
+    """
+    The charge of the second task was refunded there; the third task refunds its own charge alone.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=50)
+        if paid == "bad":
+            raise ValueError("a bug")
+        await ctx.tool("mail")
+        return ctx.complete()
+
+    task = started(begin)
+    task.give("charge", "bad")
+    task.give("undo charge")
+    second = task.recovered("T2")
+    second.give("charge", "bad")
+    assert second.state is TaskState.FAILED
+    second.give("undo charge")
+    third = second.recovered("T3")
+    third.give("charge", "good")
+    third.fail("mail")
+
+    assert third.reason == "mail: forbidden"
+    assert third.out == ["undo charge"]
+    third.give("undo charge")
+    assert finished(third.task)
+
+
+def test_the_result_that_met_a_bug_is_replaced_by_the_new_one() -> None:
+    """
+    The charge was refunded; the skill is given the outcome of the charge that stands.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=50)
+        if paid == "bad":
+            raise ValueError("a bug")
+        return ctx.complete(str(paid))
+
+    task = started(begin)
+    task.give("charge", "bad")
+    task.give("undo charge")
+    new = task.recovered()
+    new.give("charge", "good")
+
+    assert (new.status, new.said) == (Status.COMPLETED, ["good"])
+
+
+def test_a_task_does_not_recover_along_a_way_that_it_did_not_take() -> None:
+    """
+    The failure that killed it had let another branch begin: without it that branch would begin later, under the ids of
+    other commands.
+    """
+
+    async def one(ctx: Ctx, name: str) -> None:
+        await ctx.gather(ctx.tool(name), ctx.tool(f"{name}2"))
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.parallel(one(ctx, "a"), one(ctx, "b"), limit=2)
+        return ctx.complete()
+
+    task = started(begin)
+    task.fail("a")
+    task.give("a2")
+    task.give("b")
+    task.give("b2")
+    assert task.state is TaskState.FAILED
+
+    with pytest.raises(InputRejected, match="took another way than its skill takes without what killed it"):
+        task.recovered()
+
+
+def test_what_parts_ask_is_shown_in_the_order_of_the_parts() -> None:
+    """
+    Whichever of them asked first; to those who read the journal, and to those who read the task.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        await ctx.gather(ctx.skill("one", "s", "go"), ctx.skill("two", "s", "go"))
+        return ctx.complete()
+
+    task = started(begin)
+    record = record_of(task.task)
+    for part in ("T/1.2", "T/1.1"):
+        asked = Wait(gate=f"{part}/1.1", ask=Cmd.ask_user("q", "?"), since=START)
+        record = told(record, task.feed(ChildAsked(invocation_id=part, waits=(asked,))))
+
+    assert [wait.gate for wait in record.waits] == ["T/1.1/1.1", "T/1.2/1.1"]
+    assert record.waits == task.task.open_waits
