@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from refold.core.authoring.skill import Skill
-from refold.core.commands import CallSkill, CallTool, CallWorkflow, Notify
+from refold.core.commands import CallSkill, CallTool, CallWorkflow, Command, Notify
 from refold.core.errors import InputRejected
 from refold.core.events import (
     EVENT,
@@ -101,7 +101,7 @@ def _other_way(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry]) -> str
 
     Its results would be lost, and its ids used for other commands.
     """
-    asked = {id: one.command for id, one in base.pending.items()}
+    asked: dict[str, Command] = {id: one.command for id, one in base.pending.items()}
     asked |= {one.invocation_id: one.command for entry in kept for one in entry.commands}
     for id, one in snapshot.pending.items():
         was = asked.get(id)
