@@ -994,7 +994,7 @@ def test_what_parts_ask_is_shown_in_the_order_of_the_parts() -> None:
     record = record_of(task.task)
     for part in ("T/1.2", "T/1.1"):
         asked = Wait(gate=f"{part}/1.1", ask=Cmd.ask_user("q", "?"), since=START)
-        record = told(record, task.feed(ChildAsked(invocation_id=part, waits=(asked,))))
+        record = with_entry(record, task.feed(ChildAsked(invocation_id=part, waits=(asked,))))
 
     assert [wait.gate for wait in record.waits] == ["T/1.1/1.1", "T/1.2/1.1"]
     assert record.waits == task.task.open_waits
