@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Set
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from enum import Enum
 from typing import Any
 
 from pydantic import (
@@ -45,8 +44,7 @@ class Codec:
         adapter: The type's pydantic adapter.
         shares: Whether decoded values may share parts with the data, where the type describes none: `Any`, `dict`.
         from_text: Whether parsing JSON text differs from validating the parsed data, as with `val_json_bytes="base64"`.
-        chooses: Whether a value may be decoded as an equal value of another type: in a union, `Decimal(1)` as 1, or a
-            member of an enum as its text.
+        chooses: Whether a value may be decoded as an equal value of another type: `Decimal(1)` as 1, in a union.
     """
 
     __slots__ = ("adapter", "chooses", "from_text", "shares")
@@ -56,7 +54,7 @@ class Codec:
         schemas = list(_schemas(how.core_schema))
         self.shares = any(map(_may_share, schemas))
         self.from_text = any("val_json_bytes" in (one.get("config") or ()) for one in schemas)
-        self.chooses = any(one.get("type") in ("decimal", "enum", "union") for one in schemas)
+        self.chooses = any(one.get("type") == "decimal" for one in schemas)
 
     def data(self, value: Any) -> JsonValue:
         """`value` as JSON data.
@@ -241,8 +239,7 @@ def _lost(value: Any, fresh: Any, where: str) -> str:
     at = where or "it"
     kind: Any = type(value)
     if isinstance(value, str):
-        of_enum = isinstance(value, Enum) or isinstance(fresh, Enum)
-        same_type, equal = kind is type(fresh) if of_enum else isinstance(fresh, str), text(value) == fresh
+        same_type, equal = isinstance(fresh, str), text(value) == fresh
     elif isinstance(value, list | tuple) and isinstance(fresh, list | tuple):
         if len(value) != len(fresh):
             return f"{at} reads back with another length"
@@ -275,8 +272,6 @@ def _lost(value: Any, fresh: Any, where: str) -> str:
 
 
 def _numbers(one: Any, other: Any) -> bool:
-    if type(one) is not type(other) and isinstance(one, bool | Enum) | isinstance(other, bool | Enum):
-        return False
     return isinstance(one, int | float) and isinstance(other, int | float) and one == other
 
 

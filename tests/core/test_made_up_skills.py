@@ -8,7 +8,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, create_model
 
-from refold import Cmd, Content, Ctx, Event, Status, Step, ToolResult, Transition, UserMessage, flow_skill, table
+from refold import (
+    Cmd,
+    Content,
+    Ctx,
+    DefinitionError,
+    Event,
+    Status,
+    Step,
+    ToolResult,
+    Transition,
+    UserMessage,
+    flow_skill,
+    table,
+)
 from refold.testing import check_history
 from refold.testing.laws import check_lineage
 from refold.testing.strategies import Happening, lineages
@@ -54,7 +67,9 @@ def test_no_garbage_of_ten_thousand_skills_breaks_a_law(data: st.DataObject) -> 
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, and of the same types all through."""
+    """Equal, and of the same types all through; texts and numbers may be of any type that compares equal."""
+    if any(isinstance(one, kind) and isinstance(other, kind) for kind in (str, int | float)):
+        return bool(one == other)
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -111,7 +126,11 @@ def is_kept(style: Any, data: st.DataObject) -> None:
     # As pydantic holds them: it takes True for a Literal[1], with or without JSON.
     values = [TypeAdapter(kind[0]).validate_python(data.draw(kind[1])) for _ in range(2)]
     seen: list[Any] = []
-    skill = style(kind[0], values, seen)
+    try:
+        skill = style(kind[0], values, seen)
+    except DefinitionError as error:  # the first state reads back changed
+        assert "value" in str(error)
+        return
     task = ByHand(skill, cut=True)
     task.say()
     if task.task.pending:
