@@ -1,5 +1,6 @@
 """The laws hold for skills that are made up: garbage in every place, states and arguments of every JSON-able type."""
 
+import os
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -29,7 +30,8 @@ from tests.core.byhand import ByHand
 from tests.core.made_up import Kind, kinds, skills
 
 ANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-MANY = settings(ANY, max_examples=10_000)
+# Ten thousand where there is time; CI has less.
+MANY = settings(ANY, max_examples=10_000 if os.environ.get("REFOLD_SWEEP") == "all" else 2_000)
 # What a made-up skill leaves behind: coroutines that it never awaits.
 LEFT_BEHIND = pytest.mark.filterwarnings(
     "ignore:coroutine:RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
