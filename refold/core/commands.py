@@ -34,7 +34,7 @@ from refold.core.errors import SkillError, shown
 from refold.core.gates import GatePolicy, digest_of
 from refold.core.retry import RetryPolicy
 from refold.core.schema import Schema, problems, reference_of, schema_of
-from refold.core.values import Patience, Seconds, Value, encodable, has_set, lean, mended, text, unreadable
+from refold.core.values import Name, Patience, Seconds, Value, encodable, has_set, lean, mended, text, unreadable
 
 V = TypeVar("V", bound=Value)
 
@@ -55,7 +55,7 @@ class EffectPolicy(StrEnum):
 
 
 class _Command(Value):
-    id: str = Field(min_length=1)
+    id: Annotated[Name, MinLen(1)]
 
     @property
     def subject(self) -> str:
