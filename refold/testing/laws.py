@@ -12,8 +12,9 @@ Rule 5: each lifecycle state means what it says: in retrying a command is in bac
 Rule 6: a settled command, which has its result or a failure that is not retried, is never wanted again: not before the
   end, not after it, and not in a task that was recovered from this one. The journal alone says what is settled.
 Rule 7: an open task that wants nothing waits for a person; an ended task that wants nothing stays so.
-Rule 8: every entry and snapshot can be written as JSON, and reads back equal.
-Rule 9: recovering or forking a task twice gives the same task, and that task keeps these laws.
+Rule 8: the skill of a recovered task is not called before every compensated effect is performed again.
+Rule 9: every entry and snapshot can be written as JSON, and reads back equal.
+Rule 10: recovering or forking a task twice gives the same task, and that task keeps these laws.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ def _checked(
         past.add(entry)
         is_going = wanted(after)
         law = partial(_law, after, seen)
-        check_past(past, going, is_going, ended=after.ended, ended_before=before.ended, law=law)
+        check_past(past, going, entry, is_going, (before.ended, after.ended), law)
         going = is_going
     _check_ids(base, entries, history)
     written = _written(entries, snapshots, history)

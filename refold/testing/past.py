@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from refold.core.commands import AskApproval, AskUser, CallTool
+from refold.core.commands import AskApproval, AskUser, CallTool, Notify
 from refold.core.events import (
     EVENT,
     RESULT_TYPES,
@@ -41,6 +41,7 @@ class Past:
         failed: Ids of commands whose last attempt failed, and for which the journal has no retry.
         unknown: Those of them that failed with an unknown outcome, and that no operator has resolved.
         questions: Ids of open questions and gates, each with the child that asks; None for the task's own.
+        repeats: Ids of commands that perform compensated effects again; the skill relies on these effects.
         begun: The task has taken an event.
     """
 
@@ -49,6 +50,7 @@ class Past:
         self.failed: set[str] = set()
         self.unknown: set[str] = set()
         self.questions: dict[str, str | None] = {wait.gate: None for wait in base.waits}
+        self.repeats = {id for id, one in base.pending.items() if one.background}
         self.begun = False
 
     def add(self, entry: Entry) -> None:
@@ -94,18 +96,27 @@ class Past:
 
 
 def check_past(
-    past: Past, before: dict[str, Want], after: dict[str, Want], *, ended: bool, ended_before: bool, law: Holds
+    past: Past, before: dict[str, Want], entry: Entry, after: dict[str, Want], ends: tuple[bool, bool], law: Holds
 ) -> None:
     """The laws that a journal alone decides.
 
     Args:
-        past: The journal up to an entry, this one included.
+        past: The journal up to the entry, this one included.
         before: What was wanted before the entry.
+        entry: The entry.
         after: What is wanted after it.
-        ended: Whether the task has ended by now.
-        ended_before: Whether it had ended before the entry.
+        ends: Whether the task had ended before the entry, and after it.
         law: Called for each law.
     """
+    ended_before, ended = ends
+    missing = past.repeats - past.returned - (past.failed - past.unknown)
+    asked = [
+        one for one in entry.commands if not isinstance(one.command, Notify) and not one.invocation_id.endswith(UNDO)
+    ]
+    law(
+        not missing or not (asked or entry.messages or entry.artifacts),
+        f"the skill waits until compensated effects are performed again, but {sorted(missing)} is not yet",
+    )
     effects = {id_of(want) for want in after.values() if not is_of_gate(want)}
     settled = effects & (past.returned | past.failed)
     law(not settled, f"a settled command is never wanted again, but {sorted(settled)} is")

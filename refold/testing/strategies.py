@@ -222,7 +222,7 @@ def histories(
     """
     compiled = skill_of(skill)
     base = first_of(compiled, task_id)
-    return _history(draw, compiled, base, None, strategies_of(values, tools), max_events, honest)[0]
+    return _history(draw, compiled, base, None, strategies_of(values, tools), max_events, honest=honest)[0]
 
 
 def first_of(skill: Skill, task_id: str = "T") -> Snapshot:
@@ -247,11 +247,14 @@ def lineages(
     known = strategies_of(values, tools)
     base, first, made = first_of(compiled), None, None
     lives: list[Life] = []
-    for number in range(1, draw(st.sampled_from([1, 1, 2, 3])) + 1):
-        left = max_events - sum(len(life.history) for life in lives)
-        history, entries = _history(draw, compiled, base, first, known, left, False)
+    tasks = draw(st.sampled_from([1, 1, 2, 3]))
+    share = max(1, max_events // tasks)
+    for number in range(1, tasks + 1):
+        # Half of the tasks that another one follows are canceled, so that it can be recovered from them.
+        cancel_at = share // 2 if number < tasks and draw(st.booleans()) else None
+        history, entries = _history(draw, compiled, base, first, known, share, cancel_at=cancel_at)
         lives.append(Life(made, history))
-        if len(entries) < len(history) or len(history) == left:
+        if len(entries) < len(history):
             break
         made = _making(draw, entries, f"T{number + 1}")
         try:
@@ -276,7 +279,9 @@ def _history(
     first: Event | None,
     known: Mapping[str, Values],
     max_events: int,
-    honest: bool,
+    *,
+    honest: bool = False,
+    cancel_at: int | None = None,
 ) -> tuple[list[Happening], list[Entry]]:
     """A history of one task, which begins with `first`; and its journal, which is shorter where an event raised."""
     history: list[Happening] = []
@@ -285,6 +290,8 @@ def _history(
     while len(history) < max_events and after_end < 2:
         past = [happening.event for happening in history]
         event = _event(draw, skill, snapshot, known, past, honest) if first is None else first
+        if len(history) == cancel_at and first is None:
+            event = CancelRequested()
         first = None
         due = [want.due_at for want in wanted(snapshot).values() if isinstance(want, Alarm) and want.event == event]
         at = max([at + timedelta(seconds=draw(_PASSED)), *due])

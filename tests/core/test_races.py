@@ -8,6 +8,7 @@ from refold import CommandError, Content, Ctx, DecisionMade, GatePolicy, Status,
 from refold.core.fold.wanted import wanted
 from refold.testing import check_laws
 from tests.core.byhand import ByHand, result
+from tests.core.fold.test_failures import charge
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
 
@@ -250,6 +251,32 @@ def test_the_laws_hold() -> None:
         await ctx.gather(ctx.tool("look"), ctx.sleep(1))
 
     check_laws(skill(begin), max_examples=60)
+
+
+def test_a_race_of_a_recovered_task_waits_for_compensated_effects() -> None:
+    """
+    An answer is not delivered before the charge that was refunded is made again.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=1)
+        _, answer = await ctx.first(ctx.ask("a", "?"), ctx.ask("b", "?"))
+        return ctx.complete(f"{answer.text}, paid {paid}")
+
+    task = ByHand(skill(begin))
+    task.say()
+    task.give("charge", "c-1")
+    task.cancel()
+    task.give("undo charge")
+    new = task.recovered()
+    new.say("first", slot="a")
+    assert new.state is TaskState.PAUSED
+    new.say("second", slot="b")
+    assert new.out == ["charge"]
+
+    new.give("charge", "c-2")
+
+    assert (new.status, new.said[-1]) == (Status.COMPLETED, "first, paid c-2")
 
 
 def test_a_task_that_was_recovered_has_the_id_it_had() -> None:

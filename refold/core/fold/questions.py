@@ -53,10 +53,11 @@ def closed(draft: Draft, wait: Wait, outcome: UserMessage | DecisionMade | Comma
 
     Returns:
         The events to deliver: if this was the last open question, the outcomes of all questions closed while the task
-        was paused, oldest first; otherwise nothing, except that the outcome of a raced question is delivered at once.
+        was paused, oldest first; otherwise nothing, except that the outcome of a raced question is delivered at once,
+        unless compensated effects are still to be performed again.
     """
     draft.waits = tuple(one for one in draft.waits if one.gate != wait.gate)
-    if draft.waits and wait.ask.raced:
+    if draft.waits and wait.ask.raced and not draft.redoing:
         return [outcome]
     if draft.waits:
         draft.hold(outcome)
