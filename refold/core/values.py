@@ -21,7 +21,7 @@ T = TypeVar("T")
 REFUSAL_CHARS = 2_000
 """How much of the reason for a refusal is kept: it may quote what was sent."""
 
-Name = Annotated[str, MaxLen(2_000)]
+Name = Annotated[str, MaxLen(5_000)]
 """Who or what is meant, as somebody outside says it: journals and refusals repeat it."""
 
 Remark = Annotated[str, MaxLen(20_000)]

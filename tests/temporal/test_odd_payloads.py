@@ -290,11 +290,11 @@ async def test_whoever_calls_with_a_long_name_is_told_so(engine: TemporalEngine)
     view = await engine.start("gated", text("go"))
     await collected(engine.watch(view.task_id))
 
-    with pytest.raises(InputRejected, match=r"approver: .* at most 2000 characters"):
+    with pytest.raises(InputRejected, match=r"approver: .* at most 5000 characters"):
         await engine.decide(view.task_id, approved=True, approver=LONG)
     with pytest.raises(InputRejected, match=r"comment: .* at most 20000 characters"):
         await engine.resolve(view.task_id, retry=True, comment=LONG)
-    with pytest.raises(InputRejected, match=r"slot: .* at most 2000 characters"):
+    with pytest.raises(InputRejected, match=r"slot: .* at most 5000 characters"):
         await engine.send(view.task_id, text("hello"), slot=LONG)
 
 
