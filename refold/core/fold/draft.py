@@ -105,11 +105,6 @@ class Draft:
     # --- what is known
 
     @property
-    def ended(self) -> bool:
-        """Whether the task has ended, before this event or by it."""
-        return self.changes.get("ending", self.base.ending) is not None
-
-    @property
     def redoing(self) -> bool:
         """Whether a compensated effect is being performed again. Until it is done, the skill is not called."""
         return any(one.background and not isinstance(one.command, Notify) for one in self.pending.values())
