@@ -25,7 +25,7 @@ from refold.core.errors import DefinitionError
 from refold.core.fold.journal import Entry
 from refold.core.gates import GatePolicy
 from refold.core.lifecycle import Status
-from refold.core.retry import RetryPolicy
+from refold.core.retry_policy import RetryPolicy
 from refold.core.steps.machine import StepMachine
 from refold.core.steps.spec import MadeWith
 from refold.core.steps.table import compile_steps, steps_of

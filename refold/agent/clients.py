@@ -17,7 +17,7 @@ from refold.core.authoring.context import Ctx
 from refold.core.chat import Reply, Said, ToolOffer
 from refold.core.content import Content
 from refold.core.events import SkillOutcome
-from refold.core.retry import RetryPolicy
+from refold.core.retry_policy import RetryPolicy
 from refold.core.steps.calls import Call
 
 

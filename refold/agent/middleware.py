@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 from refold.agent.state import Span
 from refold.agent.steps import Emit, ModelTurn, Step, ToolTurn
 from refold.core.errors import RefoldError
-from refold.core.retry import RetryPolicy
+from refold.core.retry_policy import RetryPolicy
 
 Scope = Literal["workflow", "activity"]
 KINDS = ("model", "tool", "tools")

@@ -21,7 +21,7 @@ from refold.core.authoring.context import Ctx
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn
 from refold.core.errors import CommandError, SkillError
 from refold.core.gates import GatePolicy
-from refold.core.retry import RetryPolicy
+from refold.core.retry_policy import RetryPolicy
 
 HOOK_RETRIES = 5
 """How often hooks may repeat a model or tool call in one step, or resume an answer."""

@@ -20,7 +20,7 @@ from refold.core.chat import ToolOffer
 from refold.core.commands import CallSkill, CallTool, Cmd, EffectPolicy
 from refold.core.content import Content
 from refold.core.errors import DefinitionError, SkillError
-from refold.core.retry import RetryPolicy
+from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import adapter
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

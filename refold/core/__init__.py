@@ -56,7 +56,7 @@ from refold.core.events import (
 )
 from refold.core.gates import DecisionMade, GateKind, GatePolicy
 from refold.core.lifecycle import TRANSITION_TABLE, Status, TaskEvent, TaskState
-from refold.core.retry import Failure, FailureKind, RetryPolicy
+from refold.core.retry_policy import Failure, FailureKind, RetryPolicy
 from refold.core.steps.table import Step, step, table
 
 __all__ = [

@@ -32,7 +32,7 @@ from refold.core.codec import may_hold_set
 from refold.core.content import Artifact, Content, as_content
 from refold.core.errors import SkillError, shown
 from refold.core.gates import GatePolicy, digest_of
-from refold.core.retry import RetryPolicy
+from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import Schema, problems, reference_of, schema_of
 from refold.core.values import Name, Patience, Seconds, Value, encodable, has_set, lean, mended, text, unreadable
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from refold.core.retry import Failure
+from refold.core.retry_policy import Failure
 from refold.core.values import has_set, text
 
 # `<object at 0x7f…>` is another one in each process; a journal is the same in all.

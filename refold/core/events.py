@@ -13,7 +13,7 @@ from refold.core.chat import Reply, Usage
 from refold.core.commands import CallActivity, CallChat, CallLlm, CallSkill, CallTool, CallWorkflow, Notify, Sleep
 from refold.core.content import Artifact, Content
 from refold.core.gates import DecisionMade
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import Name, Remark, Value, encodable, lean, text, unreadable
 from refold.core.waits import Wait
 

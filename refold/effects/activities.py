@@ -46,7 +46,7 @@ from refold.core.conversation import ChatRequest, Conversation
 from refold.core.errors import DefinitionError
 from refold.core.events import LlmOutcome
 from refold.core.fold.snapshot import Given
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.asking import asked
 from refold.effects.attempt import about_try, as_application_error, effect, given_up, heartbeats, lease_s, until_stored
 from refold.effects.failures.verdicts import Verdict

@@ -15,7 +15,7 @@ from temporalio.bridge.proto import ActivityHeartbeat
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from refold.core.errors import PayloadTooLarge, StorageError
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import encodable
 from refold.effects.failures.classify import classify
 from refold.effects.heartbeat import Heartbeater

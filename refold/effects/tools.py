@@ -25,7 +25,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from refold.core.authoring.tool import ToolSpec, tool_spec
 from refold.core.commands import CallTool, EffectPolicy
 from refold.core.errors import DefinitionError
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import first_line, problems
 from refold.core.values import encodable, unreadable
 from refold.effects.failures.verdicts import Verdict

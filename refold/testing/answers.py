@@ -46,7 +46,7 @@ from refold.core.events import (
     ToolResult,
     WorkflowResult,
 )
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
 
 

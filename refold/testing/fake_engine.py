@@ -46,7 +46,7 @@ from refold.core.lineage.fork import fork
 from refold.core.lineage.ids import id_before
 from refold.core.lineage.previous import Previous, check_previous, previous_of
 from refold.core.lineage.recover import recover
-from refold.core.retry import Failure
+from refold.core.retry_policy import Failure
 from refold.core.schema import checked
 from refold.core.waits import Wait
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, recovered_before, view_of

@@ -23,7 +23,7 @@ from refold.core.events import (
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.fold.wanted import Alarm, Perform, Tell, Want
-from refold.core.retry import FailureKind
+from refold.core.retry_policy import FailureKind
 
 Holds = Callable[[bool, str], None]
 """Called with whether a law holds, and with the law."""

@@ -69,7 +69,7 @@ from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.lifecycle import TaskState
 from refold.core.lineage.fork import fork
 from refold.core.lineage.recover import recover
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import Schema
 from refold.core.waits import Wait
 from refold.testing.play import START

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from refold.core.content import Content, as_content
-from refold.core.retry import Failure
+from refold.core.retry_policy import Failure
 from refold.testing.answers import as_failure
 
 

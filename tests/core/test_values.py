@@ -31,7 +31,7 @@ from refold.core.errors import SkillError
 from refold.core.events import EVENT, LlmResult, UserMessage
 from refold.core.fold.journal import Entry, receipts
 from refold.core.fold.snapshot import Snapshot
-from refold.core.retry import LONGEST_WAIT_S
+from refold.core.retry_policy import LONGEST_WAIT_S
 from refold.core.values import LONGEST_S
 from tests.core.byhand import START, ByHand, busy
 

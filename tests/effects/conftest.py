@@ -13,7 +13,7 @@ from temporalio.testing import ActivityEnvironment
 
 from refold.core.commands import CallLlm, CallTool
 from refold.core.fold.snapshot import Given
-from refold.core.retry import Failure
+from refold.core.retry_policy import Failure
 from refold.effects.activities import Effects
 from tests.services.openai_server import OpenAIServer
 

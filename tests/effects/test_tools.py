@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from refold import DefinitionError, tool
 from refold.core.commands import CallTool
-from refold.core.retry import FailureKind
+from refold.core.retry_policy import FailureKind
 from refold.effects import Invocation, as_current, current
 from refold.effects.activities import Effects
 from refold.effects.http.keys import wire_key

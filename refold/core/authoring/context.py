@@ -17,7 +17,7 @@ from refold.core.content import Artifact, Content, Message
 from refold.core.errors import SkillError, shown
 from refold.core.events import SkillOutcome
 from refold.core.gates import DecisionMade, GatePolicy
-from refold.core.retry import RetryPolicy
+from refold.core.retry_policy import RetryPolicy
 from refold.core.steps.calls import RACEABLE, Call, Called, First, Gather, decode_as
 from refold.core.steps.parallel import Parallel
 from refold.core.values import text

@@ -20,7 +20,7 @@ from refold.core.codec import misfit_of
 from refold.core.content import Content
 from refold.core.contracts.contract import Contract
 from refold.core.events import Event
-from refold.core.retry import RetryPolicy
+from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import adapter, fields_of_kind, first_line
 from refold.core.values import Value
 
@@ -115,7 +115,7 @@ class Live:
 
     Attributes:
         awaiting: The ids of the commands that the coroutine awaits.
-        run: The coroutine, as `steps/drive.py` stores it; None if there is none.
+        run: The coroutine, as `steps/run.py` stores it; None if there is none.
         decoded: A state as data, with a decoded copy that was not passed to the skill yet.
     """
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from pydantic import JsonValue
 
 from refold.core.errors import CommandError, ContractError, InputRejected, text_of
-from refold.core.retry import FailureKind
+from refold.core.retry_policy import FailureKind
 from refold.core.values import Value, lean
 
 ORCHESTRATOR = "orchestrator"

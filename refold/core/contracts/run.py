@@ -36,11 +36,11 @@ from refold.core.errors import (
 from refold.core.events import Event, UserMessage
 from refold.core.lifecycle import Ending
 from refold.core.schema import problems
-from refold.core.steps.drive import Drive
 from refold.core.steps.hooks import Hooks
 from refold.core.steps.machine import StepMachine
 from refold.core.steps.params import Source
 from refold.core.steps.position import Position, known_then
+from refold.core.steps.run import Drive
 from refold.core.steps.spec import StepSpec
 
 

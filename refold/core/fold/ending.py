@@ -12,7 +12,7 @@ from refold.core.fold.draft import Draft
 from refold.core.fold.snapshot import UNDO, Pending, ReceiptStatus
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskEvent, TaskState
-from refold.core.retry import FailureKind
+from refold.core.retry_policy import FailureKind
 
 _ENDED_BY = {
     Ending.COMPLETED: TaskEvent.COMPLETE,

@@ -26,7 +26,7 @@ from refold.core.fold.draft import Draft
 from refold.core.fold.redo import note_redone
 from refold.core.fold.snapshot import UNDO, Given, Pending
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState
-from refold.core.retry import FailureKind, RetryPolicy
+from refold.core.retry_policy import FailureKind, RetryPolicy
 
 UNDO_RETRIES = RetryPolicy(max_retries=20)
 """Retries of a compensation, over about an hour and a half: a late compensation is better than none."""

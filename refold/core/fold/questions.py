@@ -17,7 +17,7 @@ from refold.core.fold.draft import Draft
 from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import fields_of, type_name
 from refold.core.waits import Wait
 

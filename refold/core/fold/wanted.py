@@ -26,7 +26,7 @@ from refold.core.events import (
 )
 from refold.core.fold.snapshot import Fork, Given, Pending, Snapshot
 from refold.core.lifecycle import TaskState
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.waits import Wait
 
 

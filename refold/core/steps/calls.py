@@ -20,7 +20,7 @@ from refold.core.commands import (
     Sleep,
 )
 from refold.core.errors import CommandError, DecodeError
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
 
 T = TypeVar("T")

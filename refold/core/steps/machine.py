@@ -13,9 +13,9 @@ from refold.core.authoring.transition import NOTHING, Transition
 from refold.core.errors import SkillError, brief
 from refold.core.events import CommandFailed, Event, UserMessage
 from refold.core.gates import DecisionMade
-from refold.core.steps.drive import Drive
 from refold.core.steps.hooks import Hooks
 from refold.core.steps.position import Position
+from refold.core.steps.run import Drive
 from refold.core.steps.spec import MadeWith, StepSpec
 
 NO_HOOKS = Hooks()

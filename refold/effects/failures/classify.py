@@ -38,7 +38,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from refold.core.errors import CommandError, DefinitionError
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
 from refold.effects.failures.network import by_network, by_status, never_sent, permanent, status_of
 from refold.effects.failures.verdicts import Never, TryLater, Verdict

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 
 LONGEST_RETRY_AFTER_S = 86_400.0
 """The longest Retry-After that is honoured, in seconds; a longer one is cut to a day."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 
 
 class Verdict(Exception):

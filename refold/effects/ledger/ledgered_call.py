@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 from pydantic import JsonValue
 
 from refold.core.authoring.tool import ToolSpec
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.classify import classify, surely_not_done
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import after_undoing

@@ -10,7 +10,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from refold.core.chat import Reply, ToolCall, ToolOffer
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.messages import complaint_of, messages_of, reply_parts

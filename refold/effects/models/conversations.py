@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from refold.core.chat import Frame, Reply, Said, ToolReturn, hash_after
 from refold.core.conversation import INLINE_BYTES, ChatRequest, Conversation, Mention, hash_of_value, mismatch
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 
 CONVERSATIONS_BYTES = 64 * 1024 * 1024

@@ -9,7 +9,7 @@ import re
 
 from pydantic_ai import exceptions as ai
 
-from refold.core.retry import Failure
+from refold.core.retry_policy import Failure
 from refold.effects.failures.network import (
     TRANSIENT_TYPES,
     addressed,

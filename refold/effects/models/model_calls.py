@@ -16,7 +16,7 @@ import structlog
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm
 from refold.core.events import LlmOutcome
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient
 

@@ -20,7 +20,7 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
 from refold.core.codec import misfit
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import Schema, json_schema
 from refold.effects.failures.verdicts import Verdict
 

@@ -21,7 +21,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
 from refold.core.chat import Usage
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import nth
 from refold.effects.models.output import FINAL_RESULT

@@ -42,7 +42,7 @@ from refold.core.events import (
 )
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, Perform, Tell, Want
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.temporal.data.search_attributes import at_start
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, Part, TaskResult, TaskStart
 from refold.temporal.worker import profile

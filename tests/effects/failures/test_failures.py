@@ -19,7 +19,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from pydantic_ai import exceptions as ai
 
-from refold.core.retry import FailureKind
+from refold.core.retry_policy import FailureKind
 from refold.effects import Never, TryLater
 from refold.effects.failures.classify import classify, surely_unsent
 from refold.effects.failures.network import LONGEST_RETRY_AFTER_S, retry_after

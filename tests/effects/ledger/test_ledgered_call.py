@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 from refold import Cmd, DefinitionError, tool
 from refold.core.commands import CallTool, Undoes, result_hash
 from refold.core.fold.snapshot import Given
-from refold.core.retry import Failure, FailureKind
+from refold.core.retry_policy import Failure, FailureKind
 from refold.effects import Done, Never, NotDone, TryLater, Unknown, current
 from refold.effects.activities import Effects
 from refold.effects.failures.classify import surely_not_done

@@ -14,7 +14,7 @@ from refold.core.authoring.tool import tool
 from refold.core.chat import EMPTY, Reply, Thread, ToolCall, ToolOffer, ToolReturn, as_said
 from refold.core.commands import CallChat, Cmd
 from refold.core.conversation import ChatRequest, Prior, request_of
-from refold.core.retry import FailureKind
+from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
 from refold.effects.models.messages import messages_of, reply_parts
 from refold.effects.models.tail import CallTail, TokenTail

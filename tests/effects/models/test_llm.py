@@ -13,7 +13,7 @@ from refold.core.chat import Usage
 from refold.core.commands import Cmd
 from refold.core.content import Content, Part
 from refold.core.events import LlmOutcome
-from refold.core.retry import FailureKind
+from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
 from refold.effects.http.keys import wire_key
 from refold.effects.models.tail import TokenTail

@@ -24,7 +24,7 @@ from refold.core.events import UserMessage
 from refold.core.fold.questions import reply_value
 from refold.core.fold.snapshot import Receipt, ReceiptStatus
 from refold.core.gates import DecisionMade
-from refold.core.retry import Failure
+from refold.core.retry_policy import Failure
 from refold.core.schema import problems, reference_of
 from refold.core.steps.calls import Asked, Call, FirstOf
 from refold.core.steps.hooks import Hooks
