@@ -4,6 +4,7 @@
 # and for the day's work:
 #   make quick   linters and the tests that need no server
 #   make sweep   the long fault sweeps
+#   make faults  everything that can die dies at random under 200 tasks; SEED=7 chooses what
 #   make bench   what refold costs against a hand-written workflow; `python -m bench a2a`: its gateway
 #   make format  ruff's fixes and formatting
 #   make lock    requirements.lock again from pyproject.toml
@@ -16,6 +17,7 @@ BIN := .venv/bin
 STAMP := .venv/.refold-ready
 JAVASCRIPT := tests/a2a/js/node_modules/.package-lock.json
 ARGS ?=
+SEED ?=
 # Two at a time, a file in one process: each has a Temporal server of its own. ARGS="-n 0" runs all in one.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile
 
@@ -28,7 +30,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test quick sweep bench lint types format lock clean
+.PHONY: help setup demo test quick sweep faults bench lint types format lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p;/^$$/q' Makefile
@@ -67,6 +69,10 @@ sweep: $(STAMP) $(JAVASCRIPT)
 	@if grep -rqs --include='*.py' 'mark\.sweep' tests; then \
 	  $(BIN)/pytest -m sweep $(ARGS); \
 	else echo "no test is marked sweep"; fi
+
+faults: $(STAMP)
+	@export FAULTS_SEED=$(or $(SEED),$(shell date +%s)); echo "make faults SEED=$$FAULTS_SEED"; \
+	  $(BIN)/pytest tests/faults/test_random.py $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python -m bench overhead $(ARGS)

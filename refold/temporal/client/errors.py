@@ -27,6 +27,15 @@ NOT_FITTING = "TMPRL1100"
 """Temporal's number for code that does not fit a history."""
 
 
+def server_away(error: BaseException) -> bool:
+    """Whether a call ended because the server was not there, or its connection broke."""
+    # The SDK reports a connection that breaks under a call as UNKNOWN, with these words.
+    return isinstance(error, RPCError) and (
+        error.status is RPCStatusCode.UNAVAILABLE
+        or (error.status is RPCStatusCode.UNKNOWN and "transport error" in error.message)
+    )
+
+
 def timed_out(error: Exception) -> bool:
     """Whether a call ended because no answer came in time."""
     return isinstance(error, RPCTimeoutOrCancelledError) or (
@@ -53,7 +62,7 @@ def server_refused(error: RPCError, what: str) -> EngineError:
             f"the server cannot {what}: {error.message}. refold's search attributes are not registered there: start a "
             f"worker, which registers them if it may, or run: {REGISTER}"
         )
-    if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+    if server_away(error) or timed_out(error):
         return NotConnected(f"the Temporal server does not answer: {error.message}; is it up? `refold dev` starts one")
     return EngineError(f"the server cannot {what}: {error.message}")
 

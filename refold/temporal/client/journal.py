@@ -21,7 +21,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import Status, TaskState, derive_status
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import NOT_FITTING, explained, server_refused, why_unanswered
+from refold.temporal.client.errors import NOT_FITTING, explained, server_away, server_refused, why_unanswered
 from refold.temporal.client.views import result_of
 from refold.temporal.data.payloads import load
 from refold.temporal.data.wire import PAGE_ENTRIES, EarlierRun, Page, Segment
@@ -228,6 +228,6 @@ class JournalReader:
                 raise EngineError(
                     f"run {run_id} of task {self.task_id!r} is gone: the server keeps runs for its retention time only"
                 ) from None
-            if isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE:
+            if isinstance(error, RPCError) and server_away(error):
                 raise server_refused(error, f"reach task {self.task_id!r}") from None
             raise NoWorker(why_unanswered(error, self.connection.task_queue)) from None

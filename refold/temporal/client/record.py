@@ -18,7 +18,7 @@ from refold.core.fold.record import TaskRecord, record_of, with_entries
 from refold.core.lifecycle import TaskState
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import server_refused, why_unanswered
+from refold.temporal.client.errors import server_away, server_refused, why_unanswered
 from refold.temporal.client.record_cache import RecordCache
 from refold.temporal.client.views import result_of
 from refold.temporal.data.inputs import start_from
@@ -48,7 +48,7 @@ async def read_record(connection: Connection, cache: RecordCache, task_id: str) 
     except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
         if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
             raise TaskNotFound(task_id) from None
-        if isinstance(error, RPCError) and error.status is RPCStatusCode.UNAVAILABLE:
+        if isinstance(error, RPCError) and server_away(error):
             raise server_refused(error, f"reach task {task_id!r}") from None
         why = why_unanswered(error, connection.task_queue)
         description = await connection.describe(task_id)

