@@ -98,7 +98,7 @@ MANY = 700 if os.environ.get("REFOLD_SWEEP") == "all" else 100
 
 
 @pytest.mark.parametrize(
-    "tasks", [40, pytest.param(MANY, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)])]
+    "tasks", [12, pytest.param(MANY, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)])]
 )
 async def test_a_task_takes_events_in_the_order_in_which_a_replay_takes_them(
     client: Client, values: Folder, tasks: int
