@@ -43,7 +43,7 @@ from refold.core.fold.wanted import Alarm, Perform, Tell, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskState
 from refold.core.lineage.fork import fork
-from refold.core.lineage.ids import id_before
+from refold.core.lineage.ids import own_id
 from refold.core.lineage.previous import Previous, check_previous, previous_of
 from refold.core.lineage.recover import recover
 from refold.core.retry_policy import Failure
@@ -591,6 +591,13 @@ class FakeEngine:
             task.going.pop(key, None)
         self._feed(task, outcome(want.command, want.invocation_id, answer))
 
+    def _earlier_part(self, task: _Task, id: str) -> _Task | None:
+        """The child that a child of a recovered task continues: of the task that failed, or of one recovered before."""
+        failed = task.now.recovered_from
+        while failed is not None and own_id(failed, id) not in self._tasks:
+            failed = self._tasks[failed].now.recovered_from
+        return None if failed is None else self._tasks[own_id(failed, id)]
+
     def _go_on_with(self, part: _Task, new_id: str, asked_by: str) -> SkillOutcome | Failure | None:
         """Start the task that recovers a child of a recovered task; or deliver that child's result."""
         if part.now.ending is Ending.COMPLETED:
@@ -609,7 +616,7 @@ class FakeEngine:
         if skill is None:
             return permanent(str(UnknownSkill(command.skill, list(self.skills))), type="UnknownSkill")
         message = UserMessage(content=command.input)
-        earlier = self._tasks.get(id_before(invocation_id))
+        earlier = self._earlier_part(task, invocation_id)
         if earlier is not None:
             return self._go_on_with(earlier, invocation_id, task.now.task_id)
         try:

@@ -14,12 +14,14 @@ Rule 6: a settled command, which has its result or a failure that is not retried
 Rule 7: an open task that wants nothing waits for a person; an ended task that wants nothing stays so.
 Rule 8: the skill of a recovered task is not called before every compensated effect is performed again.
 Rule 9: every entry and snapshot can be written as JSON, and reads back equal.
-Rule 10: recovering or forking a task twice gives the same task, and that task keeps these laws.
+Rule 10: recovering or forking a task twice under one id gives the same task, and that task keeps these laws. Under two
+  ids it gives tasks that share no id of work that begins in them, such as a compensated effect that is performed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -151,6 +153,11 @@ def _made(
         raise LawBroken(law, f"{type(error).__name__}: {error}", history) from error
     once = [task.model_dump_json(), first.model_dump_json()]
     _alike(law, once, [again.model_dump_json(), first_again.model_dump_json()], history)
+    other, _ = replace(made, task_id=f"{made.task_id}-other").of(skill, base, entries)
+    known = {*base.pending, *(one.invocation_id for entry in entries for one in entry.commands)}
+    if shared := (task.pending.keys() & other.pending.keys()) - known:
+        law = "two tasks made of one task share no id of work that begins in them"
+        raise LawBroken(law, f"shared: {sorted(shared)}", history)
     return task
 
 

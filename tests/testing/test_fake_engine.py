@@ -2,7 +2,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from refold import (
     Content,
@@ -21,6 +21,7 @@ from refold import (
     flow_skill,
     step,
     table,
+    tool,
 )
 from refold.core.events import UserMessage
 from refold.core.fold.apply import fold, planned
@@ -415,10 +416,49 @@ async def test_a_called_skill_goes_on_when_its_caller_recovers() -> None:
     assert (await engine.look(view.task_id)).status is Status.FAILED
 
     new = await engine.recover(view.task_id)
-    await engine.reply(f"{part}~2", "second", 2)
+    await engine.reply(f"{new.task_id}/1.1", "second", 2)
 
     assert (await engine.look(new.task_id)).messages[-1].text == "1 2"
     assert [one.task_id for one in await engine.offspring(view.task_id)] == [new.task_id]
+
+
+async def test_a_part_that_a_recovered_task_never_started_keeps_its_progress() -> None:
+    """
+    The recovered task was canceled while it performed the compensated charge again; the next one continues the part of
+    the first task.
+    """
+
+    @tool(effect="idempotent")
+    def refund(result: JsonValue) -> None: ...
+
+    @tool(effect="compensate", undo=refund)
+    def charge() -> JsonValue: ...
+
+    async def child(ctx: Ctx, content: Content) -> Transition:
+        first = await ctx.tool("first")
+        return ctx.complete(f"{first} {await ctx.tool('second')}")
+
+    async def caller(ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool(charge)
+        return ctx.complete((await ctx.skill("part", "part", "go")).text)
+
+    engine = FakeEngine(
+        [table("part", Step("begin", child).start()), table("caller", Step("begin", caller).start())],
+        answers={"undo charge": None},
+    )
+    await engine.start("caller", TEXT("go"), task_id="T")
+    await engine.reply("T", "charge", "c-1")
+    await engine.reply("T/2.1", "first", 1)
+    await engine.fail("T/2.1", "second", "gone")
+    await engine.recover("T")
+    await engine.cancel("T.r1")
+    await engine.fail("T.r1", "charge", "gone")
+    await engine.recover("T.r1")
+    await engine.reply("T.r1.r1", "charge", "c-3")
+
+    await engine.reply("T.r1.r1/2.1", "second", 2)
+
+    assert (await engine.look("T.r1.r1")).messages[-1].text == "1 2"
 
 
 async def test_one_task_at_a_time_goes_on_for_another() -> None:

@@ -34,7 +34,7 @@ from refold.core.fold.journal import Backoff, Entry, Issued, receipt_of
 from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Done, Pending, Snapshot, asked_by, status_of
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, Move, Status, TaskEvent, TaskState, next_state
-from refold.core.lineage.ids import id_before
+from refold.core.lineage.ids import place
 from refold.core.waits import Wait
 
 watcher: ContextVar[Callable[[Draft], None] | None] = ContextVar("watcher", default=None)
@@ -227,7 +227,7 @@ class Draft:
         if not isinstance(command, CallTool) or command.undo is None:
             return
         id = pending.invocation_id
-        if any(one.background and id_before(again) == id for again, one in self.pending.items()):
+        if any(one.background and place(again) == place(id) for again, one in self.pending.items()):
             return  # this effect was compensated, and is being performed again under another id
         self.done = (*self.done, to_undo(id, command, command.undo, result.value))
 

@@ -174,7 +174,7 @@ def _waits(record: TaskRecord, entry: Entry) -> tuple[Wait, ...]:
             parts = [wait for wait in parts if record.reported_by[wait.gate] != part]
             parts += [wait for wait in waits if wait.gate not in entry.closed]
             asked_by = {**record.reported_by, **{wait.gate: part for wait in waits}}
-            parts.sort(key=lambda wait: place(asked_by[wait.gate]))
+            parts.sort(key=lambda wait: [int(number) for number in place(asked_by[wait.gate]).split(".")])
         case DecisionMade(gate=gate) as grant:
             own = [_decided(wait, grant) if wait.gate == gate else wait for wait in own]
         case ReminderDue(gate=gate):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from refold.core.events import EVENT, Event, Recovered, Result, ToolResult
 from refold.core.fold.draft import Draft
 from refold.core.fold.snapshot import Pending, Redo, Snapshot
-from refold.core.lineage.ids import first_id, renamed
+from refold.core.lineage.ids import place, renamed
 
 
 def note_redone(draft: Draft, result: Result) -> None:
     """Record the new outcome of a repeated effect."""
     if draft.redo is not None and isinstance(result, ToolResult):
-        outcomes = {**draft.redo.outcomes, first_id(result.invocation_id): result.value}
+        outcomes = {**draft.redo.outcomes, place(result.invocation_id): result.value}
         draft.redo = draft.redo.model_copy(update={"outcomes": outcomes})
 
 
@@ -34,16 +34,17 @@ def adopt_new_outcomes(draft: Draft) -> None:
         _renew_held(draft, redo)
         return
     now = draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped))
-    if why := _other_way(draft, redo, now):
+    if why := _other_way(draft, now):
         draft.notes.append(f"the skill goes on with the first outcome of what was performed again: {why}")
         return
-    commands = {redo.ids.get(id, id): one.command for id, one in now.pending.items()}
-    for id, pending in draft.pending.items():
-        if not (pending.started or pending.background):
-            draft.change_pending(id, command=commands[id])
+    by_place = {place(id): id for id in draft.pending}
+    ids = {id: by_place[place(id)] for id in now.pending if place(id) in by_place}
+    for id, one in now.pending.items():
+        if id in ids and not draft.pending[ids[id]].started:
+            draft.change_pending(ids[id], command=one.command)
     asks = {wait.gate: wait.ask for wait in now.waits}
     draft.waits = tuple(wait.model_copy(update={"ask": asks[wait.gate]}) for wait in draft.waits)
-    draft.state, draft.threads = renamed(now.state, redo.ids), now.threads
+    draft.state, draft.threads = renamed(now.state, ids), now.threads
     draft.receipts = {**draft.receipts, **now.receipts}
     _renew_held(draft, redo)
 
@@ -58,21 +59,21 @@ def _renew_held(draft: Draft, redo: Redo) -> None:
 
 def _renewed(redo: Redo, event: Event) -> Event:
     """The result of a repeated effect with its new outcome; any other event unchanged."""
-    if isinstance(event, ToolResult) and (first := first_id(event.invocation_id)) in redo.outcomes:
-        return event.model_copy(update={"value": redo.outcomes[first]})
+    if isinstance(event, ToolResult) and (effect := place(event.invocation_id)) in redo.outcomes:
+        return event.model_copy(update={"value": redo.outcomes[effect]})
     if isinstance(event, Recovered) and event.again is not None:
         again = _renewed(redo, EVENT.validate_python(event.again))
         return event.model_copy(update={"again": again.model_dump(mode="json")})
     return event
 
 
-def _other_way(draft: Draft, redo: Redo, now: Snapshot) -> str:
+def _other_way(draft: Draft, now: Snapshot) -> str:
     """Why the past, folded with the new outcomes, does not lead to the same open commands and questions; else empty."""
     if now.ended:
         return f"with the new one the task would have ended: {now.reason}"
-    asked = {redo.ids.get(id, id): _what(one) for id, one in now.pending.items()}
+    asked = {place(id): _what(one) for id, one in now.pending.items()}
     for id, pending in draft.pending.items():
-        if not pending.background and asked.get(id) != _what(pending):
+        if not pending.background and asked.get(place(id)) != _what(pending):
             return f"with the new one it would not have asked for {pending.command.id!r}"
     gates = {wait.gate for wait in now.waits}
     gone = [wait.slot for wait in draft.waits if wait.gate not in gates]

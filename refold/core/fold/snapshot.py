@@ -175,14 +175,12 @@ class Redo(Value):
         base: The failed task before the first event of `past`.
         past: The events that the failed task took, without the event that ended it.
         skipped: Ids of commands whose final failure `fold` skips.
-        ids: The new ids of the failed task's open commands, by their old ids.
-        outcomes: The new outcomes so far, by the id under which the effect was performed first.
+        outcomes: The new outcomes so far, by the effect's place (see `lineage/ids.py`).
     """
 
     base: Snapshot
     past: tuple[Taken, ...]
     skipped: tuple[str, ...] = lean(())
-    ids: dict[str, str] = lean(factory=dict)
     outcomes: dict[str, JsonValue] = lean(factory=dict)
 
 

@@ -19,7 +19,7 @@ from refold.core.fold.apply import fold
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Fork, Snapshot
 from refold.core.lifecycle import TaskState
-from refold.core.lineage.ids import anew, renamed
+from refold.core.lineage.ids import anew, own_id, renamed
 from refold.core.lineage.upgrade import upgraded
 
 
@@ -82,7 +82,7 @@ def fork(
 
 
 def _branch(snapshot: Snapshot, made: Fork, at: datetime) -> Snapshot:
-    ids = {id: f"{made.scope}/{id.rpartition('/')[2]}" for id in snapshot.pending}
+    ids = {id: own_id(made.scope, id) for id in snapshot.pending}
     pending = {
         ids[id]: anew(one.model_copy(update={"given": None}), ids[id])
         for id, one in snapshot.pending.items()

@@ -1,4 +1,9 @@
-"""Ids of commands that are taken over from another task, in recovery and forks."""
+"""Ids of commands that a task takes over from another task, in recovery and forks.
+
+An id is `TASK/ENTRY.N`: the task that sends the command, the entry in which the skill asked for it, and its number
+among that entry's commands. A command that a new task sends as another attempt of the same work keeps its id. A
+command whose work begins anew gets the id of the new task, so that no two tasks share an id for different work.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,16 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from refold.core.fold.snapshot import Pending
+
+
+def own_id(task_id: str, id: str) -> str:
+    """The id of a command whose work begins anew in a task: `T2/1.1` for `T/1.1`."""
+    return f"{task_id}/{place(id)}"
+
+
+def place(id: str) -> str:
+    """The entry that asked for a command, and its number there: the same in all tasks of a lineage."""
+    return id.rpartition("/")[2]
 
 
 def anew(pending: Pending, id: str) -> Pending:
@@ -30,31 +45,3 @@ def renamed(state: JsonValue, ids: Mapping[str, str]) -> JsonValue:
             return {ids.get(name, name): renamed(one, ids) for name, one in state.items()}
         case _:
             return state
-
-
-def next_id(id: str) -> str:
-    """The id of a command that is performed once more: first `T/1.1`, then `T/1.1~2`, then `T/1.1~3`."""
-    task, _, number = id.rpartition("/")
-    first, _, times = number.partition("~")
-    return f"{task}/{first}~{int(times or 1) + 1}"
-
-
-def first_id(id: str) -> str:
-    """The id under which it was asked for the first time."""
-    task, _, own = id.rpartition("/")
-    return f"{task}/{own.partition('~')[0]}"
-
-
-def place(id: str) -> tuple[int, int]:
-    """Where a command stands among those of its task: the entry that issued it, and its number there."""
-    entry, _, number = id.rpartition("/")[2].partition("~")[0].partition(".")
-    return int(entry), int(number)
-
-
-def id_before(id: str) -> str:
-    """The inverse of `next_id`: `T/1.1` for `T/1.1~2`; empty for a command's first id."""
-    task, _, number = id.rpartition("/")
-    first, _, times = number.partition("~")
-    if not times.isdigit():
-        return ""
-    return f"{task}/{first}" if times == "2" else f"{task}/{first}~{int(times) - 1}"

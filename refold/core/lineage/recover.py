@@ -32,7 +32,7 @@ from refold.core.fold.journal import Entry, receipt_of
 from refold.core.fold.snapshot import UNDO, Pending, Redo, Snapshot, Taken
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
-from refold.core.lineage.ids import anew, next_id, renamed
+from refold.core.lineage.ids import anew, own_id, renamed
 from refold.core.lineage.upgrade import upgraded
 
 
@@ -85,8 +85,7 @@ def recover(
     new = _planned(snapshot, entries, task_id, at, again)
     if any(one.background for one in new.pending.values()) and new.redo is None:
         past = tuple(Taken(seq=one.seq, at=one.at, event=one.event, patches=one.patches) for one in kept)
-        redo = Redo(base=base, past=past, skipped=tuple(sorted(skipped)), ids=_new_ids(snapshot, entries, again))
-        new = new.changed({"redo": redo})
+        new = new.changed({"redo": Redo(base=base, past=past, skipped=tuple(sorted(skipped)))})
     first = Recovered(task_id=base.task_id, again=data, by=by)
     tried, _ = advance(skill, new, first, at)
     if tried.ended and tried.lifecycle is TaskState.FAILED:
@@ -199,7 +198,12 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
     undone = _undone(entries)
     delivered = again.invocation_id if isinstance(again, RESULT_TYPES) else None
     open_still = {id: one for id, one in snapshot.pending.items() if not isinstance(one.command, Notify)}
-    ids = _new_ids(snapshot, entries, again)
+    # Ids of late effects that were compensated, and of parts and child workflows, since a workflow has their old id.
+    ids = {
+        id: own_id(task_id, id)
+        for id, one in open_still.items()
+        if id != delivered and (id in undone or isinstance(one.command, CallSkill | CallWorkflow))
+    }
     pending = {ids.get(id, id): anew(one, ids.get(id, id)) for id, one in open_still.items()}
     for id in (ids[id] for id in undone & ids.keys()):
         # What an operator said of the effect is void, since the effect is compensated.
@@ -209,7 +213,8 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
         effects[delivered] = command
     for id, effect in effects.items():
         if id in undone:
-            pending[next_id(id)] = Pending(invocation_id=next_id(id), command=effect, background=True)
+            anew_id = own_id(task_id, id)
+            pending[anew_id] = Pending(invocation_id=anew_id, command=effect, background=True)
     return snapshot.changed(
         {
             "task_id": task_id,
@@ -228,20 +233,3 @@ def _planned(snapshot: Snapshot, entries: Sequence[Entry], task_id: str, at: dat
             "parent": None,
         }
     )
-
-
-def _new_ids(snapshot: Snapshot, entries: Sequence[Entry], again: Event | None) -> dict[str, str]:
-    """New ids, by old id, for the open commands that need one.
-
-    These are late effects that were compensated, and parts and child workflows, since a workflow has their old id.
-    """
-    undone = _undone(entries)
-    delivered = again.invocation_id if isinstance(again, RESULT_TYPES) else None
-    return {
-        id: next_id(id) for id, one in snapshot.pending.items() if id != delivered and (id in undone or _has_id(one))
-    }
-
-
-def _has_id(pending: Pending) -> bool:
-    """Whether a workflow runs under the command's invocation id, so that no second one can."""
-    return isinstance(pending.command, CallSkill | CallWorkflow)

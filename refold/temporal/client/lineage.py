@@ -13,6 +13,7 @@ from refold.core.errors import InputRejected, TaskNotFound
 from refold.core.events import SkillResult
 from refold.core.lifecycle import TaskState, derive_status
 from refold.core.lineage.fork import unforkable
+from refold.core.lineage.ids import place
 from refold.engine import OffspringView, recovered_before
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
@@ -98,6 +99,12 @@ async def _parts(connection: Connection, history: Segment) -> dict[str, Part]:
     for id, command in asked.items():
         if isinstance(command, CallSkill) and id not in heard and (part := await _part(connection, id)) is not None:
             found[id] = part
+    # A recovered task may end before it starts a part again; how far the part came is then known of the task before.
+    waited_for = {id for id in history.base.pending if isinstance(asked[id], CallSkill)}
+    unstarted = {place(id) for id in waited_for - heard - found.keys()}
+    if unstarted and (failed := history.base.recovered_from) is not None:
+        earlier = await _parts(connection, await JournalReader(connection, failed).whole())
+        found |= {id: part for id, part in earlier.items() if place(id) in unstarted}
     return found
 
 

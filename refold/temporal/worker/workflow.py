@@ -24,7 +24,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, Tell, Want, finished, wanted
 from refold.core.lifecycle import Ending
 from refold.core.lineage.fork import fork
-from refold.core.lineage.ids import id_before, next_id
+from refold.core.lineage.ids import own_id
 from refold.core.lineage.recover import recover
 from refold.core.lineage.upgrade import upgraded
 from refold.core.values import REFUSAL_CHARS, shortened
@@ -56,6 +56,7 @@ class SkillWorkflow(TaskHandlers):
         self._start = start
         self._base = self._first_snapshot(start)
         self._now = self._base
+        self._parts = {own_id(self._base.task_id, id): part for id, part in start.parts.items()}
         self._entries: list[Entry] = []
         self._live = Live()
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
@@ -180,7 +181,7 @@ class SkillWorkflow(TaskHandlers):
             report.exception()  # a parent that is gone needs to know nothing
 
     def _begin(self, key: str, want: Want) -> None:
-        part = self._start.parts.get(id_before(want.invocation_id)) if isinstance(want, Perform) else None
+        part = self._parts.get(want.invocation_id) if isinstance(want, Perform) else None
         future = begin(want, self._now, part)
         self._going[key] = (want, future)
         future.add_done_callback(lambda done: self._settled(key, done))
@@ -222,7 +223,7 @@ class SkillWorkflow(TaskHandlers):
                 owner=self._start.owner,
                 context=self._start.context,
                 earlier=self._runs_so_far(),
-                parts={id: part for id, part in self._start.parts.items() if next_id(id) in self._now.pending},
+                parts={id: part for id, part in self._parts.items() if id in self._now.pending},
                 events_per_run=self._start.events_per_run,
             )
         )

@@ -230,7 +230,7 @@ def _sent_again(task: ByHand, after: Snapshot, cell: Cell) -> None:
 
 
 def _ended(task: ByHand, after: Snapshot, cell: Cell) -> None:
-    assert (after.lifecycle, task.journal[-1].cause) == (TaskState.FAILED, "T/1.1~2")
+    assert (after.lifecycle, task.journal[-1].cause) == (TaskState.FAILED, "T2/1.1")
     assert after.reason.startswith("x: ")
 
 

@@ -229,7 +229,7 @@ def test_recover_asks_anew_for_what_took_place_too_late() -> None:
 
     new = task.recovered()
 
-    assert set(new.task.pending) == {"T/2.1~2", "T/2.2", "T/1.1~2"}
+    assert set(new.task.pending) == {"T2/2.1", "T/2.2", "T2/1.1"}
     new.give("reserve")
     new.give("charge", {"id": "c2"})
     new.give("mail")

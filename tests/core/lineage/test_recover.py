@@ -30,6 +30,7 @@ from refold import (
     tool,
 )
 from refold.core.authoring.skill import Live
+from refold.core.commands import CallSkill
 from refold.core.events import ChildAsked, DependencyResolved, Event
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.record import record_of, with_entry
@@ -226,7 +227,7 @@ def test_what_came_while_it_was_tried_again_keeps_its_ids() -> None:
     task.give("undo c")
     new = task.recovered()
 
-    assert asked(new) == {"T/1.1", "T/4.1~2"}, "nothing is asked for under another number"
+    assert asked(new) == {"T/1.1", "T2/4.1"}, "nothing is asked for under another number"
 
 
 class Names(BaseModel):
@@ -663,7 +664,7 @@ def test_a_finished_charge_is_not_repeated(cut: bool) -> None:
 @BOTH
 def test_what_was_undone_is_done_again_once(cut: bool) -> None:
     """
-    As `T/1.1~2`, before anything else is sent and before the skill goes on.
+    Under an id of the new task, before anything else is sent and before the skill goes on.
     """
     task = started(pays, cut=cut)
     task.give("charge", 50)
@@ -699,12 +700,12 @@ def test_an_effect_whose_result_met_a_bug_was_undone_too(cut: bool) -> None:
 
     new = fixed(task)
 
-    assert asked(new) == {"T/1.1~2"}
+    assert asked(new) == {"T2/1.1"}
     new.give("charge", "anew")
     assert new.out == ["mail"]
     new.fail("mail")
     assert new.out == ["undo charge"]
-    assert new.pending("undo charge").invocation_id == "T/1.1~2~undo"
+    assert new.pending("undo charge").invocation_id == "T2/1.1~undo"
     new.give("undo charge")
     assert finished(new.task), "it is undone once"
 
@@ -712,7 +713,7 @@ def test_an_effect_whose_result_met_a_bug_was_undone_too(cut: bool) -> None:
 @BOTH
 def test_a_recovered_task_recovers(cut: bool) -> None:
     """
-    Ids are those of the first task and of the second; an effect undone twice is done a third time.
+    An effect undone twice is done a third time, under an id of the third task.
     """
     task = started(pays, cut=cut)
     task.give("charge", 50)
@@ -726,7 +727,7 @@ def test_a_recovered_task_recovers(cut: bool) -> None:
 
     third = second.recovered("T3")
 
-    assert asked(third) == {"T/2.1", "T/1.1~3"}
+    assert asked(third) == {"T/2.1", "T3/1.1"}
     third.give("charge", "again")
     third.give("mail", "sent")
     assert third.said == ["again sent"]
@@ -747,9 +748,9 @@ def test_an_effect_that_cannot_be_done_again_fails_the_new_task() -> None:
     new.ring("charge")
     new.fail("charge", refused())
 
-    assert (new.status, new.journal[-1].cause) == (Status.FAILED, "T/1.1~2")
+    assert (new.status, new.journal[-1].cause) == (Status.FAILED, "T2/1.1")
     third = new.recovered("T3")
-    assert asked(third) == {"T/2.1", "T/1.1~2"}
+    assert asked(third) == {"T/2.1", "T2/1.1"}
 
 
 def test_two_effects_that_were_undone_and_one_fails() -> None:
@@ -896,8 +897,8 @@ def test_whatever_failed_recovers_or_says_why_not(author: Any, data: st.DataObje
     task, entry = advance(compiled, new, first, snapshot.at)
     assert (entry.refused, entry.seq) == ("", snapshot.seq + 1)
     assert entry.moves[0].event == "start"
-    redone = [id for id in new.pending if "~" in id]
-    assert {f"{id.partition('~')[0]}~undo" for id in redone} <= came_back
+    redone = [id.rpartition("/")[2] for id in new.pending if id.startswith("T2/")]
+    assert {f"T/{place}~undo" for place in redone} <= came_back
     for invocation_id, pending in list(task.pending.items()):
         if pending.started and task.ending is None:
             failed = CommandFailed(id=pending.command.id, invocation_id=invocation_id, failure=busy())
@@ -906,6 +907,75 @@ def test_whatever_failed_recovers_or_says_why_not(author: Any, data: st.DataObje
 
 
 # --- what must not happen twice
+
+
+@BOTH
+def test_two_tasks_that_recover_one_task_begin_no_work_under_one_id(cut: bool) -> None:
+    """
+    Each performs the compensated charge under an id of its own, since the first one may have performed it before it was
+    canceled. The mail, which may have been sent before, keeps its id and with it its idempotency key.
+    """
+    task = started(pays, cut=cut)
+    task.give("charge", 50)
+    task.fail("mail")
+    task.give("undo charge")
+
+    first = task.recovered("T.r1")
+    first.give("charge", 50)
+    first.cancel()
+    second = task.recovered("T.r2")
+
+    assert asked(first) == {"T.r1/1.1~undo"}
+    assert asked(second) == {"T.r2/1.1", "T/2.1"}
+
+
+@BOTH
+def test_a_part_is_continued_under_an_id_of_each_task_that_recovers_its_parent(cut: bool) -> None:
+    """
+    A part is a task of its own, and no two tasks have one id.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        found = await ctx.skill("part", "other", "go")
+        return ctx.complete(found.text)
+
+    task = started(begin, cut=cut)
+    task.fail("part")
+
+    first, second = task.recovered("T.r1"), task.recovered("T.r2")
+    first.fail("part")
+    third = first.recovered("T.r1.r1")
+
+    assert [asked(one) for one in (second, third)] == [{"T.r2/1.1"}, {"T.r1.r1/1.1"}]
+    third.give("part", "it")
+    assert third.said == ["it"]
+
+
+@BOTH
+def test_a_new_outcome_reaches_commands_of_a_task_that_was_recovered_twice(cut: bool) -> None:
+    """
+    The second task was canceled before the charge was performed again; the third starts the part with its own charge.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        paid = await ctx.tool(charge, cents=50)
+        found = await ctx.skill("part", "other", str(paid))
+        return ctx.complete(found.text)
+
+    task = started(begin, cut=cut)
+    task.give("charge", "c-1")
+    task.cancel()
+    task.give("undo charge")
+    second = task.recovered("T2")
+    second.cancel()
+    second.fail("charge")
+
+    third = second.recovered("T3")
+    third.give("charge", "c-3")
+
+    part = third.pending("part").command
+    assert isinstance(part, CallSkill)
+    assert (part.input.text, third.journal[-1].note) == ("c-3", "")
 
 
 def test_an_effect_that_was_compensated_in_a_recovered_task_is_not_compensated_again() -> None:

@@ -38,7 +38,7 @@ def test_a_business_key_is_what_a_call_is_recognised_by() -> None:
     Else its invocation id.
     """
     assert key_of_call("refund:A1", "T/3.1") == "refund:A1"
-    assert key_of_call(None, "T/3.1~2") == "T/3.1~2"
+    assert key_of_call(None, "T/3.1") == "T/3.1"
 
 
 def test_what_was_undone_is_made_anew() -> None:

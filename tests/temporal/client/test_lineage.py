@@ -159,7 +159,7 @@ async def test_a_part_that_failed_goes_on_where_it_was(engine: TemporalEngine, s
     assert (done.status, done.messages[-1].text[:8]) == (Status.COMPLETED, "bought: ")
     assert [paid.amount_cents for paid in shop.paid("charge")] == [100, 200]
     assert len(shop.ledger) == 4
-    part = await engine.look(f"{view.task_id}/1.1~2")
+    part = await engine.look(f"{done.task_id}/1.1")
     assert (part.status, part.recovered_from) == (Status.COMPLETED, f"{view.task_id}/1.1")
 
 
