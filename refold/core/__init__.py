@@ -12,9 +12,8 @@ from refold.core.chat import Reply, Said, ToolCall, ToolOffer, ToolReturn, Usage
 from refold.core.commands import Cmd, EffectPolicy
 from refold.core.content import Artifact, Content, Message, Part
 from refold.core.contracts.audit import ErrorRecord, Explanation, StateTransitionEvent, Written, explain
-from refold.core.contracts.contract import ALL, Contract, Fallback, Invariant, Move, Requirement
+from refold.core.contracts.contract import ALL, Contract, Fallback, Invariant, Move, Requirement, adapt
 from refold.core.contracts.rules import StateValidator
-from refold.core.contracts.stages import adapt, stages_of, verify_stages
 from refold.core.errors import (
     AdapterError,
     CommandError,
@@ -137,9 +136,7 @@ __all__ = [
     "explain",
     "flow_skill",
     "skill_of",
-    "stages_of",
     "step",
     "table",
     "tool",
-    "verify_stages",
 ]

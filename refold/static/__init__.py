@@ -5,5 +5,18 @@ from refold.static.code.sources import NotFound, Source, find_sources
 from refold.static.diagram.graph import graph
 from refold.static.finding import Finding
 from refold.static.parts import Parts, parts_of
+from refold.static.stages import stages_of, verify_stages
 
-__all__ = ["Finding", "NotFound", "Parts", "Source", "check", "check_source", "find_sources", "graph", "parts_of"]
+__all__ = [
+    "Finding",
+    "NotFound",
+    "Parts",
+    "Source",
+    "check",
+    "check_source",
+    "find_sources",
+    "graph",
+    "parts_of",
+    "stages_of",
+    "verify_stages",
+]

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, TypedDict
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from refold.core.authoring.context import Ctx
 from refold.core.authoring.patch import StatePatch
+from refold.core.codec import codec
 from refold.core.content import Content
+from refold.core.errors import AdapterError
+from refold.core.schema import problems
 
 ALL: Literal["*"] = "*"
 """`reads=ALL`: every field of the state."""
@@ -192,3 +195,25 @@ def plain(name: Any) -> str:
 def require(name: str) -> Requirement:
     """The requirement that a field is not None, for `requires=["name"]`."""
     return Requirement(name, f"{name} must be there", lambda seen: getattr(seen, name) is not None)
+
+
+def adapt(output: Any, **fields: Any) -> StatePatch:
+    """Make a patch from the output of an older stage: `adapt(await plan(ctx, text), thought=ThoughtState)`.
+
+    Args:
+        output: The stage's output, as data or as a value.
+        fields: For each field of the state to write, the type as which the whole output is decoded.
+
+    Raises:
+        AdapterError: The output is not complete, or does not fit.
+    """
+    patch = {}
+    for name, kind in fields.items():
+        try:
+            patch[name] = codec(kind).fresh(output)
+        except ValidationError as error:
+            wanted = getattr(kind, "__name__", str(kind))
+            raise AdapterError(
+                "", "", name, "the stage's output is complete", expected=f"a {wanted}", actual=problems(error)
+            ) from None
+    return StatePatch(**patch)

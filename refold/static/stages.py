@@ -1,4 +1,4 @@
-"""Stages described in a file: checked against the code; and outputs of older stages, adapted to the contract.
+"""A contract's steps described in a file, checked against the code.
 
 The file holds a contract's steps as plain data:
 
@@ -15,12 +15,10 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from refold.core.authoring.patch import StatePatch
 from refold.core.authoring.skill import Skill, skill_id
-from refold.core.codec import codec
 from refold.core.contracts.contract import ALL
 from refold.core.contracts.run import ContractedMachine
-from refold.core.errors import AdapterError, DefinitionError
+from refold.core.errors import DefinitionError
 from refold.core.schema import problems
 from refold.core.steps.spec import StepSpec
 from refold.core.values import Value
@@ -112,25 +110,3 @@ def _stage(step: StepSpec) -> Stage:
     return Stage(
         name=step.name, flow_type=kind, enters=terms.enters, exits=terms.exits, reads=terms.reads, writes=terms.writes
     )
-
-
-def adapt(output: Any, **fields: Any) -> StatePatch:
-    """Make a patch from the output of an older stage: `adapt(await plan(ctx, text), thought=ThoughtState)`.
-
-    Args:
-        output: The stage's output, as data or as a value.
-        fields: For each field of the state to write, the type as which the whole output is decoded.
-
-    Raises:
-        AdapterError: The output is not complete, or does not fit.
-    """
-    patch = {}
-    for name, kind in fields.items():
-        try:
-            patch[name] = codec(kind).fresh(output)
-        except ValidationError as error:
-            wanted = getattr(kind, "__name__", str(kind))
-            raise AdapterError(
-                "", "", name, "the stage's output is complete", expected=f"a {wanted}", actual=problems(error)
-            ) from None
-    return StatePatch(**patch)
