@@ -17,7 +17,6 @@ from pydantic import JsonValue, ValidationError
 from refold.core.authoring.patch import StatePatch
 from refold.core.codec import NoData, codec
 from refold.core.contracts.contract import Contract, Invariant, Lifecycle, Move, StepContract, plain
-from refold.core.contracts.view import unchanging
 from refold.core.errors import (
     ContractError,
     IllegalMoveError,
@@ -97,9 +96,7 @@ class StateValidator:
         self.lifecycle = Lifecycle(contract)
         self.fields = tuple(contract.state.model_fields)
         self._state = codec(contract.state)
-        kinds = {name: info.rebuild_annotation() for name, info in contract.state.model_fields.items()}
-        self._codecs = {name: codec(kind) for name, kind in kinds.items()}
-        self._changeable = tuple(name for name, kind in kinds.items() if not unchanging(kind))
+        self._codecs = {name: codec(info.rebuild_annotation()) for name, info in contract.state.model_fields.items()}
         self._owned = frozenset(contract.owned)
         self._rules = tuple(
             replace(one, at=one.at and plain(one.at), after=one.after and plain(one.after))
@@ -167,7 +164,7 @@ class StateValidator:
             UnauthorizedWriteError: A field was changed in place.
         """
         values = vars(state)
-        for name in self._changeable:
+        for name in self.fields:
             if name in values and self._differs(name, values[name], data):
                 rule, way_out = f"{what} only looks at the state", "a function that changes nothing that it is given"
                 raise UnauthorizedWriteError(step, lifecycle, name, rule, expected=way_out, actual="a change in place")
@@ -183,7 +180,7 @@ class StateValidator:
         return ""
 
     def _differs(self, name: str, value: Any, data: Data) -> bool:
-        if value is None or type(value) in _SCALARS or name not in self._changeable:
+        if value is None or type(value) in _SCALARS:
             return False
         try:
             now = self._codecs[name].data(value)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, PydanticUserError
+from pydantic import BaseModel, ConfigDict
 
 from refold.core.errors import ContractError, UnauthorizedReadError, UnauthorizedWriteError
-from refold.core.schema import adapter, kept
+from refold.core.schema import kept
 
 _GUARD = "__refold_guard__"
 _set = object.__setattr__
@@ -99,48 +99,3 @@ def _guard_of(view: Any) -> Guard:
     except AttributeError:  # a copy of the view, which has no guard and only the view's fields
         return Guard("a copy of the state", "", tuple(vars(view)))
     return guard
-
-
-# --- which values can be changed in place
-
-_PLAIN = {
-    "bool", "bytes", "complex", "date", "datetime", "decimal", "enum", "float", "int", "literal", "multi-host-url",
-    "none", "str", "time", "timedelta", "url", "uuid",
-}  # fmt: skip
-_AROUND = {
-    "chain", "dataclass-args", "dataclass-field", "default", "definitions", "function-after", "function-before",
-    "function-wrap", "json-or-python", "lax-or-strict", "model-field", "model-fields", "nullable", "tagged-union",
-    "tuple", "union",
-}  # fmt: skip
-_NO_SCHEMA = {"config", "default", "function", "metadata", "serialization"}
-
-
-def unchanging(kind: Any) -> bool:
-    """Whether values of a type are immutable, with all they contain; False if the type does not tell."""
-    return kept(kind, "__refold_unchanging__", _unchanging)
-
-
-def _unchanging(kind: Any) -> bool:
-    try:
-        return _of(adapter(kind).core_schema)
-    except PydanticUserError:
-        return False
-
-
-def _of(schema: Any) -> bool:
-    if isinstance(schema, list | tuple):
-        return all(_of(one) for one in schema)
-    if not isinstance(schema, dict):
-        return True
-    match schema.get("type"):
-        case str(plain) if plain in _PLAIN:
-            return True
-        case "model" | "dataclass":
-            frozen = schema.get("frozen") or schema.get("config", {}).get("frozen")
-            return bool(frozen) and _of(schema["schema"])
-        case str(around) if around in _AROUND:
-            return all(_of(inner) for key, inner in schema.items() if key not in _NO_SCHEMA)
-        case None:  # a mapping of schemas by name
-            return all(_of(inner) for inner in schema.values())
-        case _:
-            return False
