@@ -125,7 +125,7 @@ _OPEN_STATUS = MappingProxyType(
 
 
 def derive_status(state: TaskState, ending: Ending | None = None) -> Status:
-    """The A2A status of a task without open questions; `snapshot.status_of` adds those.
+    """The A2A status of a task without open questions; `Snapshot.status` adds those.
 
     Args:
         state: The lifecycle state.

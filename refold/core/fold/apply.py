@@ -98,10 +98,7 @@ def advance(
         of the skill, which fails the task.
     """
     at, event = max(at, snapshot.at), admitted(event)
-    try:
-        return _taken(Draft(skill, snapshot, event, at, live, patched or (lambda _: True), refold=fold))
-    except Exception as error:  # noqa: BLE001 - a bug of the core must not stop the task from answering
-        return _taken(Draft(skill, snapshot, event, at), bug=error)
+    return _taken(Draft(skill, snapshot, event, at, live, patched or (lambda _: True), refold=fold))
 
 
 def fold(
@@ -123,21 +120,21 @@ def fold(
         draft = Draft(
             skill, snapshot, entry.event, entry.at, live, recorded=entry.patches, skipped=skipped, refold=fold
         )
-        try:
-            snapshot, _ = _taken(draft)
-        except Exception as error:  # noqa: BLE001 - as in `advance`
-            snapshot, _ = _taken(Draft(skill, snapshot, entry.event, entry.at), bug=error)
+        snapshot, _ = _taken(draft)
     return snapshot
 
 
-def _taken(draft: Draft, bug: Exception | None = None) -> tuple[Snapshot, Entry]:
-    if bug is None:
+def _taken(draft: Draft) -> tuple[Snapshot, Entry]:
+    try:
         _take(draft)
-    else:
+        outcome = draft.outcome()
+    except Exception as bug:  # noqa: BLE001 - a bug of the core must not stop the task from answering
+        draft = Draft(draft.skill, draft.base, draft.event, draft.at)
         ending.crash(draft, bug)
+        outcome = draft.outcome()
     if (watch := watcher.get()) is not None:
         watch(draft)
-    return draft.outcome()
+    return outcome
 
 
 def _take(draft: Draft) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from typing import cast
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -30,10 +30,10 @@ from refold.core.commands import (
 from refold.core.content import Artifact, Message
 from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.events import ChatResult, ChildAsked, Event, Result, UserMessage
-from refold.core.fold.journal import Backoff, Entry, Issued, receipt_of
-from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Done, Pending, Snapshot, asked_by, status_of
+from refold.core.fold.journal import Backoff, Entry, Issued, receipt_of, with_latest
+from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Done, Pending, Snapshot
 from refold.core.gates import DecisionMade
-from refold.core.lifecycle import Ending, Move, Status, TaskEvent, TaskState, next_state
+from refold.core.lifecycle import Move, Status, TaskEvent, TaskState, next_state
 from refold.core.lineage.ids import place
 from refold.core.waits import Wait
 
@@ -84,7 +84,7 @@ class Draft:
         self.messages = base.messages
         self.done = base.done
         self.redo = base.redo
-        self.changes: dict[str, object] = {}
+        self.changes: dict[str, Any] = {}
         # The entry.
         self.refused = ""
         self.was_held = False
@@ -112,11 +112,6 @@ class Draft:
     def own_wait(self, gate: str) -> Wait:
         """The task's own open question or gate of this id."""
         return next(wait for wait in self.waits if wait.gate == gate)
-
-    @property
-    def asked_by_parts(self) -> tuple[Wait, ...]:
-        """The open questions and gates of the task's parts."""
-        return asked_by(self.pending)
 
     # --- the lifecycle
 
@@ -249,21 +244,20 @@ class Draft:
 
     def outcome(self) -> tuple[Snapshot, Entry]:
         """The task after the event, and the event's journal entry."""
-        status = self._new_status()
-        return self._snapshot(status), self._entry(status)
+        after = self._snapshot()
+        status = None if after.status is self.base.status else after.status
+        if status is not None:
+            after = after.changed({"status_at": self.at})
+        return after, self._entry(after, status)
 
-    def _snapshot(self, status: Status | None) -> Snapshot:
+    def _snapshot(self) -> Snapshot:
         changes = self.changes
         if self.artifacts:
-            latest = {artifact.name: artifact for artifact in self.artifacts}
-            kept = (artifact for artifact in self.base.artifacts if artifact.name not in latest)
-            changes["artifacts"] = (*kept, *latest.values())
+            changes["artifacts"] = with_latest(self.base.artifacts, self.artifacts)
         if self.patches:
             changes["patches"] = {**self.base.patches, **self.patches}
         if self.progress is not None:
             changes["progress"] = self.progress
-        if status is not None:
-            changes["status_at"] = self.at
         return self.base.changed(
             {
                 "seq": self.seq,
@@ -283,7 +277,7 @@ class Draft:
             }
         )
 
-    def _entry(self, status: Status | None) -> Entry:
+    def _entry(self, after: Snapshot, status: Status | None) -> Entry:
         return Entry.trusted(
             seq=self.seq,
             at=self.at,
@@ -300,26 +294,21 @@ class Draft:
             patches=self.patches,
             cause=self.killed_by,
             status=status,
-            reason=cast("str", self.changes.get("reason", "")),
-            closed=self._closed(),
+            reason=self.changes.get("reason", ""),
+            closed=self._closed(after),
             audit=self.audit,
         )
 
-    def _new_status(self) -> Status | None:
-        """The A2A status, if the event changed it; otherwise None."""
-        ending = cast("Ending | None", self.changes.get("ending", self.base.ending))
-        status = status_of(self.lifecycle, ending, self.waits, self.asked_by_parts)
-        return None if status is self.base.status else status
-
-    def _closed(self) -> tuple[str, ...]:
+    def _closed(self, after: Snapshot) -> tuple[str, ...]:
+        """The questions that were open before the event, or asked with it, and are not open after it."""
         before = [wait.gate for wait in self.base.open_waits]
         before += [one.invocation_id for one in self.issued if isinstance(one.command, AskUser | AskApproval)]
         if isinstance(self.event, ChildAsked) and not self.refused:
             before += [wait.gate for wait in self.event.waits if wait.gate not in before]
         if not before:
             return ()
-        gates = {wait.gate for wait in (*self.waits, *self.asked_by_parts)}
-        return tuple(gate for gate in before if gate not in gates)
+        still = {wait.gate for wait in after.open_waits}
+        return tuple(gate for gate in before if gate not in still)
 
 
 def _answers(event: Event) -> str | None:

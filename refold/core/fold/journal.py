@@ -90,6 +90,12 @@ class Entry(Value):
         return bool(self.moves) and self.moves[-1].to_state in TERMINAL
 
 
+def with_latest(known: Iterable[Artifact], new: Iterable[Artifact]) -> tuple[Artifact, ...]:
+    """Artifacts with newer ones, which replace those of the same name."""
+    latest = {artifact.name: artifact for artifact in new}
+    return (*(artifact for artifact in known if artifact.name not in latest), *latest.values())
+
+
 def receipts(entries: Iterable[Entry]) -> list[Receipt]:
     """The receipts of a journal, in the order the outcomes came; commands without one when the task ends are canceled.
 

@@ -125,7 +125,8 @@ def answer_early(draft: Draft) -> Sequence[Event] | None:
 
 def _asked_for(draft: Draft, message: UserMessage) -> Wait | None:
     own = draft.waits if draft.lifecycle is TaskState.PAUSED else ()
-    asked = (wait for wait in (*own, *draft.asked_by_parts) if isinstance(wait.ask, AskUser))
+    of_parts = (wait for pending in draft.pending.values() for wait in pending.asks)
+    asked = (wait for wait in (*own, *of_parts) if isinstance(wait.ask, AskUser))
     return next((wait for wait in asked if answers(message, wait)), None)
 
 

@@ -13,7 +13,7 @@ from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Artifact, Message
 from refold.core.events import EVENT, ChildAsked, Event, Recovered, ReminderDue, UserMessage
 from refold.core.fold.gates import as_kept
-from refold.core.fold.journal import Entry
+from refold.core.fold.journal import Entry, with_latest
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
@@ -145,9 +145,7 @@ def _changes(record: TaskRecord, entry: Entry) -> dict[str, object]:
     if said := said_in(entry):
         changes["messages"] = (*record.messages, *said)
     if entry.artifacts:
-        latest = {artifact.name: artifact for artifact in entry.artifacts}
-        kept = (artifact for artifact in record.artifacts if artifact.name not in latest)
-        changes["artifacts"] = (*kept, *latest.values())
+        changes["artifacts"] = with_latest(record.artifacts, entry.artifacts)
     if entry.progress is not None:
         changes["progress"] = entry.progress
     if entry.moves:

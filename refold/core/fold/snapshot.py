@@ -116,33 +116,6 @@ class Done(Value):
     undo: CallTool
 
 
-def status_of(
-    lifecycle: TaskState, ending: Ending | None, waits: tuple[Wait, ...], asked_by_parts: tuple[Wait, ...]
-) -> Status:
-    """A task's A2A status.
-
-    Args:
-        lifecycle: The task's lifecycle state.
-        ending: How the task ended; None while it is open.
-        waits: The task's own open questions.
-        asked_by_parts: The open questions of its parts.
-    """
-    if ending is not None or not (asked_by_parts or lifecycle is TaskState.PAUSED):
-        return derive_status(lifecycle, ending)
-    asks = [wait.ask for wait in (*waits, *asked_by_parts)]
-    signs_in = bool(asks) and all(isinstance(ask, AskApproval) and ask.policy.sign_in for ask in asks)
-    return Status.AUTH_REQUIRED if signs_in else Status.INPUT_REQUIRED
-
-
-def asked_by(parts: Mapping[str, Pending]) -> tuple[Wait, ...]:
-    """The open questions of a task's parts."""
-    asked: tuple[Wait, ...] = ()
-    for pending in parts.values():
-        if pending.asks:
-            asked += pending.asks
-    return asked
-
-
 class Fork(Value):
     """Where a task branched off from another one.
 
@@ -269,16 +242,21 @@ class Snapshot(Value):
     @property
     def status(self) -> Status:
         """The A2A status. A task waits for input if one of its parts does."""
-        return status_of(self.lifecycle, self.ending, self.waits, self._asked_by_parts)
+        asked = self.open_waits
+        waiting = self.lifecycle is TaskState.PAUSED or len(asked) > len(self.waits)
+        if self.ended or not waiting:
+            return derive_status(self.lifecycle, self.ending)
+        signs_in = bool(asked) and all(isinstance(one.ask, AskApproval) and one.ask.policy.sign_in for one in asked)
+        return Status.AUTH_REQUIRED if signs_in else Status.INPUT_REQUIRED
 
     @property
     def open_waits(self) -> tuple[Wait, ...]:
         """All questions that this task takes answers to: its own, then those of its parts."""
-        return (*self.waits, *self._asked_by_parts)
-
-    @property
-    def _asked_by_parts(self) -> tuple[Wait, ...]:
-        return asked_by(self.pending)
+        waits = self.waits
+        for pending in self.pending.values():
+            if pending.asks:
+                waits += pending.asks
+        return waits
 
     @property
     def ended(self) -> bool:
