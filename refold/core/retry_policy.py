@@ -46,6 +46,8 @@ class Failure(Value):
         message: One sentence for people, without secrets or bodies.
         retry_after: Seconds that the called service asked to wait, cut to thirty days; None if it did not ask.
         details: More, for programs.
+        again_s: The workers failed, not the effect, and another worker may know or do better: for so many seconds the
+            task blocks and sends the command again at growing intervals. Only after that does the failure count.
     """
 
     kind: FailureKind
@@ -53,6 +55,7 @@ class Failure(Value):
     message: Text
     retry_after: Annotated[float, AfterValidator(_wait)] | None = lean()
     details: JsonValue = lean()
+    again_s: Annotated[float, AfterValidator(_wait)] = lean(0.0)
 
 
 class RetryPolicy(Value):
@@ -65,7 +68,8 @@ class RetryPolicy(Value):
         cap: No wait is longer than this, in seconds; a `retry_after` may be, up to thirty days.
         on_exhausted: When no retry is left: `fail` delivers the failure to the skill, and fails the task if the skill
             does not catch it; `block` blocks the task until a probe succeeds or an operator decides.
-        probe_s: Seconds before the first probe of a dependency that is down; twice as many before each next one.
+        probe_s: Seconds before the first probe of a dependency that is down, or of a command whose workers failed
+            (`Failure.again_s`); twice as many before each next one.
         jitter: The share of each wait that is spread, 0 to 1. It is a hash of invocation id and attempt, so that
             a replay waits as long as the run did.
     """
@@ -82,6 +86,14 @@ class RetryPolicy(Value):
         """Seconds to wait before probe number `probe` (1 is the first), at most half an hour or as long as asked."""
         wait = min(self.probe_s * 2 ** min(probe - 1, 30), LONGEST_PROBE_S)
         return float(min(max(wait, retry_after or 0.0), LONGEST_WAIT_S))
+
+    def probes_for(self, seconds: float) -> int:
+        """How many probes follow one another, by `probe_delay`, until so many seconds have passed; 0 without pauses."""
+        waited, probes = 0.0, 0
+        while self.probe_s > 0 and waited < seconds:
+            probes += 1
+            waited += self.probe_delay(probes)
+        return probes
 
     def delay(self, retry: int, invocation_id: str, retry_after: float | None = None) -> float:
         """Seconds to wait before retry number `retry` (1 is the first): 1, 2, 4 … by default."""

@@ -69,7 +69,8 @@ class Cause(StrEnum):
     EXHAUSTED = "exhausted"
     """Transient, and no retry is left."""
     DOWN = "down"
-    """Transient, no retry is left, and the policy says `on_exhausted="block"`."""
+    """Transient, no retry is left, and the policy says `on_exhausted="block"`; or the workers failed, not the effect,
+    and there is time to send the command again (`Failure.again_s`)."""
     PERMANENT = "permanent"
     UNKNOWN = "unknown"
     """It is not known whether the effect took place."""
@@ -189,6 +190,8 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
     kind, policy = failed.failure.kind, policy_of(draft, pending)
     # A part or a child workflow never runs twice under one id, so an operator has no retry to decide on.
     repeatable = isinstance(pending.command, CallLlm | CallChat | CallTool | CallActivity)
+    if repeatable and _workers_failed(pending, failed, policy):
+        return Cause.RETRYABLE if _role(pending) is Role.UNDO else Cause.DOWN
     if kind is FailureKind.TRANSIENT and pending.retries - pending.uncounted < policy.max_retries:
         return Cause.RETRYABLE
     if kind is FailureKind.UNKNOWN and repeatable:
@@ -200,6 +203,13 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
     if pending.invocation_id in draft.skipped:
         return Cause.SKIPPED
     return Cause.EXHAUSTED if kind is FailureKind.TRANSIENT else Cause.PERMANENT
+
+
+def _workers_failed(pending: Pending, failed: CommandFailed, policy: RetryPolicy) -> bool:
+    """Whether the failure is the workers', and there is time for another one to take the command."""
+    if _role(pending) is Role.UNDO:
+        return failed.failure.again_s > 0 and pending.retries < policy.max_retries
+    return pending.looks < policy.probes_for(failed.failure.again_s)
 
 
 def policy_of(draft: Draft, pending: Pending) -> RetryPolicy:
@@ -236,7 +246,7 @@ def hold(draft: Draft, failed: CommandFailed) -> None:
 
 def block(draft: Draft, failed: CommandFailed) -> None:
     """Block the task until the dependency answers, or an operator decides."""
-    draft.change_pending(failed.invocation_id, blocked=True, given=None)
+    draft.change_pending(failed.invocation_id, blocked=True)
     await_probe(draft, failed)
     draft.move(TaskEvent.BLOCK_ON_DEPENDENCY)
 
@@ -245,11 +255,16 @@ def await_probe(draft: Draft, failed: CommandFailed) -> None:
     """Schedule the next probe; or, if it is not known whether the effect took place, wait for an operator."""
     pending, failure = draft.pending[failed.invocation_id], failed.failure
     policy = policy_of(draft, pending)
-    if failure.kind is FailureKind.UNKNOWN:
-        draft.change_pending(pending.invocation_id, started=False, due_at=None, failure=failure.message, decided=False)
+    probe = max(1, pending.retries - pending.uncounted - policy.max_retries + 1)
+    if _workers_failed(pending, failed, policy):
+        probe = pending.looks + 1
+        draft.change_pending(pending.invocation_id, looks=probe)
+        pending = draft.pending[pending.invocation_id]
+    elif failure.kind is FailureKind.UNKNOWN:
+        waits = {"started": False, "due_at": None, "decided": False, "given": None}
+        draft.change_pending(pending.invocation_id, failure=failure.message, **waits)
         draft.notes.append(f"{failed.id}: {failure.message}; a person must decide: `refold resolve`")
         return
-    probe = max(1, pending.retries - pending.uncounted - policy.max_retries + 1)
     draft.back_off(pending, policy.probe_delay(probe, failure.retry_after), failure.message)
     due_at = draft.backoffs[-1].due_at
     draft.notes.append(f"{failed.id}: {failure.message}; probe {probe} at {due_at:%H:%M:%S}")
@@ -289,7 +304,7 @@ def resolved(draft: Draft, event: DependencyResolved) -> tuple[Result, ...]:
     if event.retry:
         tries = pending.attempt
         draft.change_pending(
-            id, blocked=False, started=False, due_at=None, decided=True, retries=tries, uncounted=tries
+            id, blocked=False, started=False, due_at=None, decided=True, retries=tries, uncounted=tries, looks=0
         )
         draft.notes.append(f"{pending.command.id}: to be performed again, as decided{by}{comment}")
     else:

@@ -69,6 +69,8 @@ class Pending(Value):
         blocked: The task is blocked on this command: on its dependency, or on an operator.
         decided: An operator allowed the next attempt, although the effect may have taken place before.
         given: The outcome that an operator stated; the command is sent once more, only to write the receipt.
+        looks: How often the command was sent again because its workers failed (`Failure.again_s`), since an operator
+            last decided.
         background: No step awaits this command. Used for compensation, for repeating a compensated effect after
             recovery, and for reminders. Saved as `aside`, its name in older histories.
         asks: If the command is a part (`CallSkill`): the part's open questions that have no answer yet.
@@ -87,6 +89,7 @@ class Pending(Value):
     blocked: bool = lean(False)
     decided: bool = lean(False)
     given: Given | None = lean()
+    looks: int = lean(0)
     background: bool = lean(False, alias="aside")
     asks: tuple[Wait, ...] = lean(())
     answers: tuple[UserMessage, ...] = lean(())

@@ -49,6 +49,9 @@ from refold.temporal.worker import profile
 
 TOOL_PREFIX = "tool."
 NOTIFY_ACTIVITY = "refold.notify"
+LOST_S = 3600.0
+"""For how long, in seconds, a command whose workers were lost is sent again before a person is asked."""
+
 _WAIT = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 
 
@@ -244,9 +247,9 @@ def failure_of(error: BaseException) -> Failure:
         case ApplicationError():
             return Failure(kind=FailureKind.PERMANENT, type=cause.type or "failed", message=cause.message)
         case TimeoutError():
-            # Permanent: an effect that lost its worker on every attempt would lose the next one too.
+            # Many workers may be killed at once, so it is sent again later; one that must not be repeated is looked up.
             message = "its worker was lost, or it took too long, again and again"
-            return Failure(kind=FailureKind.UNKNOWN, type="worker_lost", message=message)
+            return Failure(kind=FailureKind.UNKNOWN, type="worker_lost", message=message, again_s=LOST_S)
         case CancelledError():
             return Failure(kind=FailureKind.PERMANENT, type="canceled", message="it was canceled from outside")
         case TerminatedError():

@@ -147,6 +147,96 @@ def test_a_probe_with_an_unknown_outcome_is_the_last() -> None:
     assert (task.state, task.alarms, task.out) == (TaskState.BLOCKED, [], [])
 
 
+HOUR_S = [30.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1800.0]
+
+
+def lost(kind: FailureKind = FailureKind.UNKNOWN, again_s: float = 3600.0) -> Failure:
+    """A failure of the workers, not of the effect."""
+    return Failure(kind=kind, type="worker_lost", message="its worker was lost", again_s=again_s)
+
+
+def asked_again(task: ByHand, failure: Failure) -> list[float]:
+    """The waits after which the command was sent again, while it failed so."""
+    waits = []
+    task.fail("charge", failure)
+    while task.alarms:
+        waits.append(task.alarms[0] - (task.task.at - task.base.at).total_seconds())
+        task.ring("charge")
+        assert (task.state, task.out, task.pending("charge").decided) == (TaskState.BLOCKED, ["charge"], False)
+        task.fail("charge", failure)
+    return waits
+
+
+@BOTH
+def test_where_the_workers_failed_a_person_is_asked_after_an_hour(cut: bool) -> None:
+    """
+    Whatever the retry policy says: the command is sent again ever less often, and nothing is decided meanwhile.
+    """
+    task = ByHand(skill(charge), cut=cut)
+    task.say()
+
+    assert asked_again(task, lost()) == HOUR_S
+    assert (task.state, task.out) == (TaskState.BLOCKED, [])
+    assert "a person must decide" in task.journal[-1].note
+    assert task.folded() == task.task
+
+
+def test_what_no_worker_knows_fails_in_the_end() -> None:
+    """
+    It is offered to others for as long as the failure says; then the skill is told.
+    """
+    task = ByHand(skill(charge))
+    task.say()
+
+    assert asked_again(task, lost(FailureKind.PERMANENT, again_s=600)) == [30, 60, 120, 240, 480]
+    assert (task.status, task.reason) == (Status.FAILED, "charge: its worker was lost")
+
+
+def test_another_worker_may_do_better() -> None:
+    """
+    Its result is the command's, and nobody was asked.
+    """
+    task = ByHand(skill(charge))
+    task.say()
+    task.fail("charge", lost())
+    task.ring("charge")
+
+    task.give("charge", 5)
+
+    assert (task.said, task.moves[-2:]) == (["charged 5"], ["dependency_resolved", "complete"])
+
+
+def test_an_operator_may_decide_before_the_hour_is_over() -> None:
+    """
+    Then the hour begins anew, if workers are lost again.
+    """
+    task = ByHand(skill(charge))
+    task.say()
+    task.fail("charge", lost())
+
+    task.resolve(retry=True)
+    assert (task.state, task.out, task.pending("charge").decided) == (TaskState.RUNNING, ["charge"], True)
+    assert asked_again(task, lost()) == HOUR_S
+
+    task.resolve(outcome=5)
+    assert task.said == ["charged 5"]
+
+
+def test_an_outcome_that_an_operator_stated_is_kept_while_workers_are_lost() -> None:
+    """
+    It is sent again with the command, so nobody is asked twice.
+    """
+    task = unsure()
+    task.feed(DependencyResolved(outcome=5))
+
+    task.fail("charge", lost())
+    task.ring("charge")
+
+    given = task.pending("charge").given
+    assert given is not None
+    assert given.outcome == 5
+
+
 def test_an_operator_lets_it_be_performed_again() -> None:
     """
     Under the same id, as a new attempt that carries the word, with all its retries before it.

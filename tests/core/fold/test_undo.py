@@ -312,6 +312,19 @@ def test_undoing_is_tried_again(cut: bool) -> None:
     assert task.folded() == task.task
 
 
+def test_undoing_goes_on_where_its_workers_were_lost() -> None:
+    """
+    It is tried again as after any passing failure, and not given up.
+    """
+    task = booked()
+    task.cancel()
+
+    task.fail("undo charge", unknown().model_copy(update={"again_s": 60.0}))
+    task.ring("undo charge")
+
+    assert task.out == ["undo charge"]
+
+
 @pytest.mark.parametrize("failure", [refused(), unknown()])
 def test_an_undo_that_fails_for_good_does_not_stop_the_others(failure: Any) -> None:
     """
