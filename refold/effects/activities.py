@@ -7,7 +7,7 @@
 | `tool.NAME`        | `CallTool`, the decided fence, the outcome a person gave    | JSON         |
 | `tool.SERVER.NAME` | the same, for an MCP server      | JSON         |
 | `refold.notify`    | `Notify`                         | nothing      |
-| any other name     | anything                         | fails        |
+| any other name     | anything                         | is left to a worker that knows it |
 
 The decided fence is the fence of the attempt that a person decided to repeat (`details["fence"]` of the failure
 `outcome_unknown`); 0 without a decision. The decision covers that attempt alone: if the outcome of the next attempt is
@@ -25,11 +25,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
@@ -48,7 +47,17 @@ from refold.core.events import LlmOutcome
 from refold.core.fold.snapshot import Given
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.asking import asked
-from refold.effects.attempt import about_try, as_application_error, effect, given_up, heartbeats, lease_s, until_stored
+from refold.effects.attempt import (
+    about_try,
+    as_application_error,
+    effect,
+    heartbeats,
+    lease_s,
+    left_to_others,
+    readable,
+    until_stored,
+    why_stopped,
+)
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.heartbeat import Heartbeater
 from refold.effects.http.client import HttpClient, open_client
@@ -62,6 +71,7 @@ from refold.effects.models.conversations import Conversations
 from refold.effects.models.model_calls import ModelCalls
 from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
+from refold.effects.threads import Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
 from refold.middleware import ActivityMiddleware, ActivityTurn
 
@@ -78,7 +88,7 @@ CONVERSATION = "conversation"
 TOOL = "tool."
 NOTIFY = "refold.notify"
 TOOL_THREADS = 32
-"""The most tools that are a plain `def` running at once in one worker; further calls wait, heartbeating."""
+"""The default for the most tools that are a plain `def` running at once in one worker; further calls wait."""
 
 TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache
@@ -97,7 +107,7 @@ class _Open:
     http: HttpClient
     models: ModelCalls
     heartbeater: Heartbeater
-    threads: ThreadPoolExecutor
+    threads: Threads
     conversations: Conversations
     ledger: Ledger | None
     notifier: Notifier
@@ -127,6 +137,7 @@ class Effects:
         notifier: Notifier | None = None,
         mcp: Iterable[McpServer] | None = None,
         middleware: Mapping[str, Sequence[ActivityMiddleware]] | None = None,
+        threads: int = TOOL_THREADS,
     ) -> None:
         """Check the tools; open nothing yet.
 
@@ -140,6 +151,7 @@ class Effects:
             notifier: Notifies people of waiting gates; None takes `REFOLD_NOTIFY_URL`, else the log.
             mcp: MCP servers; None takes those in the file that `REFOLD_MCP` names.
             middleware: The middleware around a skill's model calls and tools, by the skill's id.
+            threads: The most tools that are a plain `def` running at once.
 
         Raises:
             DefinitionError: A tool is not declared or has types that JSON cannot express, two tools share a name, the
@@ -155,6 +167,7 @@ class Effects:
         needed = bool(servers) or any(tool.ledgered for tool in self.tools.values())
         self.ledger = (ledger or _ledger_from_env()) if needed else None
         self._model = model
+        self._threads = threads
         self._middleware = MiddlewareBySkill(middleware)
         self._notifier = notifier
         self._opened: _Open | None = None
@@ -175,9 +188,8 @@ class Effects:
         if self._opened is None:
             http = open_client()
             self._closing.push_async_callback(http.aclose)
-            threads = ThreadPoolExecutor(TOOL_THREADS, "refold-tool")
-            # Not waited for: a tool's thread cannot be stopped, and must not delay the worker's exit.
-            self._closing.callback(threads.shutdown, wait=False)
+            threads = Threads(self._threads, "refold-tool")
+            self._closing.callback(threads.close)
             models = ModelCalls(self._model, http)
             self._closing.push_async_callback(models.close)
             if self.mcp is not None:
@@ -226,6 +238,15 @@ class Effects:
 
         return await self._middleware.perform(info.workflow_type or "", kind, turn, shown(show), innermost)
 
+    @cached_property
+    def ledger_of_undone(self) -> Ledger:
+        """The ledger with the receipts of undone effects, whose tools another worker may have."""
+        if self.ledger is not None:
+            return self.ledger
+        ledger = _ledger_from_env()
+        self._closing.callback(ledger.store.close)
+        return ledger
+
     @property
     def open(self) -> _Open:
         """The shared resources.
@@ -259,9 +280,8 @@ def _mcp_tools(servers: Iterable[McpServer]) -> McpTools:
 
 def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
     @activity.defn(name=LLM)
-    async def llm(command: CallLlm, stream: bool = False) -> LlmOutcome:
-        # If the caller leaves out the second argument, the SDK decodes the first one without its type.
-        command = CallLlm.model_validate(command)
+    async def llm(command: RawValue, stream: bool = False) -> LlmOutcome:
+        asked = readable(CallLlm, command)
         info = activity.info()
         tail = Tail(info.attempt, activity.heartbeat) if stream else None
         key = wire_key(namespace=info.namespace, tool=LLM, key=info.activity_id)
@@ -270,13 +290,13 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
             opened = effects.open
             with heartbeats(opened.heartbeater, tail):
                 outcome: LlmOutcome = await effects.performed(
-                    "model", command, tail, lambda command, show: opened.models.ask(command, key=key, show=show)
+                    "model", asked, tail, lambda command, show: opened.models.ask(command, key=key, show=show)
                 )
                 await until_stored(outcome)
             return outcome
 
         try:
-            return await effect("llm", command.model or "the worker's", call)
+            return await effect("llm", asked.model or "the worker's", call)
         finally:
             if tail is not None:
                 tail.close()
@@ -286,8 +306,8 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
 
 def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
     @activity.defn(name=CHAT)
-    async def chat(request: ChatRequest, stream: bool = False) -> Reply:
-        request = ChatRequest.model_validate(request)  # as for `llm`
+    async def chat(command: RawValue, stream: bool = False) -> Reply:
+        request = readable(ChatRequest, command)
         info = activity.info()
         tail = Tail(info.attempt, activity.heartbeat) if stream else None
         key = wire_key(namespace=info.namespace, tool=CHAT, key=info.activity_id)
@@ -344,14 +364,14 @@ async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
 
 def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[JsonValue]]:
     @activity.defn(name=TOOL + tool.spec.name)
-    async def call_tool(command: CallTool, decided: int | bool = 0, given: Given | None = None) -> JsonValue:
-        command = CallTool.model_validate(command)  # as for `llm`
-        given = None if given is None else Given.model_validate(given)
+    async def call_tool(command: RawValue, decided: int | bool = 0, given: Given | None = None) -> JsonValue:
+        asked = readable(CallTool, command)
+        outcome = None if given is None else readable(Given, given)
 
         async def call(command: CallTool, invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
             return await tool.call(command, invocation, opened.threads, opened.ledger, **about)
 
-        return await _tool_effect(effects, tool.spec.name, command, decided, given, call, tool.result)
+        return await _tool_effect(effects, tool.spec.name, asked, decided, outcome, call, tool.result)
 
     return call_tool
 
@@ -382,7 +402,7 @@ async def _tool_effect(
             if given is not None:
                 result = await record_outcome(name, command, invocation, opened.ledger, given.outcome, returns)
             else:
-                about = {"lease_s": lease_s(info), "decided": about_try(decided, info.attempt), "lost": given_up}
+                about = {"lease_s": lease_s(info), "decided": about_try(decided, info.attempt), "why": why_stopped}
                 result = await effects.performed(
                     "tool", command, None, lambda command, _: call(command, invocation, opened, **about)
                 )
@@ -397,27 +417,25 @@ async def _tool_effect(
 
 async def _note_undone(effects: Effects, undoes: Undoes, info: activity.Info) -> None:
     """Record on an effect's receipt that the effect was undone, so that it may be performed again under its key."""
-    # This worker may have no tool that needs a ledger, though the undone effect has a receipt in one.
-    ledger = effects.ledger or _ledger_from_env()
     key = wire_key(namespace=info.namespace, tool=undoes.tool, key=key_of_call(undoes.key, undoes.invocation_id))
     try:
-        await asyncio.to_thread(ledger.undone, key, info.activity_id, undoes.result)
+        await asyncio.to_thread(effects.ledger_of_undone.undone, key, info.activity_id, undoes.result)
     except LedgerUnavailable as error:
         raise ledger_failure(error) from None
 
 
 def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
     @activity.defn(name=NOTIFY)
-    async def notify(command: Notify) -> None:
-        info = activity.info()
+    async def notify(command: RawValue) -> None:
+        asked, info = readable(Notify, command), activity.info()
         key = wire_key(namespace=info.namespace, tool=NOTIFY, key=info.activity_id)
 
         async def call() -> None:
-            await effects.open.notifier.notify(Reminder.of(command, key))
+            await effects.open.notifier.notify(Reminder.of(asked, key))
 
         try:
             with heartbeats(effects.open.heartbeater):
-                await effect("notify", command.gate, call)
+                await effect("notify", asked.gate, call)
         except ApplicationError as error:
             # Temporal retries a reminder, not the task, so that an undeliverable reminder delays nothing.
             later = isinstance(error.details[0], Failure) and error.details[0].kind is FailureKind.TRANSIENT
@@ -427,7 +445,7 @@ def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
 
 
 def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
-    """The dynamic activity: calls the tool of an MCP server, or fails an unknown name."""
+    """The dynamic activity: calls the tool of an MCP server, or leaves an unknown name to other workers."""
 
     @activity.defn(dynamic=True)
     async def other(args: Sequence[RawValue]) -> JsonValue:
@@ -437,19 +455,16 @@ def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
             return await _mcp_tool(effects, effects.mcp, args)
         if asked.startswith(TOOL):
             listed = ", ".join([*sorted(effects.tools), *(f"{server}.…" for server in effects.servers)]) or "none"
-            type, said = "unknown_tool", f"no tool {name!r} is registered; there are: {listed}"
-        else:
-            type, said = "unknown_activity", f"no activity {asked!r} is registered with this worker"
-        raise as_application_error(Failure(kind=FailureKind.PERMANENT, type=type, message=said))
+            raise left_to_others("unknown_tool", f"no tool {name!r} is registered; there are: {listed}")
+        raise left_to_others("unknown_activity", f"no activity {asked!r} is registered with this worker")
 
     return other
 
 
 async def _mcp_tool(effects: Effects, mcp: McpTools, args: Sequence[RawValue]) -> JsonValue:
-    convert = activity.payload_converter().from_payload
-    command = convert(args[0].payload, CallTool)
-    decided = convert(args[1].payload, int) if len(args) > 1 else 0
-    given = convert(args[2].payload, Given) if len(args) > 2 else None
+    command = readable(CallTool, args[0])
+    decided = activity.payload_converter().from_payload(args[1].payload, int) if len(args) > 1 else 0
+    given = readable(Given, args[2]) if len(args) > 2 else None
 
     async def call(command: CallTool, invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
         return await mcp.call(command, invocation, opened.ledger, **about)

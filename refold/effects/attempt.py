@@ -6,19 +6,24 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import structlog
+from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio import activity
 from temporalio.bridge.proto import ActivityHeartbeat
+from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from refold.core.errors import PayloadTooLarge, StorageError
 from refold.core.retry_policy import Failure, FailureKind
-from refold.core.values import encodable
+from refold.core.schema import problems
+from refold.core.values import Value, encodable
 from refold.effects.failures.classify import classify
 from refold.effects.heartbeat import Heartbeater
+from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
 
@@ -31,7 +36,14 @@ STORAGE_PAUSES_S = (0.25, 15.0)
 LEASES = 3
 """A lease in heartbeat timeouts: after one the server gives the effect to another worker, which waits for two more."""
 
+OTHERS_S = 600.0
+"""For how long, in seconds, a command that no worker knows is offered to other workers before it fails."""
+
+OTHERS_PAUSE = timedelta(seconds=1)
+"""The pause before Temporal offers an activity that this worker does not know to a worker again."""
+
 T = TypeVar("T")
+V = TypeVar("V", bound=Value)
 log = structlog.get_logger(__name__)
 
 
@@ -82,10 +94,14 @@ def _asked_to_stop() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def given_up() -> bool:
-    """Whether the server has timed out this attempt because the worker stalled, though the task was not canceled."""
+def why_stopped() -> Stopped:
+    """Why the current attempt is canceled."""
     why = activity.cancellation_details()
-    return why is not None and (why.not_found or why.timed_out) and not (why.cancel_requested or why.worker_shutdown)
+    if why is None or why.cancel_requested:
+        return Stopped.UNWANTED
+    if why.worker_shutdown:
+        return Stopped.LEAVING
+    return Stopped.TIMED_OUT if why.not_found or why.timed_out else Stopped.UNWANTED
 
 
 def about_try(decided: int | bool, attempt: int) -> int:
@@ -115,6 +131,32 @@ def as_application_error(failure: Failure, *, retryable: bool = False) -> Applic
         # Benign: the SDK neither logs nor counts a failure that the task retries.
         category=ApplicationErrorCategory.BENIGN if transient else ApplicationErrorCategory.UNSPECIFIED,
     )
+
+
+def left_to_others(type: str, message: str) -> ApplicationError:
+    """The error of an activity that this worker does not know. Temporal dispatches it again, perhaps to a worker that
+    knows it; after the last attempt the task goes on asking, for `OTHERS_S`. Nothing was performed."""
+    log.warning("left_to_others", activity=activity.info().activity_type, failure=type, reason=message)
+    failure = Failure(kind=FailureKind.PERMANENT, type=type, message=message, again_s=OTHERS_S)
+    return ApplicationError(
+        message, failure, type=type, next_retry_delay=OTHERS_PAUSE, category=ApplicationErrorCategory.BENIGN
+    )
+
+
+def readable(kind: type[V], given: Any) -> V:
+    """An activity's argument, as a value of refold.
+
+    Raises:
+        ApplicationError: It does not fit: another release of refold wrote it, and its workers can read it.
+    """
+    try:
+        if isinstance(given, RawValue):
+            read: V = activity.payload_converter().from_payload(given.payload, kind)
+            return read
+        return kind.model_validate(given)
+    except ValidationError as error:
+        message = f"this worker cannot read the command, which another release of refold wrote: {problems(error)}"
+        raise left_to_others("another_release", message) from None
 
 
 @contextmanager

@@ -7,10 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
+
+
+class Stopped(StrEnum):
+    """Why an attempt is canceled."""
+
+    UNWANTED = "unwanted"
+    """The task does not want the effect any more."""
+    TIMED_OUT = "timed_out"
+    """The server has timed out the attempt, because its worker stalled. The task still wants the effect."""
+    LEAVING = "leaving"
+    """The worker is being stopped, and another one takes over the effect."""
 
 
 @dataclass(slots=True, kw_only=True)

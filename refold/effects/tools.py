@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pydantic import (
@@ -29,9 +32,10 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import first_line, problems
 from refold.core.values import encodable, unreadable
 from refold.effects.failures.verdicts import Verdict
-from refold.effects.invocation import Invocation, as_current
-from refold.effects.ledger.ledgered_call import LedgeredCall, StillRunning, ledger_failure
+from refold.effects.invocation import Invocation, Stopped, as_current
+from refold.effects.ledger.ledgered_call import LedgeredCall, NotBegun, StillRunning, ledger_failure
 from refold.effects.ledger.receipts import LEASE_S, Ask, LedgerUnavailable
+from refold.effects.threads import Threads
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
@@ -73,12 +77,12 @@ class Tool:
         self,
         command: CallTool,
         invocation: Invocation,
-        threads: Executor,
+        threads: Threads,
         ledger: Ledger | None = None,
         *,
         lease_s: float = LEASE_S,
         decided: int = 0,
-        lost: Callable[[], bool] = lambda: False,
+        why: Callable[[], Stopped] = lambda: Stopped.UNWANTED,
     ) -> JsonValue:
         """Run the tool; if its effects have receipts, only if this effect has not taken place yet.
 
@@ -89,7 +93,7 @@ class Tool:
             ledger: Holds the receipts.
             lease_s: How long this worker counts as alive without renewing its lease, in seconds.
             decided: See `Ask.decided`.
-            lost: See `LedgeredCall`.
+            why: Asked at a cancellation for its reason.
 
         Raises:
             Verdict: The arguments or the result do not fit the declared types, or `LedgeredCall.result` raised it.
@@ -98,15 +102,19 @@ class Tool:
         """
         self._refuse_without_undo(command)
         given = self._given(command.args)
+        in_thread = _InThread(threads, self.spec.timeout_s, why)
 
         async def perform(invocation: Invocation) -> Any:
             with as_current(invocation):
-                return await self._run(given, invocation, threads)
+                if not inspect.iscoroutinefunction(self.spec.function):
+                    return await in_thread.run(partial(self.spec.function, **given), invocation)
+                async with asyncio.timeout(self.spec.timeout_s):
+                    return await self.spec.function(**given)
 
         if not self.ledgered:
             try:
                 return self._as_json(await perform(invocation))
-            except StillRunning as error:
+            except (StillRunning, NotBegun) as error:
                 raise error.canceled or error from None
         return await call_with_receipt(
             self.spec,
@@ -117,7 +125,7 @@ class Tool:
             self._as_json,
             lease_s=lease_s,
             decided=decided,
-            lost=lost,
+            why=in_thread.why,
         )
 
     def _refuse_without_undo(self, command: CallTool) -> None:
@@ -140,14 +148,6 @@ class Tool:
             raise Verdict(_permanent("arguments", message)) from None
         # Arguments that were not given take the function's own defaults.
         return {self.fields[field]: getattr(checked, field) for field in checked.model_fields_set}
-
-    async def _run(self, given: dict[str, Any], invocation: Invocation, threads: Executor) -> Any:
-        if inspect.iscoroutinefunction(self.spec.function):
-            async with asyncio.timeout(self.spec.timeout_s):
-                return await self.spec.function(**given)
-        context = copy_context()
-        thread = threads.submit(lambda: context.run(self.spec.function, **given))
-        return await _patiently(thread, invocation, self.spec.timeout_s)
 
     def _as_json(self, value: Any) -> JsonValue:
         try:
@@ -179,13 +179,13 @@ async def call_with_receipt(
     *,
     lease_s: float,
     decided: int,
-    lost: Callable[[], bool],
+    why: Callable[[], Stopped],
 ) -> JsonValue:
     """Perform an effect that has a receipt, unless it has taken place already; see `LedgeredCall`."""
     if ledger is None:
         raise RuntimeError(f"tool {spec.name!r} needs a ledger")
     ask = _asked(ledger, spec.name, command, invocation, lease_s=lease_s, decided=decided)
-    return await LedgeredCall(ledger, spec, invocation, ask, perform, write, lost=lost).result()
+    return await LedgeredCall(ledger, spec, invocation, ask, perform, write, why=why).result()
 
 
 async def record_outcome(
@@ -247,29 +247,65 @@ def _asked(
     )
 
 
-async def _patiently(thread: Future[T], invocation: Invocation, timeout_s: float) -> T:
-    """Wait for a tool's thread. A cancellation only sets `Invocation.cancelled`: a thread cannot be stopped.
+class _InThread:
+    """One call of a tool that is a plain `def`, in one of the worker's threads, which cannot be stopped."""
 
-    Raises:
-        StillRunning: The tool timed out; `cancelled` is set, and the thread runs on.
-        CancelledError: The activity was canceled, and the tool failed.
-    """
-    loop = asyncio.get_running_loop()
-    running = asyncio.wrap_future(thread)
-    deadline = loop.time() + timeout_s
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        if loop.time() >= deadline:
-            invocation.stop.set()
-            raise StillRunning(thread, cancelled)
+    def __init__(self, threads: Threads, timeout_s: float, why: Callable[[], Stopped]) -> None:
+        self._threads = threads
+        self._timeout_s = timeout_s
+        self._why = why
+        self._thread: Future[Any] | None = None
+
+    def why(self) -> Stopped:
+        """Why the attempt is canceled. One that was timed out while it waited for a thread does not begin any more."""
+        why = self._why()
+        waited = why is Stopped.TIMED_OUT and self._thread is not None and self._thread.cancel()
+        return Stopped.UNWANTED if waited else why
+
+    async def run(self, call: Callable[[], T], invocation: Invocation) -> T:
+        """The tool's result. A cancellation sets `Invocation.cancelled`, and prevents a call that has not begun.
+
+        Raises:
+            NotBegun: The activity was canceled, or the worker was closed, before a thread was free.
+            StillRunning: The tool has timed out, or its worker is being stopped; the thread runs on.
+            CancelledError: The activity was canceled, and the tool failed.
+        """
+        loop, context = asyncio.get_running_loop(), copy_context()
+        began: list[float] = []
+        begun = asyncio.Event()
+
+        def in_context() -> T:
+            began.append(time.monotonic())  # the time limit is the tool's, without its wait for a thread
+            with suppress(RuntimeError):  # the loop is closed, so no caller waits
+                loop.call_soon_threadsafe(begun.set)
+            return context.run(call)
+
+        thread = self._threads.submit(in_context)
+        self._thread = thread
+        running, beginning = asyncio.wrap_future(thread), asyncio.ensure_future(begun.wait())
+        canceled: asyncio.CancelledError | None = None
         try:
-            await asyncio.wait([running], timeout=deadline - loop.time())
-        except asyncio.CancelledError as error:
-            invocation.stop.set()
-            cancelled = error
-    if cancelled is not None and (running.cancelled() or running.exception() is not None):
-        raise cancelled
-    return running.result()
+            while not running.done():
+                left = began[0] + self._timeout_s - time.monotonic() if began else None
+                if left is not None and left <= 0:
+                    invocation.stop.set()
+                    raise StillRunning(thread, canceled)
+                try:
+                    ends: list[asyncio.Future[Any]] = [running] if began else [running, beginning]
+                    await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                except asyncio.CancelledError as error:
+                    invocation.stop.set()
+                    if not thread.cancel() and (canceled or self._why() is Stopped.LEAVING):
+                        raise StillRunning(thread, error) from None
+                    canceled = error
+        finally:
+            beginning.cancel()
+            running.cancel()  # a thread that runs on has nobody to answer here
+        if running.cancelled():
+            raise NotBegun(canceled)
+        if canceled is not None and running.exception() is not None:
+            raise canceled
+        return running.result()
 
 
 def tools_of(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:

@@ -51,6 +51,11 @@ class Bench:
         environment.on_heartbeat = lambda *details: self.heartbeats.append(details)
         return environment
 
+    @property
+    def waits_for_a_thread(self) -> bool:
+        """Whether a call waits for a thread."""
+        return bool(self.effects.open.threads.waiting)
+
     def activity(self, name: str) -> Callable[..., Any]:
         """The activity of this name."""
         return next(one for one in self.effects.activities if name_of(one) == name)
@@ -78,11 +83,11 @@ class Bench:
         return await self.run(f"tool.{command.name}", command, decided, *more, attempt=attempt, task_id=task_id)
 
 
-def failure_in(error: ApplicationError) -> Failure:
-    """The classified failure that an activity left with."""
+def failure_in(error: ApplicationError, *, left: bool = False) -> Failure:
+    """The classified failure that an activity left with; `left` to other workers if Temporal dispatches it again."""
     (failure,) = error.details
     assert isinstance(failure, Failure)
-    assert error.non_retryable
+    assert error.non_retryable is not left
     assert error.type == failure.type
     assert error.__cause__ is None, "a cause may quote a body"
     return failure

@@ -11,8 +11,10 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
 from refold import Cmd, tool
+from refold.core.retry_policy import FailureKind
 from refold.effects import TryLater
 from refold.effects.activities import Effects
+from refold.effects.attempt import OTHERS_PAUSE, OTHERS_S
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in, name_of
 
 
@@ -39,7 +41,7 @@ def test_what_is_registered() -> None:
 )
 async def test_what_is_not_registered(asked: str, said: str) -> None:
     """
-    It fails at once, and says what there is.
+    Temporal dispatches it again, perhaps to a worker of another release; the failure says what there is here.
     """
     async with Effects([closed]) as effects:
         environment = ActivityEnvironment()
@@ -47,7 +49,22 @@ async def test_what_is_not_registered(asked: str, said: str) -> None:
         with pytest.raises(ApplicationError, match=said) as caught:
             await environment.run(effects.activities[-1], [])
 
-    assert failure_in(caught.value).type in ("unknown_tool", "unknown_activity")
+    failure = failure_in(caught.value, left=True)
+    assert failure.type in ("unknown_tool", "unknown_activity")
+    assert (failure.kind, failure.again_s) == (FailureKind.PERMANENT, OTHERS_S)
+    assert (caught.value.next_retry_delay, caught.value.category) == (OTHERS_PAUSE, ApplicationErrorCategory.BENIGN)
+
+
+async def test_a_command_of_another_release_is_left_to_its_workers() -> None:
+    """
+    A field that this release does not know: nothing is called, and another worker may read it.
+    """
+    asked = {**Cmd.tool("t", closed).model_dump(mode="json"), "deadline_s": 5}
+    async with Effects([closed]) as effects:
+        with pytest.raises(ApplicationError, match="deadline_s") as caught:
+            await Bench(effects).run("tool.closed", asked, 0)
+
+    assert failure_in(caught.value, left=True).type == "another_release"
 
 
 async def test_what_is_tried_again_is_benign() -> None:

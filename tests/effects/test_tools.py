@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field
+from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 
 from refold import DefinitionError, tool
@@ -19,6 +22,9 @@ from refold.core.retry_policy import FailureKind
 from refold.effects import Invocation, as_current, current
 from refold.effects.activities import Effects
 from refold.effects.http.keys import wire_key
+from refold.effects.ledger.ledger import Ledger
+from refold.effects.ledger.receipts import Finished, InProgress
+from refold.effects.threads import Threads
 from refold.effects.tools import tools_of
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in
 
@@ -252,6 +258,142 @@ async def test_a_sync_tool_that_takes_too_long_is_left_to_itself() -> None:
 
     assert failure_in(caught.value).type == "timeout"
     assert await asyncio.to_thread(stopped.wait, 10)
+
+
+@asynccontextmanager
+async def full_house(*tools: Callable[..., Any]) -> AsyncIterator[tuple[Bench, threading.Event]]:
+    """A worker whose only thread is busy until the event is set; then it is free once the block ends."""
+    busy, go_on = threading.Event(), threading.Event()
+
+    @tool(effect="read_only")
+    def occupy() -> None:
+        busy.set()
+        assert go_on.wait(20)
+
+    async with Effects([occupy, *tools], threads=1) as effects:
+        occupied = asyncio.create_task(Bench(effects).tool(CallTool(id="o", name="occupy"), task_id="another"))
+        await asyncio.to_thread(busy.wait)
+        try:
+            yield Bench(effects), go_on
+        finally:
+            go_on.set()
+            await occupied
+
+
+def paying(effect: str, timeout_s: float = 600.0) -> tuple[Callable[..., Any], list[int]]:
+    """A tool that pays in a thread, and its calls so far."""
+    paid: list[int] = []
+
+    @tool(effect=effect, timeout_s=timeout_s)
+    def pay() -> str:
+        paid.append(current().fence)
+        return "paid"
+
+    return pay, paid
+
+
+PAY = CallTool(id="p", name="pay")
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        pytest.param(ActivityCancellationDetails(cancel_requested=True), id="unwanted"),
+        pytest.param(ActivityCancellationDetails(worker_shutdown=True), id="leaving"),
+        pytest.param(ActivityCancellationDetails(not_found=True, timed_out=True), id="timed-out"),
+    ],
+)
+@pytest.mark.parametrize("effect", ["idempotent", "at_most_once"])
+async def test_a_call_that_waits_for_a_thread_never_begins_once_it_is_canceled(
+    effect: str, why: ActivityCancellationDetails
+) -> None:
+    """
+    It is withdrawn at once, its receipt is released, and a later call performs the effect as if this one never was.
+    """
+    pay, paid = paying(effect)
+    async with full_house(pay) as (bench, go_on):
+        waiting = asyncio.create_task(bench.tool(PAY))
+        while not bench.waits_for_a_thread:  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0)
+        bench.environment.cancel(cancellation_details=why)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        go_on.set()
+
+        assert await bench.tool(PAY) == "paid"
+
+    assert len(paid) == 1
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "at_most_once"])
+async def test_the_time_limit_begins_with_the_tool(effect: str) -> None:
+    """
+    A wait for a thread that is longer than the limit is no timeout, and the effect is performed once.
+    """
+    pay, paid = paying(effect, timeout_s=0.01)
+    async with full_house(pay) as (bench, go_on):
+        waiting = asyncio.create_task(bench.tool(PAY))
+        await asyncio.wait([waiting], timeout=0.05)
+        assert not waiting.done()
+        go_on.set()
+        assert await waiting == "paid"
+
+    assert len(paid) == 1
+
+
+async def test_what_waits_for_a_thread_when_the_worker_is_closed_never_begins() -> None:
+    """
+    The thread that becomes free takes no more calls.
+    """
+    threads, begun, go_on = Threads(1, "test"), threading.Event(), threading.Event()
+
+    def occupy() -> str:
+        begun.set()
+        assert go_on.wait(20)
+        return "done"
+
+    running, waiting = threads.submit(occupy), threads.submit(lambda: "begun")
+    begun.wait()
+    threads.close()
+    go_on.set()
+
+    assert running.result(20) == "done"
+    assert waiting.cancelled()
+    with pytest.raises(RuntimeError, match="closed"):
+        threads.submit(occupy)
+
+
+@pytest.mark.parametrize("effect", ["idempotent", "at_most_once"])
+async def test_a_tool_in_a_thread_does_not_hold_up_a_worker_that_is_being_stopped(
+    effect: str, ledger_file: Path
+) -> None:
+    """
+    Its thread is left to itself; its lease is kept, so that no other worker begins, and its receipt says what came.
+    """
+    begun, go_on = threading.Event(), threading.Event()
+
+    @tool(effect=effect)
+    def pay() -> str:
+        begun.set()
+        assert go_on.wait(20)
+        return "paid"
+
+    async with Effects([pay]) as effects:
+        bench = Bench(effects)
+        running = asyncio.create_task(bench.tool(PAY))
+        await asyncio.to_thread(begun.wait)
+        bench.environment.cancel(cancellation_details=ActivityCancellationDetails(worker_shutdown=True))
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    if effect == "at_most_once":
+        key = wire_key(namespace="ns", tool="pay", key=INVOCATION)
+        asked = Ledger(str(ledger_file))
+        assert isinstance(asked.begin(asked.ask(key, "pay", {})), InProgress)
+        go_on.set()
+        while not isinstance(told := asked.begin(asked.ask(key, "pay", {})), Finished):
+            threading.Event().wait(0.005)
+        assert told.value == "paid"
+    go_on.set()
 
 
 async def test_a_cancellation_of_its_own_making_is_a_failure() -> None:

@@ -65,6 +65,7 @@ class _Hold:
         due: When the lease thread renews next, by the monotonic clock.
         closing: The outcome is being written, so the lease thread renews no more.
         lost: Another worker has overtaken this attempt, and the log says so.
+        in_thread: The effect is performed by a thread that nobody waits for, and that may outlive the ledger's users.
     """
 
     lease_s: float
@@ -72,6 +73,7 @@ class _Hold:
     due: float = field(default=float("inf"))
     closing: bool = False
     lost: bool = False
+    in_thread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,6 @@ class Ledger:
     """Performs each effect once, by receipts in a database. Thread-safe; its methods block on the disk or network.
 
     Attributes:
-        holder: The name of this process on receipts.
         store: The database.
     """
 
@@ -109,7 +110,7 @@ class Ledger:
             self.store = store
         else:
             self.store = store_from_env() if store is None else store_of(store)
-        self.holder = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self._holder = (0, "")
         self._lease_s = lease_s
         self._single_host = _flag(os.environ) if single_host is None else single_host
         self._changed = threading.Condition()
@@ -121,6 +122,15 @@ class Ledger:
         self._keeper: threading.Thread | None = None
         self._pool: ThreadPool | None = None
 
+    @property
+    def holder(self) -> str:
+        """The name of this process on receipts; a process that was forked from this one has another."""
+        made_by, name = self._holder
+        if made_by != os.getpid():
+            name = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+            self._holder = (os.getpid(), name)
+        return name
+
     def __enter__(self) -> Ledger:
         with self._changed:
             self._users += 1
@@ -129,8 +139,9 @@ class Ledger:
             self._stopped = False
             # SQLite allows one writer at a time; more threads would only wait for each other.
             self._pool = ThreadPool(1 if self.store.one_host else 8, "refold-ledger")
-            self._keeper = threading.Thread(target=self._keep, name="refold-leases", daemon=True)
-            self._keeper.start()
+            if self._keeper is None:  # else it still keeps the leases of threads that outlived the last user
+                self._keeper = threading.Thread(target=self._keep, name="refold-leases", daemon=True)
+                self._keeper.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,11 +151,17 @@ class Ledger:
                 return
             self._stopped = True
             self._changed.notify_all()
-            keeper, pool = self._keeper, self._pool
-        if keeper is not None:
-            keeper.join()
+            keeper, pool, held = self._keeper, self._pool, self._outlived()
         if pool is not None:
             pool.close()
+        if keeper is not None and not held:
+            keeper.join()
+
+    def _outlived(self) -> bool:
+        """Whether threads that outlived their worker still perform effects: their leases are kept until they end."""
+        return any(hold.in_thread and not hold.closing for hold in self._holds.values())
+
+    def _close(self) -> None:
         self._write_pending()
         for pending in self._pending_writes:
             log.error("receipt_not_written", key=pending.key, fence=pending.fence)
@@ -214,6 +231,12 @@ class Ledger:
     def take_over(self, ask: Ask, fence: int) -> LedgerAnswer:
         """As `begin`, after a probe has answered `NotDone` for attempt `fence`."""
         return self._claim(ask, lambda found, now: receipts.take_over(found, ask, fence, now))
+
+    def left_to_thread(self, key: str) -> None:
+        """Report that the effect that this process performs is left to a thread, which reports its outcome itself."""
+        with self._changed:
+            if key in self._holds:
+                self._holds[key].in_thread = True
 
     def finish(self, key: str, fence: int, result: JsonValue) -> JsonValue:
         """Report that attempt `fence` succeeded, however late. If the database fails, the report is written later.
@@ -349,6 +372,8 @@ class Ledger:
     def _drop(self, key: str) -> None:
         with self._changed:
             self._holds.pop(key, None)
+            if self._stopped:
+                self._changed.notify_all()
 
     # --- the lease thread
 
@@ -356,8 +381,9 @@ class Ledger:
         retry_at = 0.0
         while True:
             with self._changed:
-                if self._stopped:
-                    return
+                if self._stopped and not self._outlived():
+                    self._keeper = None
+                    break
                 now = time.monotonic()
                 due = [(key, hold) for key, hold in self._holds.items() if hold.due <= now and not hold.closing]
                 writes_due = bool(self._pending_writes) and retry_at <= now
@@ -374,6 +400,7 @@ class Ledger:
             if writes_due:
                 self._write_pending()
                 retry_at = time.monotonic() + RETRY_WRITES_S
+        self._close()
 
     def _renew(self, key: str, hold: _Hold) -> None:
         def change(found: Receipt | None, now: float) -> Receipt | None:

@@ -11,8 +11,10 @@ record the outcome.
 | could not connect, or not resolve the name                          | released    | transient                    |
 | was refused by a status that says "not done" (table in `failures`)  | released    | as the status is classified  |
 | anything else: no answer, 5xx, an answer that cannot be read, a bug | ask probe   | see the next table           |
+| waited for a thread when it was canceled                            | released    | canceled                     |
 | timed out, and its thread still runs                                | executing   | transient: it retries        |
-| was canceled, or its worker is shutting down                        | unknown     | canceled                     |
+| runs in a thread, and its worker is being stopped                   | executing   | (the next worker waits)      |
+| was canceled otherwise                                              | unknown     | canceled                     |
 
 The rows about a failed connection and a refusing status apply only if no other request of the call may have had an
 effect. Only requests sent by `current().http` are counted: a tool that sends requests by other means declares a failure
@@ -23,7 +25,11 @@ without effect by `Never` or `TryLater(unsent=True)`.
 | `Done(result)`                                | done     | the result                                              |
 | `NotDone()`, about an earlier worker's attempt| executing| (the tool is called, with the next fence)               |
 | `NotDone()`, about this attempt               | released | the failure, as it is classified                        |
-| `Unknown()`, an exception, nothing (no probe) | unknown  | `outcome_unknown`: a person decides                     |
+| `Unknown()`, or an exception                  | unknown  | `outcome_unknown`: the task asks again for an hour      |
+| nothing: the tool has no probe                | unknown  | `outcome_unknown`: a person decides                     |
+
+If a person has decided to repeat the effect, the probe is asked first all the same: only on `Unknown` does the decision
+count.
 """
 
 from __future__ import annotations
@@ -32,8 +38,10 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from pydantic import JsonValue
@@ -41,10 +49,11 @@ from pydantic import JsonValue
 from refold.core.authoring.tool import ToolSpec
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.classify import classify, surely_not_done
-from refold.effects.failures.verdicts import Verdict
+from refold.effects.failures.verdicts import TryLater, Verdict
 from refold.effects.http.keys import after_undoing
-from refold.effects.invocation import Invocation, as_current
+from refold.effects.invocation import Invocation, Stopped, as_current
 from refold.effects.ledger.receipts import (
+    ANY_TRY,
     Ask,
     Finished,
     InProgress,
@@ -55,6 +64,7 @@ from refold.effects.ledger.receipts import (
     Perform,
 )
 from refold.effects.probing import Done, NotDone, Unknown
+from refold.effects.threads import in_own_thread
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
@@ -66,11 +76,22 @@ LONGEST_LOOK_S = 0.5
 PROBE_S = 60.0
 """The time limit of a probe, in seconds; the tool's own limit if that is shorter."""
 
+ASKED_AGAIN_S = 3600.0
+"""For how long, in seconds, the probe of an effect with an unknown outcome is asked again before a person decides."""
+
 T = TypeVar("T")
 
 
+class NotBegun(TryLater):
+    """A tool that waited for a thread never began; `canceled` is why, or None if the worker's threads were closed."""
+
+    def __init__(self, canceled: asyncio.CancelledError | None) -> None:
+        self.canceled = canceled
+        super().__init__("it was withdrawn before a thread was free for it", type="not_begun", unsent=True)
+
+
 class StillRunning(TimeoutError):
-    """A tool has timed out, and its thread cannot be stopped.
+    """A tool has timed out, or its worker is being stopped, and its thread cannot be stopped.
 
     Attributes:
         thread: The future of the tool's outcome.
@@ -95,7 +116,7 @@ class LedgeredCall:
         perform: Callable[[Invocation], Coroutine[Any, Any, Any]],
         write: Callable[[Any], JsonValue],
         *,
-        lost: Callable[[], bool] = lambda: False,
+        why: Callable[[], Stopped] = lambda: Stopped.UNWANTED,
     ) -> None:
         """Prepare a call; begin nothing.
 
@@ -106,16 +127,17 @@ class LedgeredCall:
             ask: The request to the ledger.
             perform: Calls the tool.
             write: Encodes the tool's result as JSON, or raises.
-            lost: Asked at a cancellation: whether it means only that the server has timed out this attempt. Then the
-                tool runs to its end, and the next attempt finds the outcome on the receipt.
+            why: Asked at a cancellation for its reason. An attempt that the server has timed out runs to its end, and
+                the next attempt finds the outcome on the receipt.
         """
         self._ledger = ledger
         self._spec = spec
         self._invocation = invocation
-        self._ask = ask
+        self._ask = replace(ask, decided=0)
+        self._decided = ask.decided
         self._perform = perform
         self._write = write
-        self._lost = lost
+        self._why = why
 
     async def result(self) -> JsonValue:
         """The effect's result, from this call or from an earlier one.
@@ -148,7 +170,11 @@ class LedgeredCall:
                     if isinstance(probed, Done):
                         return await self._note(self._ledger.finish, self._ask.key, answer.fence, probed.result)
                     if isinstance(probed, Unknown):
-                        raise Verdict(self._unknown(answer.fence, _about(answer, probed)))
+                        if self._decided not in (answer.fence, ANY_TRY):
+                            raise Verdict(self._unknown(answer.fence, _about(answer, probed)))
+                        repeated, self._decided = replace(self._ask, decided=answer.fence), 0
+                        answer = await self._begin(self._ledger.begin, repeated)
+                        continue
                     answer = await self._begin(self._ledger.take_over, self._ask, answer.fence)
                 case InProgress():
                     if loop.time() >= patience:
@@ -176,7 +202,9 @@ class LedgeredCall:
         invocation = replace(self._invocation, fence=fence, idempotency_key=shown)
         call, canceled = await self._ended(asyncio.ensure_future(self._perform(invocation)))
         if call.cancelled() and canceled:
-            await self._note(self._ledger.doubt, key, fence, "it was canceled while it was under way")
+            left = self._why() is Stopped.LEAVING
+            how = "its worker was stopped" if left else "it was canceled"
+            await self._note(self._ledger.doubt, key, fence, f"{how} while it was under way")
             raise canceled
         error = RuntimeError("the tool canceled itself") if call.cancelled() else call.exception()
         if error is None:
@@ -188,6 +216,7 @@ class LedgeredCall:
             else:
                 return await self._note(self._ledger.finish, key, fence, value)
         if isinstance(error, StillRunning):
+            self._ledger.left_to_thread(key)
             error.thread.add_done_callback(lambda thread: self._came_late(thread, invocation))
         elif isinstance(error, Exception) and surely_not_done(error, invocation.sent or []):
             await self._note(self._ledger.release, key, fence, classify(error).message)
@@ -204,7 +233,7 @@ class LedgeredCall:
             try:
                 await asyncio.wait([call])
             except asyncio.CancelledError as error:
-                if canceled or not self._lost():
+                if canceled or self._why() is not Stopped.TIMED_OUT:
                     call.cancel()
                 canceled = error
         return call, canceled
@@ -234,7 +263,7 @@ class LedgeredCall:
         return written
 
     def _came_late(self, thread: Future[Any], invocation: Invocation) -> None:
-        """Record the outcome of a tool that timed out; called in its thread when it ends."""
+        """Record the outcome of a tool whose caller did not wait for it; called in its thread when it ends."""
         key, fence = self._ask.key, invocation.fence
         try:
             self._ledger.finish(key, fence, self._write(thread.result()))
@@ -259,7 +288,8 @@ class LedgeredCall:
                     if inspect.iscoroutinefunction(probe):
                         probed = await probe(key)
                     else:
-                        probed = await asyncio.to_thread(probe, key)
+                        call = partial(copy_context().run, probe, key)
+                        probed = await asyncio.wrap_future(in_own_thread(call, "refold-probe"))
             if isinstance(probed, Done):
                 return Done(self._write(probed.result))
         except Exception as error:  # noqa: BLE001 - a probe that raises counts as Unknown
@@ -278,6 +308,7 @@ class LedgeredCall:
             message=f"it is not known whether the tool {self._spec.name!r} has had its effect, and it may happen once "
             f"at most: {why}; look at the other side, then decide",
             details=details,
+            again_s=0.0 if self._spec.probe is None else ASKED_AGAIN_S,
         )
 
     def _reused(self, answer: KeyReused) -> Failure:

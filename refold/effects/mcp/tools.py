@@ -12,7 +12,7 @@ from refold.core.authoring.tool import ToolSpec
 from refold.core.commands import CallTool
 from refold.core.errors import DefinitionError
 from refold.effects.failures.verdicts import Never
-from refold.effects.invocation import Invocation
+from refold.effects.invocation import Invocation, Stopped
 from refold.effects.ledger.receipts import LEASE_S
 from refold.effects.mcp.servers import LIST, McpServer, McpTool
 from refold.effects.mcp.session import Session
@@ -58,7 +58,7 @@ class McpTools:
         *,
         lease_s: float = LEASE_S,
         decided: int = 0,
-        lost: Callable[[], bool] = lambda: False,
+        why: Callable[[], Stopped] = lambda: Stopped.UNWANTED,
     ) -> JsonValue:
         """Call a tool, or list a server's tools; arguments as `Tool.call`.
 
@@ -92,7 +92,7 @@ class McpTools:
             lambda value: value,
             lease_s=lease_s,
             decided=decided,
-            lost=lost,
+            why=why,
         )
 
     async def _defined(self, session: Session, tool: str, pin: str) -> McpTool:

@@ -63,6 +63,27 @@ def race(ledger: Ledger, effects: str, count: str) -> None:
                 assert isinstance(told, Finished)
 
 
+def forked(_: Ledger, file: str) -> None:
+    """Fork two workers from a process that has made the ledger; the second asks for what the first performs."""
+    ledger = Ledger(file)
+    ledger.ask("k", "charge", {})  # the parent has its name
+    begun, go_on = os.pipe(), os.pipe()
+    if (first := os.fork()) == 0:
+        with ledger:
+            assert isinstance(ledger.begin(ledger.ask("k", "charge", {})), Perform)
+            os.write(begun[1], b".")
+            os.read(go_on[0], 1)
+            os._exit(0)
+    os.read(begun[0], 1)
+    if (second := os.fork()) == 0:
+        with ledger:
+            say(type(ledger.begin(ledger.ask("k", "charge", {}))).__name__)
+            os._exit(0)
+    os.waitpid(second, 0)
+    os.write(go_on[1], b".")
+    os.waitpid(first, 0)
+
+
 def unprivileged(ledger: Ledger) -> None:
     """Try to begin an effect, as a user whom nobody has given any rights."""
     if os.geteuid() == 0:

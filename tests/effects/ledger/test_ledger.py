@@ -281,6 +281,17 @@ def test_processes_with_one_file(ledger_file: Path, tmp_path: Path) -> None:
     assert sorted(effects.read_text().split()) == sorted(f"key-{number}" for number in range(20))
 
 
+def test_a_forked_process_is_not_taken_for_its_sibling(ledger_file: Path) -> None:
+    """
+    A ledger that is made before the workers fork: each has a name of its own, and the second waits for the first.
+    """
+    process = run("forked", ledger_file, ledger_file)
+
+    told, _ = process.communicate(timeout=60)
+
+    assert (told, process.returncode) == ("InProgress\n", 0)
+
+
 def run(*arguments: object) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.effects.ledger.by_process", *map(str, arguments)]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

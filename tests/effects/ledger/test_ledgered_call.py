@@ -27,6 +27,7 @@ from refold.effects.failures.classify import surely_not_done
 from refold.effects.http.keys import wire_key
 from refold.effects.invocation import Sent
 from refold.effects.ledger.ledger import Ledger
+from refold.effects.ledger.ledgered_call import ASKED_AGAIN_S
 from refold.effects.ledger.receipts import Perform, Receipt, ReceiptState
 from refold.effects.ledger.store import store_of
 from tests.effects.conftest import INVOCATION, Bench, failure_in
@@ -566,6 +567,50 @@ async def test_a_person_says_repeat_it(ledger_file: Path, gateway: PaymentGatewa
 
     assert len(gateway.entries) == 1
     assert receipt(ledger_file).state is ReceiptState.DONE
+
+
+@pytest.mark.parametrize("performed", [True, False])
+async def test_a_decision_to_repeat_asks_the_probe_first(
+    ledger_file: Path, gateway: PaymentGateway, performed: bool
+) -> None:
+    """
+    The effect may have come to light since the person looked: what the probe finds is not performed again.
+    """
+    left_behind(ledger_file)
+    if performed:
+        gateway.entries.append(Moved(id="charges-1", kind="charges", key=KEY, order="A1", cents=500))
+    async with at_work(charging(gateway, looking(gateway))) as bench:
+        result = await ask(bench, decided=True)
+
+    assert (len(gateway.entries), result["id"]) == (1, "charges-1")
+
+
+async def test_a_decision_to_repeat_counts_where_the_probe_cannot_tell(
+    ledger_file: Path, gateway: PaymentGateway
+) -> None:
+    """
+    The person has looked, and the probe is no help: it is performed.
+    """
+    left_behind(ledger_file)
+    async with at_work(charging(gateway, cannot_tell)) as bench:
+        result = await ask(bench, decided=True)
+
+    assert (len(gateway.entries), result["key"]) == (1, KEY)
+    assert receipt(ledger_file).fence == 2
+
+
+@pytest.mark.parametrize(("probe", "again"), [(None, False), (cannot_tell, True), (broken, True)])
+async def test_a_probe_that_cannot_tell_is_asked_again_before_a_person_is(
+    ledger_file: Path, gateway: PaymentGateway, probe: Callable[[str], Any] | None, again: bool
+) -> None:
+    """
+    The failure says for how long the task asks again; without a probe nothing more will be known.
+    """
+    left_behind(ledger_file)
+    async with at_work(charging(gateway, probe)) as bench:
+        failure = await failed(bench)
+
+    assert failure.again_s == (ASKED_AGAIN_S if again else 0)
 
 
 # --- the ledger is not there
