@@ -376,16 +376,19 @@ class Engine(Protocol):
         """
         ...
 
-    async def recover(self, task_id: str, *, new_id: str | None = None, by: str | None = None) -> TaskView:
+    async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
         """Start a task that continues from where this one failed.
 
+        Its id is `{task_id}.r1`; `.r2` if that one failed too, and so on. So no task is recovered twice at once.
+
         Args:
-            new_id: The new task's id; None adds a number to the old one's.
             by: Who recovers it; a gate with `second_person` excludes them.
 
         Raises:
             InputRejected: The task has not failed, or would fail again before it could continue; or another task that
-                was recovered from it is open or done, whose effects a second one would repeat.
+                was recovered from it, or from a task that it is a part of, is open or done, whose effects a second one
+                would repeat.
+            TaskExists: Somebody else recovers the task at this moment.
         """
         ...
 

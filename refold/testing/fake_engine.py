@@ -281,13 +281,10 @@ class FakeEngine:
         await self._do()
         return self._view(task)
 
-    async def recover(self, task_id: str, *, new_id: str | None = None, by: str | None = None) -> TaskView:
-        """See `Engine.recover`. Generated ids are `{task_id}.r1`, `{task_id}.r2`, …"""
+    async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
+        """See `Engine.recover`."""
         failed = self._task(task_id)
-        if new_id is None:
-            new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
-        if new_id in self._tasks:
-            raise TaskExists(new_id)
+        new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
         if (other := self._going_on(task_id)) is not None:
             raise recovered_before(task_id, other.task_id, other.status)
         snapshot, first = recover(failed.skill, failed.snapshots[0], failed.entries, new_id, self.clock.now, by=by)

@@ -236,8 +236,8 @@ async def refund_late(on: On) -> None:
     await on.until("refund_late", "failed")
     gate = view.waiting_for[0]
     await on.engine.decide("refund_late", gate.gate, approved=True, approver="ada", digest=gate.digest)
-    await on.engine.recover("refund_late", new_id="refund_late.recovered", by="ops")
-    await on.settled("refund_late.recovered")
+    await on.engine.recover("refund_late", by="ops")
+    await on.settled("refund_late.r1")
 
 
 async def order_desk(on: On) -> None:
@@ -310,8 +310,8 @@ async def fails(on: On) -> None:
     trouble.add("down")
     await on.start("fails-after-retries", "r_calls", "down")
     trouble.clear()
-    await on.engine.recover("fails-after-retries", new_id="fails-after-retries.recovered")
-    await on.settled("fails-after-retries.recovered")
+    await on.engine.recover("fails-after-retries")
+    await on.settled("fails-after-retries.r1")
 
 
 async def rejects(on: On) -> None:
@@ -376,8 +376,8 @@ async def compensation(on: On) -> None:
     await on.decide("compensation")
     await on.over("compensation")
     trouble.clear()
-    await on.engine.recover("compensation", new_id="compensation.recovered", by="ops")
-    await on.settled("compensation.recovered")
+    await on.engine.recover("compensation", by="ops")
+    await on.settled("compensation.r1")
     await on.start("compensation-denied", "r_buys", "bob@example.org", restless=True)
     await on.decide("compensation-denied", approved=False)
     await on.over("compensation-denied")
@@ -412,8 +412,8 @@ async def parts_failed(on: On) -> None:
     await on.over("parts_failed/1.1")
     await on.over("parts_failed")
     trouble.clear()
-    await on.engine.recover("parts_failed", new_id="parts_failed.recovered")
-    await on.until("parts_failed.recovered", "done")
+    await on.engine.recover("parts_failed")
+    await on.until("parts_failed.r1", "done")
 
 
 SCRIPT = """How is it?

@@ -159,14 +159,14 @@ async def resolve(
 async def recover(
     call: Call,
     task_id: TaskId,
-    new_id: Annotated[
-        str | None, typer.Option("--id", help="The new task's id; else the old id with a number.")
-    ] = None,
     by: As = None,
 ) -> None:
-    """Start a task that continues from where this one failed. Finished effects are not repeated."""
+    """Start a task that continues from where this one failed. Finished effects are not repeated.
+
+    Its id is the old one with `.r1`; with `.r2` if that task failed too, and so on.
+    """
     call.hint = f"`refold show {task_id}` tells how it ended"
-    _show(call, await (await call.engine()).recover(task_id, new_id=new_id, by=by or getpass.getuser()))
+    _show(call, await (await call.engine()).recover(task_id, by=by or getpass.getuser()))
 
 
 async def fork(

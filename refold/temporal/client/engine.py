@@ -103,22 +103,21 @@ class TemporalEngine:
         summary = " ".join(content.text.split()) or to_json(content.data).decode()
         return await starting.start(self.connection, skill, argument, task_id or f"{skill}-{uuid4().hex[:8]}", summary)
 
-    async def recover(self, task_id: str, *, new_id: str | None = None, by: str | None = None) -> TaskView:
+    async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
         """See `Engine.recover`."""
-        argument, origin = await lineage.recovery(self.connection, task_id, by=by)
-        return await self._start_from(origin, argument, new_id, "r")
+        argument, origin, new_id = await lineage.recovery(self.connection, task_id, by=by)
+        return await self._start_from(origin, argument, new_id)
 
     async def fork(
         self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
     ) -> TaskView:
         """See `Engine.fork`."""
         argument, origin = await lineage.branch(self.connection, task_id, at, live=live, by=by)
-        return await self._start_from(origin, argument, new_id, "f")
+        return await self._start_from(
+            origin, argument, new_id or await starting.free_id(self.connection, f"{task_id}.f")
+        )
 
-    async def _start_from(
-        self, origin: lineage.Origin, argument: TaskStart, new_id: str | None, letter: str
-    ) -> TaskView:
-        new_id = new_id or await starting.free_id(self.connection, f"{origin.task_id}.{letter}")
+    async def _start_from(self, origin: lineage.Origin, argument: TaskStart, new_id: str) -> TaskView:
         argument = argument.model_copy(update={"events_per_run": self.events_per_run})
         return await starting.start(self.connection, origin.skill, argument, new_id, origin.task_id, origin=origin)
 

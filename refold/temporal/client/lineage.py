@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal
 
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
@@ -46,8 +47,8 @@ class Origin:
         return {ORIGIN_MEMO: {"how": self.how, "seq": self.seq}}
 
 
-async def recovery(connection: Connection, task_id: str, *, by: str | None) -> tuple[TaskStart, Origin]:
-    """What a task that goes on for this one starts from.
+async def recovery(connection: Connection, task_id: str, *, by: str | None) -> tuple[TaskStart, Origin, str]:
+    """What a task that goes on for this one starts from, and its id.
 
     Raises:
         InputRejected: The task has not failed, is not over, or another one goes on for it.
@@ -62,32 +63,55 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
             f"task {task_id!r} has ended and is not over: it takes late grants for some minutes, or undoes its "
             "effects; `refold show` says which. Recover it after that"
         )
-    if (other := await _going_on(connection, task_id)) is not None:
-        lifecycle, ending = search.as_shown(other)
-        raise recovered_before(task_id, other.id, derive_status(lifecycle, ending))
+    await _refuse_recovered_above(connection, description)
+    new_id = await _next_id(connection, task_id)
     history = await JournalReader(connection, task_id).whole()
     base = history.base
     parts = await _parts(connection, history)
     start = TaskStart(recover=history, by=by, parts=parts, stream=base.stream, owner=base.owner, context=base.context)
-    return start, Origin(task_id=task_id, skill=base.skill, how="recovered", seq=history.entries[-1].seq)
+    origin = Origin(task_id=task_id, skill=base.skill, how="recovered", seq=history.entries[-1].seq)
+    return start, origin, new_id
 
 
-async def _going_on(connection: Connection, task_id: str) -> WorkflowExecutionDescription | None:
-    """The open or successful task that recovers this one, directly or by a chain of recoveries."""
-    known = {one.task_id: True for one in await offspring(connection.client, task_id) if one.how == "recovered"}
-    # The index is behind by moments; the ids that `recover` makes up are looked for by name.
-    for id in (*known, *(f"{task_id}.r{number}" for number in range(1, len(known) + 2))):
+async def _next_id(connection: Connection, task_id: str, asked: str | None = None) -> str:
+    """The id of the next task that recovers this one: `{task_id}.r1`, then `.r2` where the first one failed.
+
+    Two recoveries at the same moment choose the same id, which the server gives to one of them. Earlier ones are found
+    by their ids, since the server's index lags behind.
+
+    Args:
+        connection: To the server.
+        task_id: The failed task.
+        asked: The task that the error names; None is this one.
+
+    Raises:
+        InputRejected: A task that recovers this one, directly or by a chain of recoveries, is open or done.
+    """
+    for number in count(1):
+        id = f"{task_id}.r{number}"
         try:
-            description = await connection.describe(id)
+            found = await connection.describe(id)
         except TaskNotFound:
+            return id
+        origin = await found.memo_value(ORIGIN_MEMO, None)
+        if origin is None or origin["how"] != "recovered":
             continue
-        if id not in known and ORIGIN_MEMO not in await description.memo():
-            continue
-        if search.as_shown(description)[0] is not TaskState.FAILED:
-            return description
-        if (later := await _going_on(connection, id)) is not None:
-            return later
-    return None
+        lifecycle, ending = search.as_shown(found)
+        if lifecycle is not TaskState.FAILED or found.status is WorkflowExecutionStatus.RUNNING:
+            raise recovered_before(asked or task_id, id, derive_status(lifecycle, ending))
+        await _next_id(connection, id, asked or task_id)
+    raise AssertionError("the loop returns or raises")
+
+
+async def _refuse_recovered_above(connection: Connection, part: WorkflowExecutionDescription) -> None:
+    """Refuse to recover a part of a task that was recovered: that recovery continues the part."""
+    above: WorkflowExecutionDescription | None = part
+    while above is not None and above.parent_id is not None:
+        try:
+            above = await connection.describe(above.parent_id)
+            await _next_id(connection, above.id)
+        except TaskNotFound:
+            above = None
 
 
 async def _parts(connection: Connection, history: Segment) -> dict[str, Part]:
@@ -118,6 +142,7 @@ async def _part(connection: Connection, id: str) -> Part | None:
     if search.as_shown(description)[0] is TaskState.DONE:
         result = await views.result_of(connection, description)
         return None if result is None else Part(outcome=result.outcome)
+    await _next_id(connection, id)  # raises where the part was recovered by itself
     journal = await JournalReader(connection, id).whole()
     return Part(journal=journal, parts=await _parts(connection, journal))
 

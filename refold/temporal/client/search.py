@@ -92,7 +92,7 @@ def _status(status: Status) -> str:
 
 def going_on_from(task_id: str) -> str:
     """A visibility filter for the tasks that were recovered or forked from this one."""
-    return f"{ORIGIN.name} = {quoted(task_id)} AND ExecutionStatus != 'ContinuedAsNew'"
+    return f"{ORIGIN.name} = {quoted(search_attributes.origin_value(task_id))} AND ExecutionStatus != 'ContinuedAsNew'"
 
 
 def status_within(low: datetime, high: datetime | None) -> str:

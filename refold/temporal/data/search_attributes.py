@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -33,6 +35,17 @@ REGISTER = "; ".join(
 """The commands that register the search attributes; each call of `create` takes only one."""
 
 
+_PLAIN = re.compile(r"[ !#-\[\]-~]{1,200}")
+
+
+def origin_value(task_id: str) -> str:
+    """How the index holds the task that another one was recovered or forked from: its id, or a hash of an odd id.
+
+    The server finds no text with `"`, a backslash or a control character, and some databases hold 255 characters.
+    """
+    return task_id if _PLAIN.fullmatch(task_id) else hashlib.sha256(task_id.encode(errors="surrogatepass")).hexdigest()
+
+
 def at_start(skill: str, now: datetime, *, origin: str | None = None) -> TypedSearchAttributes:
     """The search attributes at a task's start; a new task counts as running.
 
@@ -48,5 +61,5 @@ def at_start(skill: str, now: datetime, *, origin: str | None = None) -> TypedSe
         SearchAttributePair(STATUS_AT, now),
     ]
     if origin is not None:
-        pairs.append(SearchAttributePair(ORIGIN, origin))
+        pairs.append(SearchAttributePair(ORIGIN, origin_value(origin)))
     return TypedSearchAttributes(pairs)

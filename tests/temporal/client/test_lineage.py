@@ -178,3 +178,44 @@ async def test_a_part_that_was_canceled_asks_again(engine: TemporalEngine, shop:
 
     assert done.status is Status.COMPLETED
     assert len(shop.paid("charge")) == 2
+
+
+# --- recovered once
+
+
+@pytest.mark.parametrize("mark", ['"', "\\", "\t", "é" * 101])
+async def test_a_recovered_task_is_found_whatever_its_id(engine: TemporalEngine, shop: Shop, mark: str) -> None:
+    """
+    The server's index finds no text with a quotation mark, a backslash or a tab; a second recovery would charge twice.
+    """
+    task_id = f"L{uuid4().hex[:6]}{mark}"
+    await settled(engine, (await engine.start("buys_twice", text("L1"), task_id=task_id)).task_id)
+    await asyncio.gather(engine.cancel(task_id), return_exceptions=True)
+    await over(engine, task_id)
+
+    both = await asyncio.gather(engine.recover(task_id), engine.recover(task_id), return_exceptions=True)
+    assert sorted(type(one).__name__ for one in both) in (["InputRejected", "TaskView"], ["TaskExists", "TaskView"])
+    with pytest.raises(InputRejected, match=r"was recovered before: .*\.r1. goes on for it"):
+        await engine.recover(task_id)
+
+    assert [one.how for one in await offspring_of(engine, task_id, 1)] == ["recovered"]
+
+
+async def test_a_part_goes_on_with_its_task_or_alone(engine: TemporalEngine, shop: Shop) -> None:
+    """
+    Whichever is recovered first: with both, the part's effects would be made twice.
+    """
+    tasks = [await settled(engine, (await engine.start("orders", text("L1"))).task_id) for _ in range(2)]
+    for view in tasks:
+        await asyncio.gather(engine.cancel(view.task_id), return_exceptions=True)
+        await over(engine, view.task_id)
+        await over(engine, f"{view.task_id}/1.1")
+    whole, part = tasks[0].task_id, f"{tasks[1].task_id}/1.1"
+
+    await engine.recover(whole)
+    await engine.recover(part)
+
+    with pytest.raises(InputRejected, match=f"task '{whole}' was recovered before: '{whole}.r1' goes on for it"):
+        await engine.recover(f"{whole}/1.1")
+    with pytest.raises(InputRejected, match=f"task '{part}' was recovered before: '{part}.r1' goes on for it"):
+        await engine.recover(tasks[1].task_id)
