@@ -59,6 +59,8 @@ EFFECTS_IMPORTERS = {
     # A query that a worker asks to be sent again: clients and activities send it alike.
     "refold.temporal.client.connection",
     "refold.temporal.worker.committed",
+    # What an operator does with receipts needs the ledger's database alone.
+    "refold.cli.verbs.ledger",
 }
 
 # A worker that kills itself where a test says so is a Temporal worker; nothing of refold imports it.
@@ -93,6 +95,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ): "the providers load in a thread, while the worker polls",
     ("refold.cli.verbs.serve", "serve"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",
+    ("refold.cli.verbs.ledger", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.effects.failures.classify", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",
 }
 

@@ -63,8 +63,7 @@ from refold.effects.heartbeat import Heartbeater
 from refold.effects.http.client import HttpClient, open_client
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
-from refold.effects.ledger.ledgered_call import ledger_failure
-from refold.effects.ledger.receipts import LedgerUnavailable
+from refold.effects.ledger.ledgered_call import until_answered
 from refold.effects.mcp.servers import McpServer, servers_from_env
 from refold.effects.middleware import Emitting, MiddlewareBySkill, shown
 from refold.effects.models.conversations import Conversations
@@ -418,10 +417,10 @@ async def _tool_effect(
 async def _note_undone(effects: Effects, undoes: Undoes, info: activity.Info) -> None:
     """Record on an effect's receipt that the effect was undone, so that it may be performed again under its key."""
     key = wire_key(namespace=info.namespace, tool=undoes.tool, key=key_of_call(undoes.key, undoes.invocation_id))
-    try:
-        await asyncio.to_thread(effects.ledger_of_undone.undone, key, info.activity_id, undoes.result)
-    except LedgerUnavailable as error:
-        raise ledger_failure(error) from None
+    await until_answered(
+        lambda: asyncio.to_thread(effects.ledger_of_undone.undone, key, info.activity_id, undoes.result),
+        info.activity_id,
+    )
 
 
 def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:

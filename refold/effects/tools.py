@@ -33,8 +33,8 @@ from refold.core.schema import first_line, problems
 from refold.core.values import encodable, unreadable
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Invocation, Stopped, as_current
-from refold.effects.ledger.ledgered_call import LedgeredCall, NotBegun, StillRunning, ledger_failure
-from refold.effects.ledger.receipts import LEASE_S, Ask, LedgerUnavailable
+from refold.effects.ledger.ledgered_call import LedgeredCall, NotBegun, StillRunning, until_answered
+from refold.effects.ledger.receipts import LEASE_S, Ask
 from refold.effects.threads import Threads
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ async def record_outcome(
         The recorded result; one that a receipt held before stays.
 
     Raises:
-        Verdict: The ledger is unavailable, or the outcome does not fit the tool's result type.
+        Verdict: The outcome does not fit the tool's result type.
     """
     try:
         if result is not None:
@@ -221,10 +221,8 @@ async def record_outcome(
         raise Verdict(Failure(kind=FailureKind.UNKNOWN, type="unfit_outcome", message=message)) from None
     if ledger is None:
         return outcome
-    try:
-        return await ledger.run(ledger.resolve, _asked(ledger, tool, command, invocation), outcome)
-    except LedgerUnavailable as error:
-        raise ledger_failure(error) from None
+    ask = _asked(ledger, tool, command, invocation)
+    return await until_answered(lambda: ledger.run(ledger.resolve, ask, outcome), invocation.invocation_id)
 
 
 def _asked(

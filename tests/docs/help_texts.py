@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typer import Typer
 from typer.testing import CliRunner
 
 from refold.cli.app import app
@@ -12,8 +13,13 @@ HEADING = "## Command line\n"
 
 
 def verbs() -> list[str]:
-    """The verbs, in the order in which the help lists them."""
-    return [str(command.name or command.callback.__name__) for command in app.registered_commands if command.callback]
+    """The verbs, in the order in which the help lists them; those of a group after its name."""
+    grouped = [group.typer_instance for group in app.registered_groups if group.typer_instance is not None]
+    return [*_verbs(app), *(f"{group.info.name} {verb}" for group in grouped for verb in _verbs(group))]
+
+
+def _verbs(of: Typer) -> list[str]:
+    return [str(command.name or command.callback.__name__) for command in of.registered_commands if command.callback]
 
 
 def help_text(*words: str) -> str:
@@ -24,7 +30,7 @@ def help_text(*words: str) -> str:
 def section() -> str:
     """The reference's last section."""
     parts = [HEADING, f"```text\n{help_text()}```\n"]
-    parts += [f"### refold {verb}\n\n```text\n{help_text(verb)}```\n" for verb in verbs()]
+    parts += [f"### refold {verb}\n\n```text\n{help_text(*verb.split())}```\n" for verb in verbs()]
     return "\n".join(parts)
 
 

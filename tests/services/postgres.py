@@ -29,11 +29,15 @@ class Postgres:
         url: str = self._server.get_uri()
         return url
 
-    def another(self) -> str:
+    def another(self, name: str) -> str:
         """The URL of a new, empty database."""
-        self._server.psql("CREATE DATABASE another")
-        url: str = self._server.get_uri(database="another")
+        self._server.psql(f"CREATE DATABASE {name}")
+        url: str = self._server.get_uri(database=name)
         return url
+
+    def run(self, statements: str) -> None:
+        """As the owner of everything."""
+        self._server.psql(statements)
 
     def stop(self) -> None:
         """At once, as in a crash: no transaction is finished, no connection is told."""

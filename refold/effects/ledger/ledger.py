@@ -31,7 +31,7 @@ from uuid import uuid4
 import structlog
 from pydantic import JsonValue
 
-from refold.core.errors import DefinitionError
+from refold.core.errors import DefinitionError, describe
 from refold.effects.ledger import receipts
 from refold.effects.ledger.receipts import (
     LEASE_S,
@@ -49,6 +49,7 @@ __all__ = ["Ledger", "LedgerUnavailable", "fingerprint"]
 
 RENEWALS_PER_LEASE = 6
 RETRY_WRITES_S = 1.0
+FAILURES_OF_AN_OUTAGE = 2
 SINGLE_HOST_ENV = "REFOLD_LEDGER_SINGLE_HOST"
 
 T = TypeVar("T")
@@ -357,13 +358,20 @@ class Ledger:
         except LedgerUnavailable as error:
             if fence is None:
                 raise
+            mine = False  # this process holds the key until the report is written
             log.warning("receipt_owed", key=key, error=str(error))
             with self._changed:
                 self._pending_writes.append(_PendingWrite(key=key, fence=fence, change=change))
                 self._changed.notify_all()
             return None
-        if mine:
-            self._drop(key)
+        except Exception as error:
+            if fence is None:
+                raise
+            self._log_refused(key, fence, error)  # not raised: what the tool did and returned stands
+            return None
+        finally:
+            if mine:
+                self._drop(key)
         if fence is not None and found is not None and found.fence > fence:
             log.error("effect_overtaken", key=key, tool=found.tool, fence=fence, newest=found.fence)
             return None
@@ -419,18 +427,33 @@ class Ledger:
             log.error("effect_overtaken", key=key, tool=found.tool, fence=hold.fence, newest=found.fence)
 
     def _write_pending(self) -> None:
-        """Write the reports that could not be written before, oldest first, until one fails."""
-        while self._pending_writes:
-            pending = self._pending_writes[0]
-            try:
-                self.store.change(pending.key, pending.change)
-            except LedgerUnavailable:
-                return
+        """Write the reports that could not be written before, until two in a row fail, as they do in an outage."""
+        failures = 0
+        for pending in tuple(self._pending_writes):
+            written = self._written(pending)
             with self._changed:
                 self._pending_writes.remove(pending)
-                hold = self._holds.get(pending.key)
-                if hold is not None and hold.fence == pending.fence:
+                if not written:
+                    self._pending_writes.append(pending)  # behind the others, which it must not delay
+                elif (hold := self._holds.get(pending.key)) is not None and hold.fence == pending.fence:
                     del self._holds[pending.key]
+            failures = 0 if written else failures + 1
+            if failures == FAILURES_OF_AN_OUTAGE:
+                return
+
+    def _written(self, pending: _PendingWrite) -> bool:
+        """Write one report, or drop it if the database refuses it. False if the database is unavailable."""
+        try:
+            self.store.change(pending.key, pending.change)
+        except LedgerUnavailable:
+            return False
+        except Exception as error:  # noqa: BLE001 - it would end the thread that keeps the leases
+            self._log_refused(pending.key, pending.fence, error)
+        return True
+
+    def _log_refused(self, key: str, fence: int, error: Exception) -> None:
+        # The receipt says *executing* until its lease expires, and *unknown* from then on.
+        log.error("receipt_not_written", key=key, fence=fence, error=describe(error))
 
 
 def fingerprint(args: Mapping[str, JsonValue]) -> str:

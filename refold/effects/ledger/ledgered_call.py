@@ -29,14 +29,14 @@ without effect by `Never` or `TryLater(unsent=True)`.
 | nothing: the tool has no probe                | unknown  | `outcome_unknown`: a person decides                     |
 
 If a person has decided to repeat the effect, the probe is asked first all the same: only on `Unknown` does the decision
-count.
+count. While the ledger is unavailable, the call waits, and begins nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import replace
@@ -44,6 +44,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
+import structlog
 from pydantic import JsonValue
 
 from refold.core.authoring.tool import ToolSpec
@@ -79,7 +80,11 @@ PROBE_S = 60.0
 ASKED_AGAIN_S = 3600.0
 """For how long, in seconds, the probe of an effect with an unknown outcome is asked again before a person decides."""
 
+LEDGER_PAUSES_S = (0.25, 15.0)
+"""The first and the longest pause, in seconds, before a ledger that is unavailable is asked again."""
+
 T = TypeVar("T")
+log = structlog.get_logger(__name__)
 
 
 class NotBegun(TryLater):
@@ -143,17 +148,11 @@ class LedgeredCall:
         """The effect's result, from this call or from an earlier one.
 
         Raises:
-            Verdict: The ledger is unavailable, the outcome is unknown, the key belongs to other arguments, another
-                call of the same key takes too long, or the tool itself raised it.
+            Verdict: The outcome is unknown, the key belongs to other arguments, another call of the same key takes
+                too long, or the tool itself raised it.
             CancelledError: The activity was canceled.
             Exception: Any other exception of the tool.
         """
-        try:
-            return await self._result()
-        except LedgerUnavailable as error:
-            raise ledger_failure(error) from None
-
-    async def _result(self) -> JsonValue:
         loop = asyncio.get_running_loop()
         patience, pause = loop.time() + self._spec.timeout_s, FIRST_LOOK_S
         answer = await self._begin(self._ledger.begin, self._ask)
@@ -187,7 +186,9 @@ class LedgeredCall:
                     assert_never(answer)
 
     async def _begin(self, begin: Callable[..., LedgerAnswer], *args: Any) -> LedgerAnswer:
-        answer, canceled = await _to_the_end(self._ledger.run(begin, *args))
+        answer, canceled = await until_answered(
+            lambda: _to_the_end(self._ledger.run(begin, *args)), self._invocation.invocation_id
+        )
         if canceled is None:
             return answer
         if isinstance(answer, Perform):
@@ -321,9 +322,16 @@ class LedgeredCall:
         )
 
 
-def ledger_failure(error: LedgerUnavailable) -> Verdict:
-    """The failure that a task receives while the ledger is unavailable."""
-    return Verdict(Failure(kind=FailureKind.TRANSIENT, type="ledger_unavailable", message=str(error)))
+async def until_answered(call: Callable[[], Awaitable[T]], invocation_id: str) -> T:
+    """Repeat a call to the ledger while the ledger is unavailable: no effect has begun, so waiting loses nothing."""
+    pause = LEDGER_PAUSES_S[0]
+    while True:
+        try:
+            return await call()
+        except LedgerUnavailable as error:
+            log.warning("ledger_awaited", invocation_id=invocation_id, error=str(error))
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LEDGER_PAUSES_S[1])
 
 
 def _about(answer: OutcomeUnknown, probed: Unknown) -> str:
@@ -339,13 +347,12 @@ def _because(probed: Unknown) -> str:
 
 async def _to_the_end(future: asyncio.Future[T]) -> tuple[T, asyncio.CancelledError | None]:
     """Wait for a short operation that must complete. Returns its result, and the cancellation that came meanwhile."""
-    try:
-        return await asyncio.shield(future), None
-    except asyncio.CancelledError as error:
-        canceled = error
+    canceled: asyncio.CancelledError | None = None
     while not future.done():
         try:
             await asyncio.wait([future])
         except asyncio.CancelledError as error:
             canceled = error
+    if canceled is not None and future.exception() is not None:
+        raise canceled
     return future.result(), canceled

@@ -17,9 +17,11 @@ from typing import Any
 
 from sqlalchemy import (
     Column,
+    Connection,
     Dialect,
     Engine,
     Float,
+    Index,
     Insert,
     Integer,
     MetaData,
@@ -29,25 +31,29 @@ from sqlalchemy import (
     Table,
     Text,
     Update,
+    and_,
     bindparam,
     create_engine,
+    delete,
     event,
     func,
     insert,
+    inspect,
     select,
     update,
 )
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.schema import CreateColumn, CreateTable
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from refold.core.errors import DefinitionError
 from refold.effects.ledger.receipts import LedgerUnavailable, Receipt, ReceiptState
 
 ENV = "REFOLD_LEDGER"
-VERSION = 2
+VERSION = 3
+PRUNED_AT_ONCE = 1000
 BUSY_S = 5.0
 BUSY_STEP_S = 0.005  # SQLite's own first steps are as short
 """How long a write waits for another process's write, in seconds, before it fails with `LedgerUnavailable`."""
@@ -74,6 +80,7 @@ RECEIPTS = Table(
     Column("undone_by", Text, nullable=False, server_default=""),
     sqlite_with_rowid=False,  # one page to write instead of two
 )
+_BY_AGE = Index("refold_receipts_changed_at", RECEIPTS.c.changed_at)
 _SCHEMA = Table(
     "refold_schema",
     _METADATA,
@@ -82,10 +89,21 @@ _SCHEMA = Table(
 )
 _PART = "ledger"
 _LOCK = 0x7265666F6C64  # any number that nobody else locks: "refold"
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 
 _READ = select(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
 _CHANGE = update(RECEIPTS).where(RECEIPTS.c.key == bindparam("of", type_=String))
 _NAMES = [column.name for column in RECEIPTS.c]
+# Never pruned: what may have happened without a known outcome, and a count of compensations, which is part of the key
+# that the receiver gets.
+_OLD = and_(
+    RECEIPTS.c.changed_at < bindparam("before"),
+    RECEIPTS.c.state.in_([ReceiptState.DONE.value, ReceiptState.RELEASED.value]),
+    RECEIPTS.c.undone == 0,
+)
+_SOME_OLD = select(RECEIPTS.c.key).where(_OLD).limit(PRUNED_AT_ONCE).scalar_subquery()
+# Asked twice: in PostgreSQL a receipt may change between the inner statement and the deletion.
+_PRUNE = delete(RECEIPTS).where(_OLD, RECEIPTS.c.key.in_(_SOME_OLD))
 
 
 Change = Callable[[Receipt | None, float], Receipt | None]
@@ -161,6 +179,45 @@ class Store:
         with self._guarded(), self._transaction() as cursor:
             return self._found(cursor, key)
 
+    def counts(self) -> dict[ReceiptState, int]:
+        """How many receipts there are, by state.
+
+        Raises:
+            LedgerUnavailable: The receipts cannot be read.
+        """
+        counted = select(RECEIPTS.c.state, func.count()).group_by(RECEIPTS.c.state)
+        with self._guarded():
+            self._make_once()
+            with self._engine.connect() as connection:
+                found = {ReceiptState(state): int(count) for state, count in connection.execute(counted)}
+        return {state: found.get(state, 0) for state in ReceiptState}
+
+    def prune(self, older_than_s: float) -> int:
+        """Delete receipts by age, some at a time, so that workers wait for no long transaction.
+
+        Receipts of unknown outcomes, of running effects and of effects that were undone stay.
+
+        Args:
+            older_than_s: Delete receipts that have not changed for so many seconds.
+
+        Returns:
+            How many were deleted.
+
+        Raises:
+            LedgerUnavailable: The receipts cannot be deleted; some may have been.
+        """
+        pruned = 0
+        with self._guarded():
+            self._make_once()
+            with self._engine.connect() as connection:
+                now = self._clock() if self._clock else float(connection.exec_driver_sql(_CLOCK).scalar_one())
+            while True:
+                with self._engine.begin() as connection:
+                    some = connection.execute(_PRUNE, {"before": now - older_than_s}).rowcount
+                pruned += some
+                if some < PRUNED_AT_ONCE:
+                    return pruned
+
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
         with self._turn or nullcontext():
@@ -196,16 +253,13 @@ class Store:
     def _now(self, cursor: DBAPICursor) -> float:
         if self._clock is not None:
             return self._clock()
-        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::double precision")
+        cursor.execute(_CLOCK)
         (now,) = cursor.fetchone() or (0.0,)
         return float(now)
 
     @contextmanager
     def _transaction(self) -> Iterator[DBAPICursor]:
-        if not self._made:
-            with self._ready:
-                if not self._made:
-                    self._make()
+        self._make_once()
         if self._turn is None:
             connection = self._engine.raw_connection()
             try:
@@ -224,9 +278,12 @@ class Store:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
+        driver = self._engine.dialect.loaded_dbapi
         try:
             yield
-        except (DBAPIError, self._engine.dialect.loaded_dbapi.Error) as error:
+        except (driver.DataError, UnicodeError):
+            raise  # no outage: the same value would be refused each time
+        except (DBAPIError, driver.Error) as error:
             text = str(error.orig if isinstance(error, DBAPIError) else error)
             said = next((line.strip() for line in text.splitlines() if line.strip()), "it does not answer")
             raise LedgerUnavailable(self.place, said) from None
@@ -237,31 +294,50 @@ class Store:
 
     # --- the first use
 
+    def _make_once(self) -> None:
+        if not self._made:
+            with self._ready:
+                if not self._made:
+                    self._make()
+
     def _make(self) -> None:
         if self.file:
             self._make_file(self.file)
         with self._engine.begin() as connection:
-            if self.file:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-            else:
-                # Without the lock, two workers that start together would both create the tables, and one would fail.
-                connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-            for table in (_SCHEMA, RECEIPTS):
-                connection.execute(CreateTable(table, if_not_exists=True))
-            found = connection.scalar(select(_SCHEMA.c.version).where(_SCHEMA.c.part == _PART))
-            if found is None:
-                connection.execute(insert(_SCHEMA), {"part": _PART, "version": VERSION})
-            elif found > VERSION:
-                said = f"a newer refold has made it (version {found}, known here: {VERSION}); upgrade this worker"
-                raise LedgerUnavailable(self.place, said)
-            elif found < VERSION:
-                for name in ("undone", "undone_by"):  # since version 2
-                    added = CreateColumn(RECEIPTS.c[name]).compile(dialect=self._engine.dialect)
-                    connection.exec_driver_sql(f"ALTER TABLE {RECEIPTS.name} ADD COLUMN {added}")
-                connection.execute(update(_SCHEMA).where(_SCHEMA.c.part == _PART), {"version": VERSION})
+            # Looked up first: a role that may only read and write the tables cannot create them, even if they exist.
+            if self._version(connection) != VERSION:
+                self._make_tables(connection)
         if self.file:
             self._identity = _identity(self.file)
         self._made = True
+
+    def _version(self, connection: Connection) -> int | None:
+        if not inspect(connection).has_table(_SCHEMA.name):
+            return None
+        found: int | None = connection.scalar(select(_SCHEMA.c.version).where(_SCHEMA.c.part == _PART))
+        if found is not None and found > VERSION:
+            said = f"a newer refold has made it (version {found}, known here: {VERSION}); upgrade this worker"
+            raise LedgerUnavailable(self.place, said)
+        return found
+
+    def _make_tables(self, connection: Connection) -> None:
+        if self.file:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            # Without the lock, two workers that start together would both create the tables, and one would fail.
+            connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+        for table in (_SCHEMA, RECEIPTS):
+            connection.execute(CreateTable(table, if_not_exists=True))
+        found = self._version(connection)
+        if found == 1:
+            for name in ("undone", "undone_by"):
+                added = CreateColumn(RECEIPTS.c[name]).compile(dialect=self._engine.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {RECEIPTS.name} ADD COLUMN {added}")
+        connection.execute(CreateIndex(_BY_AGE, if_not_exists=True))
+        if found is None:
+            connection.execute(insert(_SCHEMA), {"part": _PART, "version": VERSION})
+        else:
+            connection.execute(update(_SCHEMA).where(_SCHEMA.c.part == _PART), {"version": VERSION})
 
     def _make_file(self, file: Path) -> None:
         if self._make_folder:

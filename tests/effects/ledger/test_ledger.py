@@ -350,6 +350,7 @@ def test_a_ledger_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> 
     with Ledger(str(file)) as ledger:
         ledger.finish("paid", performing(begin(ledger, "paid")), 7)
     with closing(sqlite3.connect(file)) as connection:
+        connection.execute("DROP INDEX refold_receipts_changed_at")
         connection.execute("ALTER TABLE refold_receipts DROP COLUMN undone")
         connection.execute("ALTER TABLE refold_receipts DROP COLUMN undone_by")
         connection.execute("UPDATE refold_schema SET version = 1")
@@ -359,6 +360,50 @@ def test_a_ledger_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> 
         assert begin(ledger, "paid") == Finished(result="7")
         ledger.undone("paid", "T/2.1~undo", result_hash(7))
         assert begin(ledger, "paid") == Perform(fence=2, undone=1)
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master WHERE name LIKE 'refold%changed_at'").fetchall()
+
+
+def test_old_receipts_are_pruned(two: tuple[Ledger, Ledger], clock: Clock) -> None:
+    """
+    What is settled goes. What may have happened stays, and so does what was undone: its count is part of the next key.
+    """
+    ledger, other = two
+    for key in ("done", "released", "undone", "unknown", "executing"):
+        performing(begin(ledger, key))
+    ledger.finish("done", 1, "paid")
+    ledger.release("released", 1)
+    ledger.finish("undone", 1, "paid")
+    ledger.undone("undone", "T/2.1~undo", result_hash("paid"))
+    ledger.doubt("unknown", 1, "no answer came")
+    clock.now += 100
+    performing(begin(ledger, "new"))
+    ledger.finish("new", 1, "paid")
+
+    assert other.store.prune(101) == 0
+    assert other.store.prune(99) == 2
+
+    assert [key for key in ("done", "released", "undone", "unknown", "executing", "new") if other.look(key)] == [
+        *("undone", "unknown", "executing", "new")
+    ]
+
+
+def test_more_receipts_than_one_transaction_deletes(ledger_file: Path, clock: Clock) -> None:
+    """
+    All go, a thousand at a time.
+    """
+    ledger = Ledger(store_of(str(ledger_file), clock=clock))
+    begin(ledger)
+    with closing(sqlite3.connect(ledger_file)) as connection:
+        connection.execute("CREATE TEMP TABLE one AS SELECT * FROM refold_receipts")
+        for number in range(2_001):
+            connection.execute("UPDATE one SET state = 'done', key = ?", [str(number)])
+            connection.execute("INSERT INTO refold_receipts SELECT * FROM one")
+        connection.commit()
+    clock.now += 1
+
+    assert ledger.store.prune(0.5) == 2_001
+    assert ledger.store.counts() == {"executing": 1, "done": 0, "unknown": 0, "released": 0}
 
 
 # --- trouble

@@ -6,7 +6,7 @@ import asyncio
 import smtplib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +14,7 @@ from typing import Any, cast
 import httpx
 import pytest
 from pydantic import BaseModel, JsonValue, model_serializer
+from structlog.testing import capture_logs
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import ApplicationError
 
@@ -510,6 +511,23 @@ async def test_a_doubt_that_no_probe_settles(
     assert gateway.entries == []
 
 
+@pytest.mark.parametrize(("performed", "tells"), [(True, True), (False, True), (False, False)])
+async def test_a_decision_to_repeat_asks_the_probe_first(
+    ledger_file: Path, gateway: PaymentGateway, performed: bool, tells: bool
+) -> None:
+    """
+    What the probe finds counts; where it cannot tell, the person's word does.
+    """
+    left_behind(ledger_file)
+    if performed:
+        gateway.entries.append(Moved(id="charges-1", kind="charges", key=KEY, order="A1", cents=500))
+    async with at_work(charging(gateway, looking(gateway) if tells else cannot_tell)) as bench:
+        result = await ask(bench, decided=1)
+
+    assert (len(gateway.entries), result["key"]) == (1, KEY)
+    assert receipt(ledger_file).fence == (1 if performed else 2)
+
+
 async def test_a_probe_sends_no_key(ledger_file: Path, gateway: PaymentGateway) -> None:
     """
     What it asks is none of the effect's requests, though it knows the call.
@@ -569,22 +587,6 @@ async def test_a_person_says_repeat_it(ledger_file: Path, gateway: PaymentGatewa
     assert receipt(ledger_file).state is ReceiptState.DONE
 
 
-@pytest.mark.parametrize("performed", [True, False])
-async def test_a_decision_to_repeat_asks_the_probe_first(
-    ledger_file: Path, gateway: PaymentGateway, performed: bool
-) -> None:
-    """
-    The effect may have come to light since the person looked: what the probe finds is not performed again.
-    """
-    left_behind(ledger_file)
-    if performed:
-        gateway.entries.append(Moved(id="charges-1", kind="charges", key=KEY, order="A1", cents=500))
-    async with at_work(charging(gateway, looking(gateway))) as bench:
-        result = await ask(bench, decided=True)
-
-    assert (len(gateway.entries), result["id"]) == (1, "charges-1")
-
-
 async def test_a_decision_to_repeat_counts_where_the_probe_cannot_tell(
     ledger_file: Path, gateway: PaymentGateway
 ) -> None:
@@ -616,18 +618,56 @@ async def test_a_probe_that_cannot_tell_is_asked_again_before_a_person_is(
 # --- the ledger is not there
 
 
+async def begun_to_wait(call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """A call that has found out that the ledger is unavailable."""
+    with capture_logs() as logs:
+        waiting = asyncio.create_task(call)
+        while "ledger_awaited" not in [log["event"] for log in logs]:  # noqa: ASYNC110 - a log has no event
+            await asyncio.sleep(0)
+    return waiting
+
+
 async def test_without_a_ledger_nothing_begins(ledger_file: Path, gateway: PaymentGateway) -> None:
     """
-    The failure is transient: the task tries again, and that finds the ledger back.
+    The call waits, and performs the effect once the ledger is back.
     """
-    async with at_work(charging(gateway), ledger=Ledger(str(ledger_file.parent / "disk" / "ledger.db"))) as bench:
-        failure = await failed(bench)
-        assert (failure.kind, failure.type) == (TRANSIENT, "ledger_unavailable")
+    missing = Ledger(str(ledger_file.parent / "disk" / "ledger.db"))
+    async with at_work(charging(gateway), ledger=missing) as bench:
+        waiting = await begun_to_wait(ask(bench))
         assert gateway.keys == []
         (ledger_file.parent / "disk").mkdir()
-        await ask(bench)
+        await waiting
 
     assert len(gateway.entries) == 1
+
+
+async def test_an_outcome_that_a_person_gives_waits_for_the_ledger(ledger_file: Path) -> None:
+    """
+    Later callers get it from the receipt, so that the task does not go on before it is written.
+    """
+    charge, calls = failing(RuntimeError("lost"))
+    missing = Ledger(str(ledger_file.parent / "disk" / "ledger.db"))
+    async with at_work(charge, ledger=missing) as bench:
+        waiting = await begun_to_wait(ask(bench, given=Given(outcome={"id": "c9"})))
+        (ledger_file.parent / "disk").mkdir()
+        assert await waiting == {"id": "c9"}
+        assert await ask(bench) == {"id": "c9"}
+
+    assert calls == []
+
+
+async def test_a_call_that_waits_for_the_ledger_can_be_canceled(ledger_file: Path, gateway: PaymentGateway) -> None:
+    """
+    Nothing was begun, so that nothing is in doubt.
+    """
+    missing = Ledger(str(ledger_file.parent / "disk" / "ledger.db"))
+    async with at_work(charging(gateway), ledger=missing) as bench:
+        waiting = await begun_to_wait(ask(bench))
+        bench.environment.cancel(cancellation_details=ActivityCancellationDetails(cancel_requested=True))
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    assert gateway.keys == []
 
 
 # --- time limits, cancellation, stalls
