@@ -1,10 +1,12 @@
 """Tells whether an imported module is immutable, so that the tasks of a worker can share one copy.
 
-Strict: a value of a type that is not known to be immutable makes the module mutable.
+Strict: a value of a type that is not known to be immutable makes the module mutable, and so does a function that
+imports, since the module that it imports is not there to be looked at.
 """
 
 from __future__ import annotations
 
+import dis
 import re
 import types
 from collections import namedtuple
@@ -13,6 +15,7 @@ from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any, ForwardRef, TypeVar
@@ -70,6 +73,8 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
         # A class of another module is checked with that module.
         return value.__module__ != module or _all(_attributes(value), module, seen)
     if isinstance(value, types.FunctionType):
+        if value.__module__ == module and _imports(value.__code__):
+            return False
         cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
         wrapped = vars(value).get("__wrapped__")
         held = [
@@ -102,6 +107,12 @@ def _is_immutable(value: Any, module: str, seen: set[int]) -> bool:
         own = [getattr(value, one.name) for one in fields(value) if not one.name.startswith("_")]
         return _all(own, module, seen)
     return isinstance(value, _IMMUTABLE) or kind.__module__ in ("typing", "typing_extensions")
+
+
+@lru_cache(maxsize=4096)
+def _imports(code: types.CodeType) -> bool:
+    inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    return any(one.opname == "IMPORT_NAME" for one in dis.get_instructions(code)) or any(map(_imports, inner))
 
 
 def _filled(cell: types.CellType) -> bool:

@@ -66,10 +66,11 @@ class Sandbox(SandboxedWorkflowRunner):
     """The SDK's sandbox for workers that use refold's data converter.
 
     Attributes:
-        shared: The importers that tasks share, by the name of their workflow's module.
+        shared: The importers that tasks share, by the name of their workflow's module; None where tasks share none any
+            more, because a step imported a module that is not immutable.
     """
 
-    shared: dict[str, Importer] = field(default_factory=dict, init=False, repr=False, compare=False)
+    shared: dict[str, _SharedImporter | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""
@@ -82,6 +83,22 @@ class _PerThread(threading.local, RestrictionContext):
     """The sandbox's flag for running workflow code, one per thread: tasks that share modules use several threads."""
 
 
+class _SharedImporter(Importer):
+    """An importer that tells whether tasks may share its modules, those included that a task imported since."""
+
+    _judged = 0
+    _immutable = True
+
+    def immutable(self) -> bool:
+        """Whether all modules that were imported inside the sandbox are immutable; shared ones do not count."""
+        found = list(self.new_modules.items())  # a copy: a task of another thread may import meanwhile
+        if len(found) > self._judged:
+            own = [one for name, one in found if name != "__main__" and one is not sys.modules.get(name)]
+            self._immutable = all(isinstance(module, RestrictedModule) or is_immutable(module) for module in own)
+            self._judged = len(found)
+        return self._immutable
+
+
 class _SharingModules(_Instance):
     """The SDK's workflow instance, which reuses the modules of an earlier task if they are immutable."""
 
@@ -90,7 +107,7 @@ class _SharingModules(_Instance):
         det: WorkflowInstanceDetails,
         runner_class: type[WorkflowRunner],
         restrictions: SandboxRestrictions,
-        shared: dict[str, Importer],
+        shared: dict[str, _SharedImporter | None],
     ) -> None:
         self._shared = shared
         super().__init__(det, runner_class, restrictions)
@@ -98,20 +115,13 @@ class _SharingModules(_Instance):
     def _create_instance(self) -> None:
         name = self._workflow_module_name()
         known = self._shared.get(name)
-        self.importer = known or Importer(self.importer.restrictions, _PerThread(), workflow_module_name=name)
+        if known is not None and not known.immutable():
+            known = self._shared[name] = None
+        importer = known or _SharedImporter(self.importer.restrictions, _PerThread(), workflow_module_name=name)
+        self.importer = importer
         super()._create_instance()  # reuses the importer's modules
-        if known is None and _all_immutable(self.importer):
-            self._shared[name] = self.importer
-
-
-def _all_immutable(importer: Importer) -> bool:
-    """Whether all modules that were imported inside the sandbox are immutable; shared ones do not count."""
-    own = [
-        module
-        for name, module in importer.new_modules.items()
-        if name != "__main__" and module is not sys.modules.get(name)
-    ]
-    return all(isinstance(module, RestrictedModule) or is_immutable(module) for module in own)
+        if name not in self._shared and importer.immutable():
+            self._shared[name] = importer
 
 
 class _WithoutContexts(Committed):

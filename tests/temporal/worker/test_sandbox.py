@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from collections.abc import Iterator
@@ -96,6 +97,12 @@ def test_nothing_in_a_shipped_skill_can_change(module: ModuleType) -> None:
         pytest.param("def make():\n    seen = []\n    return lambda: seen\nf = make()", id="closure"),
         pytest.param("def f(): pass\nf.calls = []", id="function-attribute"),
         pytest.param("PAIR = (1, [2])", id="tuple-of-list"),
+        pytest.param("def f():\n    import made_up_later\n    return made_up_later", id="import-in-a-function"),
+        pytest.param(
+            "class C:\n    def f(self):\n        return [__import__ for _ in ()] or self.g()\n"
+            "    def g(self):\n        def h():\n            from json import loads\n        return h",
+            id="import-in-a-method",
+        ),
         pytest.param("from types import SimpleNamespace\nBOX = SimpleNamespace(seen=1)", id="namespace"),
         pytest.param(
             "from refold import table, Step\ndef make():\n    seen = []\n"
@@ -154,3 +161,24 @@ async def test_a_helper_that_can_change_keeps_its_skill_from_being_shared(folder
     cls = made(folder, "made_up_user", "import made_up_helper")
 
     assert prepared(cls).shared == {}
+
+
+async def test_what_a_step_imports_by_its_name_is_judged_when_it_is_there(folder: Path) -> None:
+    """
+    An import that no code shows: later tasks share nothing, since the module could keep what one task leaves in it.
+    """
+    (folder / "made_up_counter.py").write_text("COUNT = []\n")
+    (folder / "made_up_names.py").write_text("NAMES = ()\n")
+    cls = made(folder, "made_up_dynamic", "import importlib")
+    runner = prepared(cls)
+    task = runner.shared["made_up_dynamic"]
+    assert task is not None
+
+    for name, shared in (("made_up_names", True), ("made_up_counter", False)):
+        with task.applied():
+            importlib.import_module(name)
+        runner.prepare_workflow(workflow._Definition.must_from_class(cls))
+        assert (runner.shared["made_up_dynamic"] is task) is shared
+
+    runner.prepare_workflow(workflow._Definition.must_from_class(cls))
+    assert runner.shared == {"made_up_dynamic": None}
