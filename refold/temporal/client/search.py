@@ -7,6 +7,7 @@ import hmac
 import os
 from datetime import UTC, datetime
 
+import structlog
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
@@ -28,6 +29,8 @@ from refold.temporal.data.search_attributes import (
     STATUS,
     STATUS_AT,
 )
+
+log = structlog.get_logger(__name__)
 
 CLOSED = {
     WorkflowExecutionStatus.COMPLETED: (TaskState.DONE, Ending.COMPLETED),
@@ -174,28 +177,53 @@ def as_listed(execution: WorkflowExecution) -> Listed:
     )
 
 
+_DENIED = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.UNAUTHENTICATED)
+"""How servers answer calls to the operator service that they do not allow, as Temporal Cloud does."""
+
+
 async def register(client: Client) -> None:
-    """Register the search attributes that the server lacks.
+    """Register the search attributes that the server lacks; where that is not allowed, check that it lacks none.
 
     Raises:
         EngineError: An attribute is missing and the server refuses to register it; the message has the commands.
     """
     try:
-        listed = await client.operator_service.list_search_attributes(
-            ListSearchAttributesRequest(namespace=client.namespace)
-        )
-        missing = {name: kind for name, kind in KINDS.items() if name not in listed.custom_attributes}
-        if missing:
-            kinds = {
-                name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}") for name, kind in missing.items()
-            }
-            await client.operator_service.add_search_attributes(
-                AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds)
-            )
+        await _add_missing(client)
     except RPCError as error:
-        if error.status is RPCStatusCode.ALREADY_EXISTS:
-            return  # another worker was faster
-        raise EngineError(
-            f"refold's search attributes cannot be registered ({error.message}); whoever runs the server can: "
-            f"{REGISTER}"
-        ) from None
+        if error.status in _DENIED:
+            await _check_known(client, error)
+        elif error.status is not RPCStatusCode.ALREADY_EXISTS:  # another worker was faster
+            raise _unregistered(error) from None
+
+
+async def _add_missing(client: Client) -> None:
+    listed = await client.operator_service.list_search_attributes(
+        ListSearchAttributesRequest(namespace=client.namespace)
+    )
+    missing = {name: kind for name, kind in KINDS.items() if name not in listed.custom_attributes}
+    if not missing:
+        return
+    kinds = {name: IndexedValueType.Value(f"INDEXED_VALUE_TYPE_{kind.upper()}") for name, kind in missing.items()}
+    await client.operator_service.add_search_attributes(
+        AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds)
+    )
+
+
+async def _check_known(client: Client, denied: RPCError) -> None:
+    """Check that all attributes are registered: the server refuses a query that uses one which it does not know."""
+    try:
+        await client.count_workflows(" AND ".join(f"{name} IS NOT NULL" for name in KINDS))
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            raise _unregistered(denied) from None
+        log.warning(
+            "search_attributes_unchecked",
+            error=error.message,
+            hint=f"if a task cannot start because of its search attributes, register them: {REGISTER}",
+        )
+
+
+def _unregistered(error: RPCError) -> EngineError:
+    return EngineError(
+        f"refold's search attributes cannot be registered ({error.message}); whoever runs the server can: {REGISTER}"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from pydantic_core import to_json
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
@@ -126,12 +128,13 @@ async def _raise_refusal(
     """Delete a task whose start was refused, and raise the refusal; nothing for any other failure."""
     if cause.type not in (UnknownSkill.__name__, InputRejected.__name__):
         return
-    await connection.client.workflow_service.delete_workflow_execution(
-        DeleteWorkflowExecutionRequest(
-            namespace=connection.client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=description.id, run_id=description.run_id),
+    with contextlib.suppress(RPCError):  # a server that lets nobody delete keeps a failed workflow; its id is used up
+        await connection.client.workflow_service.delete_workflow_execution(
+            DeleteWorkflowExecutionRequest(
+                namespace=connection.client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=description.id, run_id=description.run_id),
+            )
         )
-    )
     if cause.type == UnknownSkill.__name__:
         raise UnknownSkill(description.workflow_type, cause.details[0] if cause.details else ())
     raise InputRejected(cause.message)

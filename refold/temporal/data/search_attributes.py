@@ -31,6 +31,9 @@ KINDS: Mapping[str, str] = MappingProxyType(
 
 REGISTER = "; ".join(
     f"temporal operator search-attribute create --name {name} --type {kind}" for name, kind in KINDS.items()
+) + (
+    "; on Temporal Cloud: tcld namespace search-attributes add --namespace NAMESPACE "
+    + " ".join(f"--search-attribute {name}={kind}" for name, kind in KINDS.items())
 )
 """The commands that register the search attributes; each call of `create` takes only one."""
 
