@@ -49,6 +49,7 @@ class Job:
     Attributes:
         seen: The numbers of the entries that its watcher was given, in order.
         view: The task at its end.
+        refused: The last error that its client was given.
     """
 
     task_id: str
@@ -56,6 +57,7 @@ class Job:
     errand: Errand
     seen: list[int] = field(default_factory=list)
     view: TaskView | None = None
+    refused: Exception | None = None
 
     @property
     def expected(self) -> Counter[str]:
@@ -80,30 +82,32 @@ def jobs_of(chance: random.Random) -> list[Job]:
     return [one(number) for number in range(TASKS)]
 
 
-async def until_taken(ask: Callable[[], Awaitable[T]]) -> T | None:
+async def until_taken(job: Job, ask: Callable[[], Awaitable[T]]) -> T | None:
     """Ask again while nobody answers. None: an earlier try was taken, though its answer was lost."""
     while True:
         try:
             return await ask()
-        except (TaskExists, InputRejected):
+        except (TaskExists, InputRejected) as error:
+            job.refused = error
             return None
-        except EngineError:  # server, worker or storage are away
+        except EngineError as error:  # server, worker or storage are away
+            job.refused = error
             await asyncio.sleep(0.2)  # whoever is not answered tries again in a moment
 
 
 async def attend(engine: TemporalEngine, job: Job) -> None:
     """Start a task, watch it from its first entry, answer what it asks, and see it end."""
     content = Content.from_data(job.errand.model_dump(mode="json"))
-    await until_taken(lambda: engine.start(job.skill, content, task_id=job.task_id))
+    await until_taken(job, lambda: engine.start(job.skill, content, task_id=job.task_id))
     while True:
-        view = await until_taken(lambda: watched(engine, job))
+        view = await until_taken(job, lambda: watched(engine, job))
         if view is None or job.seen[-1:] != [view.seq]:
             continue  # more has happened since
         if view.lifecycle in ENDED:
             job.view = view
             return
         if view.waiting_for:
-            await until_taken(lambda: engine.send(job.task_id, YES, delivery_id="the answer"))
+            await until_taken(job, lambda: engine.send(job.task_id, YES, delivery_id="the answer"))
 
 
 async def watched(engine: TemporalEngine, job: Job) -> TaskView:
@@ -143,11 +147,19 @@ async def not_ended(jobs: Sequence[Job], attending: Sequence[asyncio.Task[None]]
     found = []
     for job, client in zip(jobs, attending, strict=True):
         if client.cancel():
-            found.append(f"{job.task_id} stands as {await world.engine.look(job.task_id)}")
+            found.append(f"{job}; last entries: {await last_entries(job, world.engine)}")
         elif (error := client.exception()) is not None:
-            found.append(f"{job.task_id} {error!r}")
+            found.append(f"{job}: {error!r}")
     await asyncio.gather(*attending, return_exceptions=True)
     return found
+
+
+async def last_entries(job: Job, engine: TemporalEngine) -> list[str]:
+    """What a report shows of a task's journal."""
+    try:
+        return [str(entry) async for entry in engine.journal(job.task_id)][-3:]
+    except EngineError as error:
+        return [str(error)]
 
 
 def wrong_effects(jobs: Sequence[Job], world: World) -> list[str]:
