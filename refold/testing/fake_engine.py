@@ -39,7 +39,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.record import TaskRecord, record_of
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot
-from refold.core.fold.wanted import Alarm, Perform, Tell, wanted
+from refold.core.fold.wanted import Alarm, Perform, SendAnswer, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskState
 from refold.core.lineage.fork import fork
@@ -551,7 +551,7 @@ class FakeEngine:
                         return True
                 elif key in task.going:
                     continue
-                elif isinstance(want, Tell):
+                elif isinstance(want, SendAnswer):
                     task.going[key] = object()  # an answer is passed on once, for as long as it is wanted
                     self._feed(self._tasks[want.task_id], want.message)
                     return True

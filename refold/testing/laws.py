@@ -37,7 +37,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.record import TaskRecord, record_of, with_entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import UNDO, Snapshot
-from refold.core.fold.wanted import Tell, finished, wanted
+from refold.core.fold.wanted import SendAnswer, finished, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
 from refold.testing.past import Past, check_past, id_of, is_of_gate
@@ -397,8 +397,8 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
     elif task.done:
         law(task.grace is None and task.late is None and not task.undone, "only an ended task undoes")
     settled = {event.invocation_id for event in task.held if isinstance(event, CommandFailed)}
-    ids = [id_of(want) for want in going.values() if not (is_of_gate(want) or isinstance(want, Tell))]
-    told = [want.task_id for want in going.values() if isinstance(want, Tell)]
+    ids = [id_of(want) for want in going.values() if not (is_of_gate(want) or isinstance(want, SendAnswer))]
+    told = [want.task_id for want in going.values() if isinstance(want, SendAnswer)]
     law(len(ids) == len(set(ids)), "a command goes on once")
     law({*ids, *told} <= set(task.pending), "only what is pending goes on")
     missing = [id for id, one in task.pending.items() if id not in {*ids, *settled} and one.started]

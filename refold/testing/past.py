@@ -22,7 +22,7 @@ from refold.core.events import (
 )
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import UNDO, Snapshot
-from refold.core.fold.wanted import Alarm, Perform, Tell, Want
+from refold.core.fold.wanted import Alarm, Perform, SendAnswer, Want
 from refold.core.retry_policy import FailureKind
 
 Holds = Callable[[bool, str], None]
@@ -143,7 +143,11 @@ def check_past(
 
 def id_of(want: Want) -> str:
     """The invocation id of the command that is performed, retried or sent an answer; empty for the alarm of a gate."""
-    return want.task_id if isinstance(want, Tell) else str(getattr(getattr(want, "event", want), "invocation_id", ""))
+    return (
+        want.task_id
+        if isinstance(want, SendAnswer)
+        else str(getattr(getattr(want, "event", want), "invocation_id", ""))
+    )
 
 
 def is_of_gate(want: Want) -> bool:

@@ -41,7 +41,7 @@ from refold.core.events import (
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.core.fold.wanted import Alarm, Perform, Tell, finished, wanted
+from refold.core.fold.wanted import Alarm, Perform, SendAnswer, finished, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.waits import Wait
@@ -294,7 +294,7 @@ class _Player:
                 case Perform(command=command):
                     more = ", whose answers are used up" if self.answers.used_up(command) else ""
                     parts.append(f"{command.kind} {command.id!r} is out{more}")
-                case Tell(task_id=part):
+                case SendAnswer(task_id=part):
                     parts.append(f"an answer is on its way to {part!r}")
                 case Alarm(due_at=due_at):
                     left = (due_at - self.now).total_seconds()

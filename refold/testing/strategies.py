@@ -64,7 +64,7 @@ from refold.core.events import (
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Given, Pending, Snapshot
-from refold.core.fold.wanted import Alarm, Perform, Tell, finished, wanted
+from refold.core.fold.wanted import Alarm, Perform, SendAnswer, finished, wanted
 from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.lifecycle import TaskState
 from refold.core.lineage.fork import fork
@@ -352,7 +352,7 @@ def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> l
                 recipes.append(_failure(command.id, id))
                 if isinstance(command, CallSkill):
                     recipes.append(_child_asks(id))
-            case Tell(task_id=id):
+            case SendAnswer(task_id=id):
                 recipes.append(_child_asks(id))
             case Alarm(event=event):
                 times = 1 if isinstance(event, GateTimedOut) else 2

@@ -28,7 +28,6 @@ from refold.core.events import (
     GraceOver,
     Recovered,
     ReminderDue,
-    Result,
     Unreadable,
     UserMessage,
     admitted,
@@ -38,7 +37,6 @@ from refold.core.fold.delivery import decide, settle
 from refold.core.fold.draft import Draft, watcher
 from refold.core.fold.journal import Entry
 from refold.core.fold.questions import answer_early
-from refold.core.fold.redo import note_redone
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot, Taken
 from refold.core.gates import DecisionMade
@@ -181,21 +179,8 @@ def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
         case GraceOver() | Unreadable():
             raise AssertionError("refused while the task is open")
         case result:
-            return _came_back(draft, result)
+            return failures.take_result(draft, result)
     return []
-
-
-def _came_back(draft: Draft, result: Result) -> Sequence[Event]:
-    pending = draft.pending.pop(result.invocation_id)
-    draft.keep_undo(pending, result)
-    draft.keep_reply(pending, result)
-    if pending.blocked:
-        failures.release(draft)
-    if pending.background:
-        note_redone(draft, result)
-        return []
-    draft.keep_receipt(result)
-    return [result]
 
 
 def _backoff_over(draft: Draft, id: str) -> None:
@@ -223,6 +208,6 @@ def _start_from_other(draft: Draft, again: Event | None, by: str | None) -> Sequ
         case DecisionMade():
             return gates.decided(draft, again)
         case result if isinstance(result, RESULT_TYPES):
-            return _came_back(draft, result)
+            return failures.take_result(draft, result)
         case other:
             raise AssertionError(f"{other.kind} is never delivered again")

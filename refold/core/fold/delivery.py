@@ -111,8 +111,8 @@ def decide(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
             draft.pending.pop(failed.invocation_id, None)
             draft.keep_receipt(failed)
             _call(draft, failed)
-        case Action.BELIEVE:
-            for result in failures.believe(draft, failed):
+        case Action.ACCEPT:
+            for result in failures.accept(draft, failed):
                 _call(draft, result)
         case Action.REISSUE:
             draft.change_pending(failed.invocation_id, started=False)

@@ -41,6 +41,10 @@ watcher: ContextVar[Callable[[Draft], None] | None] = ContextVar("watcher", defa
 """Called with the draft of each event, once it is complete. Set by `refold.testing.coverage` only."""
 
 
+_OWN = ("seq", "at", "lifecycle", "state", "pending", "waits", "held", "early", "receipts", "threads", "done", "redo")
+"""The snapshot's fields that a draft has under the same name."""
+
+
 class Draft:
     """A task's fields while one event changes them. Made by `apply` for each event.
 
@@ -108,10 +112,6 @@ class Draft:
     def redoing(self) -> bool:
         """Whether a compensated effect is being performed again. Until it is done, the skill is not called."""
         return any(one.background and not isinstance(one.command, Notify) for one in self.pending.values())
-
-    def own_wait(self, gate: str) -> Wait:
-        """The task's own open question or gate of this id."""
-        return next(wait for wait in self.waits if wait.gate == gate)
 
     # --- the lifecycle
 
@@ -258,24 +258,8 @@ class Draft:
             changes["patches"] = {**self.base.patches, **self.patches}
         if self.progress is not None:
             changes["progress"] = self.progress
-        return self.base.changed(
-            {
-                "seq": self.seq,
-                "at": self.at,
-                "lifecycle": self.lifecycle,
-                "state": self.state,
-                "pending": self.pending,
-                "waits": self.waits,
-                "held": self.held,
-                "early": self.early,
-                "receipts": self.receipts,
-                "threads": self.threads,
-                "done": self.done,
-                "redo": self.redo,
-                "messages": (*self.messages, *self.said),
-                **changes,
-            }
-        )
+        own = {name: getattr(self, name) for name in _OWN}
+        return self.base.changed({**own, "messages": (*self.messages, *self.said), **changes})
 
     def _entry(self, after: Snapshot, status: Status | None) -> Entry:
         return Entry.trusted(

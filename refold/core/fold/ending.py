@@ -96,7 +96,7 @@ def _drop_commands(draft: Draft, ending: Ending) -> None:
         if ending is Ending.COMPLETED:
             continue
         if one.given is not None and (id in failed or not under_way(one)):
-            _believe(draft, one)
+            _take_given(draft, one)
         elif not under_way(one):
             continue
         elif id in failed:
@@ -112,7 +112,7 @@ def under_way(pending: Pending) -> bool:
     return out and isinstance(command, CallTool) and command.undo is not None
 
 
-def _believe(draft: Draft, pending: Pending) -> None:
+def _take_given(draft: Draft, pending: Pending) -> None:
     """Keep an effect for compensation that took place as an operator says, although it has no receipt."""
     assert pending.given is not None
     result = ToolResult(id=pending.command.id, invocation_id=pending.invocation_id, value=pending.given.outcome)
@@ -171,7 +171,7 @@ def failed_late(draft: Draft, failed: CommandFailed) -> None:
     """
     pending = draft.pending.pop(failed.invocation_id)
     if pending.given is not None:
-        _believe(draft, pending)
+        _take_given(draft, pending)
     else:
         draft.notes.append(_did_not_take_place(failed))
     undo_next(draft)

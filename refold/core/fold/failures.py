@@ -6,7 +6,7 @@ it is. A cell that is not in the table cannot be reached.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from pydantic import JsonValue
@@ -95,7 +95,7 @@ class Action(StrEnum):
     """Unblock the task, then look the failure up in the table again."""
     DELIVER = "deliver"
     """Give the failure to the skill, which may catch it."""
-    BELIEVE = "believe"
+    ACCEPT = "accept"
     """Deliver the outcome that the operator stated."""
     REISSUE = "reissue"
     """Send the command again, with attempts counted from the start."""
@@ -112,51 +112,34 @@ class Action(StrEnum):
 
 Cell = tuple[Stage, Role, Cause]
 
-_RUNNING = {
-    Cause.RETRYABLE: Action.RETRY,
-    Cause.EXHAUSTED: Action.DELIVER,
-    Cause.DOWN: Action.BLOCK,
-    Cause.PERMANENT: Action.DELIVER,
-    Cause.UNKNOWN: Action.BLOCK,
-    Cause.GIVEN: Action.BELIEVE,
-    Cause.SKIPPED: Action.REISSUE,
-}
-_HELD = dict.fromkeys(Cause, Action.HOLD)
-_PROBED = {
-    Cause.RETRYABLE: Action.PROBE,
-    Cause.EXHAUSTED: Action.PROBE,
-    Cause.DOWN: Action.PROBE,
-    Cause.PERMANENT: Action.RELEASE,
-    Cause.UNKNOWN: Action.PROBE,
-    Cause.SKIPPED: Action.RELEASE,
-}
-_UNDO = {
-    Cause.RETRYABLE: Action.RETRY_UNDO,
-    Cause.EXHAUSTED: Action.GIVE_UP,
-    Cause.PERMANENT: Action.GIVE_UP,
-    Cause.UNKNOWN: Action.GIVE_UP,
-}
-_ROWS: dict[tuple[Stage, Role], Mapping[Cause, Action]] = {
-    (Stage.RUNNING, Role.SKILL): _RUNNING,
-    (Stage.REDOING, Role.REDO): {**_RUNNING, Cause.EXHAUSTED: Action.END, Cause.PERMANENT: Action.END},
-    (Stage.RETRYING, Role.SKILL): {**_HELD, Cause.RETRYABLE: Action.RETRY},
-    (Stage.RETRYING, Role.REDO): {**_HELD, Cause.RETRYABLE: Action.RETRY},
-    (Stage.PAUSED, Role.SKILL): _HELD,
-    (Stage.BLOCKED, Role.SKILL): _HELD,
-    (Stage.BLOCKED, Role.REDO): _HELD,
-    (Stage.PROBED, Role.SKILL): _PROBED,
-    (Stage.PROBED, Role.REDO): _PROBED,
-    (Stage.ENDED, Role.SKILL): dict.fromkeys(Cause, Action.NOTE),
-    (Stage.ENDED, Role.REDO): dict.fromkeys(Cause, Action.NOTE),
-    (Stage.ENDED, Role.UNDO): _UNDO,
-    (Stage.REDOING, Role.QUESTION): {Cause.PERMANENT: Action.HOLD},
-    # Paused: in a race only. `questions.closed` holds a timeout that must wait for other questions.
-    **{(stage, Role.QUESTION): {Cause.PERMANENT: Action.DELIVER} for stage in (Stage.RUNNING, Stage.PAUSED)},
-    # A reminder is dropped with its gate, and while a gate is open the task is paused.
-    (Stage.PAUSED, Role.REMINDER): dict.fromkeys((Cause.RETRYABLE, Cause.EXHAUSTED, Cause.PERMANENT), Action.DROP),
-}
+# One row for each stage and role, one column for each cause; "-" where the cause cannot be.
+_ROWS = """
+stage     role      retryable   exhausted  down   permanent  unknown  given   skipped
+running   skill     retry       deliver    block  deliver    block    accept  reissue
+running   question  -           -          -      deliver    -        -       -
+redoing   redo      retry       end        block  end        block    accept  reissue
+redoing   question  -           -          -      hold       -        -       -
+retrying  skill     retry       hold       hold   hold       hold     hold    hold
+retrying  redo      retry       hold       hold   hold       hold     hold    hold
+paused    skill     hold        hold       hold   hold       hold     hold    hold
+paused    question  -           -          -      deliver    -        -       -
+paused    reminder  drop        drop       -      drop       -        -       -
+blocked   skill     hold        hold       hold   hold       hold     hold    hold
+blocked   redo      hold        hold       hold   hold       hold     hold    hold
+probed    skill     probe       probe      probe  release    probe    -       release
+probed    redo      probe       probe      probe  release    probe    -       release
+ended     skill     note        note       note   note       note     note    note
+ended     redo      note        note       note   note       note     note    note
+ended     undo      retry_undo  give_up    -      give_up    give_up  -       -
+"""
+# A paused task meets a question's timeout in a race only; `questions.closed` holds one that must wait for other
+# questions. A reminder is dropped with its gate, and while a gate is open the task is paused.
+_HEAD, *_LINES = (line.split() for line in _ROWS.strip().splitlines())
 TABLE: Mapping[Cell, Action] = {
-    (stage, role, cause): action for (stage, role), row in _ROWS.items() for cause, action in row.items()
+    (Stage(stage), Role(role), Cause(cause)): Action(action)
+    for stage, role, *actions in _LINES
+    for cause, action in zip(_HEAD[2:], actions, strict=True)
+    if action != "-"
 }
 
 
@@ -276,31 +259,38 @@ def release(draft: Draft) -> None:
         draft.move(TaskEvent.DEPENDENCY_RESOLVED)
 
 
-def believe(draft: Draft, failed: CommandFailed) -> tuple[Result, ...]:
-    """Accept the outcome that an operator stated. Returns the result to deliver; none for a repeated effect."""
-    pending = draft.pending.pop(failed.invocation_id)
-    assert pending.given is not None
+def accept(draft: Draft, failed: CommandFailed) -> Sequence[Result]:
+    """Accept the outcome that an operator stated, as `take_result` does."""
+    given = draft.pending[failed.invocation_id].given
+    assert given is not None
     draft.notes.append(f"{failed.id}: no receipt says what came of it: {failed.failure.message}")
-    result = ToolResult(id=failed.id, invocation_id=failed.invocation_id, value=pending.given.outcome)
+    return take_result(draft, ToolResult(id=failed.id, invocation_id=failed.invocation_id, value=given.outcome))
+
+
+def take_result(draft: Draft, result: Result) -> Sequence[Result]:
+    """Record a command's result. Returns the results to deliver to the skill, which awaits no background command."""
+    pending = draft.pending.pop(result.invocation_id)
     draft.keep_undo(pending, result)
+    draft.keep_reply(pending, result)
+    if pending.blocked:
+        release(draft)
     if pending.background:
         note_redone(draft, result)
-        return ()
+        return []
     draft.keep_receipt(result)
-    return (result,)
+    return [result]
 
 
 # --- what an operator decides
 
 
-def resolved(draft: Draft, event: DependencyResolved) -> tuple[Result, ...]:
+def resolved(draft: Draft, event: DependencyResolved) -> Sequence[Result]:
     """Apply an operator's decision on a blocked command. Returns the results to deliver to the skill."""
     pending = blocked_one(draft.pending, event)
     assert pending is not None
     id = pending.invocation_id
     by = f" by {event.by}" if event.by else ""
     comment = f": {event.comment}" if event.comment else ""
-    result = None
     if event.retry:
         tries = pending.attempt
         draft.change_pending(
@@ -309,18 +299,12 @@ def resolved(draft: Draft, event: DependencyResolved) -> tuple[Result, ...]:
         draft.notes.append(f"{pending.command.id}: to be performed again, as decided{by}{comment}")
     else:
         draft.notes.append(f"{pending.command.id}: outcome given{by}{comment}")
-        if isinstance(pending.command, CallTool):
-            # The receipt is written before the task continues, so that a later call with the same key finds it.
-            draft.pending[id] = with_outcome(pending, event.outcome)
-        else:
-            result = given_outcome(pending, event)
-            del draft.pending[id]
-            draft.keep_reply(pending, result)
+        if not isinstance(pending.command, CallTool):
+            return take_result(draft, given_outcome(pending, event))
+        # The receipt is written before the task continues, so that a later call with the same key finds it.
+        draft.pending[id] = with_outcome(pending, event.outcome)
     release(draft)
-    if result is None or pending.background:
-        return ()
-    draft.keep_receipt(result)
-    return (result,)
+    return []
 
 
 def blocked_one(pending: Mapping[str, Pending], event: DependencyResolved) -> Pending | None:

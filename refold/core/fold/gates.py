@@ -103,7 +103,9 @@ def decided(draft: Draft, decision: DecisionMade) -> Sequence[Event]:
     Returns:
         The events to deliver to the skill.
     """
-    wait, ask = _gate(draft, decision.gate)
+    wait = _wait(draft, decision.gate)
+    ask = wait.ask
+    assert isinstance(ask, AskApproval)
     decision = as_kept(decision, ask)
     if wait.timeout_at is not None and draft.at >= wait.timeout_at:
         # The timeout's alarm is late, as after an outage; the decision counts as made after the timeout.
@@ -139,7 +141,9 @@ def as_kept(decision: DecisionMade, ask: AskApproval) -> DecisionMade:
 
 def remind(draft: Draft, gate: str) -> None:
     """Send a gate's one reminder to the people who can decide. No other effect starts while a task is paused."""
-    wait, ask = _gate(draft, gate)
+    wait = _wait(draft, gate)
+    ask = wait.ask
+    assert isinstance(ask, AskApproval)
     draft.waits = tuple(one.model_copy(update={"reminded": True}) if one is wait else one for one in draft.waits)
     draft.issue_reminder(
         Notify(id=f"remind {ask.slot}", gate=gate, message=ask.message, show=ask.show, approvers=ask.policy.approvers)
@@ -151,7 +155,7 @@ def timed_out(draft: Draft, gate: str) -> Sequence[Event]:
 
     A gate with `on_timeout="fail"` ends the task instead; for `grace_s` after that, a late grant is recorded.
     """
-    wait = draft.own_wait(gate)
+    wait = _wait(draft, gate)
     ask = wait.ask
     _drop_reminder(draft, wait)
     if not isinstance(ask, AskApproval):
@@ -173,7 +177,5 @@ def _drop_reminder(draft: Draft, wait: Wait) -> None:
             del draft.pending[id]
 
 
-def _gate(draft: Draft, gate: str) -> tuple[Wait, AskApproval]:
-    wait = draft.own_wait(gate)
-    assert isinstance(wait.ask, AskApproval)
-    return wait, wait.ask
+def _wait(draft: Draft, gate: str) -> Wait:
+    return next(wait for wait in draft.waits if wait.gate == gate)

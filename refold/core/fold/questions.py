@@ -14,7 +14,7 @@ from refold.core.commands import AskUser
 from refold.core.content import Content
 from refold.core.events import CommandFailed, Event, UserMessage
 from refold.core.fold.draft import Draft
-from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
+from refold.core.fold.snapshot import Receipt, ReceiptStatus
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
 from refold.core.retry_policy import Failure, FailureKind
@@ -31,11 +31,11 @@ def take_message(draft: Draft, message: UserMessage) -> Sequence[Event]:
     if draft.lifecycle is TaskState.PLANNED:
         draft.move(TaskEvent.START)
         return [message]
-    asked = any(isinstance(wait.ask, AskUser) for wait in draft.base.open_waits)
+    asked = [wait for wait in draft.base.open_waits if isinstance(wait.ask, AskUser)]
     if message.early and not asked:
         draft.early = (*draft.early, message)
         return []
-    return _answer(draft, open_wait(draft.base, message), message)
+    return _answer(draft, next(wait for wait in asked if answers(message, wait)), message)
 
 
 def _answer(draft: Draft, wait: Wait, message: UserMessage) -> Sequence[Event]:
@@ -110,8 +110,12 @@ def answer_early(draft: Draft) -> Sequence[Event] | None:
     Returns:
         The events to deliver to the skill; None if no early message answers an open question.
     """
+    if not draft.early:
+        return None
+    own = draft.waits if draft.lifecycle is TaskState.PAUSED else ()
+    asked = [*own, *(wait for pending in draft.pending.values() for wait in pending.asks)]
     for message in draft.early:
-        wait = _asked_for(draft, message)
+        wait = next((one for one in asked if isinstance(one.ask, AskUser) and answers(message, one)), None)
         if wait is None:
             continue
         draft.early = tuple(one for one in draft.early if one is not message)
@@ -123,20 +127,7 @@ def answer_early(draft: Draft) -> Sequence[Event] | None:
     return None
 
 
-def _asked_for(draft: Draft, message: UserMessage) -> Wait | None:
-    own = draft.waits if draft.lifecycle is TaskState.PAUSED else ()
-    of_parts = (wait for pending in draft.pending.values() for wait in pending.asks)
-    asked = (wait for wait in (*own, *of_parts) if isinstance(wait.ask, AskUser))
-    return next((wait for wait in asked if answers(message, wait)), None)
-
-
 # --- which question a message answers, and whether it fits
-
-
-def open_wait(snapshot: Snapshot, message: UserMessage) -> Wait:
-    """The question that a message answers. The message must have passed `refusal`."""
-    asked = (wait for wait in snapshot.open_waits if isinstance(wait.ask, AskUser))
-    return next(wait for wait in asked if answers(message, wait))
 
 
 def answers(message: UserMessage, wait: Wait) -> bool:

@@ -26,26 +26,12 @@ PAUSED = frozenset({Status.INPUT_REQUIRED, Status.AUTH_REQUIRED})
 
 
 class TaskRecord(Value):
-    """A task as of one journal entry, without the skill's state.
+    """A task as of one journal entry, without the skill's state. Fields of the same name are those of `Snapshot`.
 
     Attributes:
-        task_id: The task's id.
-        skill: The skill's id.
-        seq: The newest entry's number; 0 before the first.
-        at: When that entry was taken.
         status: The A2A status.
-        status_at: When the status last changed.
-        lifecycle: The lifecycle state.
-        reason: Why the task failed; empty otherwise.
-        messages: Messages of the user and the skill, oldest first.
-        artifacts: The skill's artifacts; one per name.
         waits: Questions that this task takes answers to, oldest first: its own, then those of its parts.
         reported_by: The part that reported a question, by the question's gate; only for questions of parts.
-        progress: The skill's progress, in one line.
-        owner: The task's owner; None if whoever started the task named none.
-        context: The id of the A2A conversation that the task belongs to.
-        parent: The task that this task is a part of.
-        recovered_from: The failed task that this task continues.
         note: Why the record is incomplete, if it is: no worker answered, for example.
     """
 
@@ -81,25 +67,10 @@ class TaskRecord(Value):
 
 def record_of(snapshot: Snapshot) -> TaskRecord:
     """The public record of a task."""
-    return TaskRecord.trusted(
-        task_id=snapshot.task_id,
-        skill=snapshot.skill,
-        seq=snapshot.seq,
-        at=snapshot.at,
-        status=snapshot.status,
-        status_at=snapshot.status_at or snapshot.at,
-        lifecycle=snapshot.lifecycle,
-        reason=snapshot.reason,
-        messages=snapshot.messages,
-        artifacts=snapshot.artifacts,
-        waits=snapshot.open_waits,
-        reported_by={wait.gate: id for id, pending in snapshot.pending.items() for wait in pending.asks},
-        progress=snapshot.progress,
-        owner=snapshot.owner,
-        context=snapshot.context,
-        parent=snapshot.parent,
-        recovered_from=snapshot.recovered_from,
-    )
+    same = {name: getattr(snapshot, name) for name in TaskRecord.model_fields if name in Snapshot.model_fields}
+    reported_by = {wait.gate: id for id, pending in snapshot.pending.items() for wait in pending.asks}
+    own = {"waits": snapshot.open_waits, "status": snapshot.status, "status_at": snapshot.status_at or snapshot.at}
+    return TaskRecord.trusted(**{**same, **own, "reported_by": reported_by})
 
 
 def with_entry(record: TaskRecord, entry: Entry) -> TaskRecord:

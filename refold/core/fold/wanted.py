@@ -59,14 +59,14 @@ class Alarm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tell:
+class SendAnswer:
     """Send an answer to a part of the task. The part takes it once, however often it is sent; no outcome follows."""
 
     task_id: str
     message: UserMessage
 
 
-Want = Perform | Alarm | Tell
+Want = Perform | Alarm | SendAnswer
 
 
 def wanted(snapshot: Snapshot) -> dict[str, Want]:
@@ -96,7 +96,7 @@ def wanted(snapshot: Snapshot) -> dict[str, Want]:
         elif pending.started:
             wants[f"{id}#{pending.attempt}"] = _performed(snapshot, pending)
         for answer in pending.answers:
-            wants[f"{id}<{answer.gate}"] = Tell(task_id=id, message=answer)
+            wants[f"{id}<{answer.gate}"] = SendAnswer(task_id=id, message=answer)
     return wants
 
 
@@ -122,14 +122,13 @@ def _performed(snapshot: Snapshot, pending: Pending) -> Want:
 
 
 def _alarms(wait: Wait) -> dict[str, Want]:
-    found: dict[str, Want] = {}
-    if wait.reminder_at is not None:
-        due = ReminderDue(gate=wait.gate)
-        found[f"{wait.gate}~remind"] = Alarm(due_at=wait.reminder_at, event=due, summary=f"remind of {wait.slot}")
-    if wait.timeout_at is not None:
-        out = GateTimedOut(gate=wait.gate)
-        found[f"{wait.gate}~timeout"] = Alarm(due_at=wait.timeout_at, event=out, summary=f"timeout of {wait.slot}")
-    return found
+    remind, out = ReminderDue(gate=wait.gate), GateTimedOut(gate=wait.gate)
+    alarms = (("remind", wait.reminder_at, remind), ("timeout", wait.timeout_at, out))
+    return {
+        f"{wait.gate}~{what}": Alarm(due_at=due_at, event=event, summary=f"{what} of {wait.slot}")
+        for what, due_at, event in alarms
+        if due_at is not None
+    }
 
 
 def finished(snapshot: Snapshot) -> bool:

@@ -41,7 +41,7 @@ from refold.core.events import (
     WorkflowResult,
 )
 from refold.core.fold.snapshot import Snapshot
-from refold.core.fold.wanted import Alarm, Perform, Tell, Want
+from refold.core.fold.wanted import Alarm, Perform, SendAnswer, Want
 from refold.core.retry_policy import Failure, FailureKind
 from refold.temporal.data.search_attributes import at_start
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, Part, TaskResult, TaskStart
@@ -71,7 +71,7 @@ def begin(want: Want, task: Snapshot, part: Part | None = None) -> asyncio.Futur
     """
     if isinstance(want, Alarm):
         return _timer(want)
-    if isinstance(want, Tell):
+    if isinstance(want, SendAnswer):
         said = want.message.model_dump(mode="json", exclude={"kind"})
         return asyncio.ensure_future(workflow.get_external_workflow_handle(want.task_id).signal("message", said))
     return _effect(want, task, part or Part())
@@ -203,7 +203,7 @@ def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:
     error = done.exception()
     if isinstance(want, Alarm):
         return want.event if error is None else None
-    if isinstance(want, Tell):
+    if isinstance(want, SendAnswer):
         return None  # a part that is gone has an outcome of its own
     if error is None:
         return _result(want, done.result())

@@ -21,7 +21,7 @@ from refold.core.events import CancelRequested, ChildAsked, Event, Unreadable
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.core.fold.wanted import Perform, Tell, Want, finished, wanted
+from refold.core.fold.wanted import Perform, SendAnswer, Want, finished, wanted
 from refold.core.lifecycle import Ending
 from refold.core.lineage.fork import fork
 from refold.core.lineage.ids import own_id
@@ -194,7 +194,7 @@ class SkillWorkflow(TaskHandlers):
                     done.exception()  # looked at, so that asyncio does not complain of an error nobody wants
                 self._stopped(done)
                 return
-            if not isinstance(want, Tell):  # a command already sent is not sent again until `wanted` drops it
+            if not isinstance(want, SendAnswer):  # a command already sent is not sent again until `wanted` drops it
                 del self._going[key]
             event = outcome(want, done)
             if event is not None:

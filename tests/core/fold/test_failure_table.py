@@ -218,7 +218,7 @@ def _delivered(task: ByHand, after: Snapshot, cell: Cell) -> None:
         assert heard(after) == "x failed"
 
 
-def _believed(task: ByHand, after: Snapshot, cell: Cell) -> None:
+def _accepted(task: ByHand, after: Snapshot, cell: Cell) -> None:
     assert "no receipt says what came of it" in task.journal[-1].note
     assert all(one.command.id != "x" for one in after.pending.values())
     assert cell[1] is Role.REDO or heard(after) == "x c-9"
@@ -269,7 +269,7 @@ EFFECTS: dict[Action, Callable[[ByHand, Snapshot, Cell], None]] = {
     Action.PROBE: _blocked,
     Action.RELEASE: _released,
     Action.DELIVER: _delivered,
-    Action.BELIEVE: _believed,
+    Action.ACCEPT: _accepted,
     Action.REISSUE: _sent_again,
     Action.END: _ended,
     Action.NOTE: _noted,
