@@ -158,28 +158,19 @@ def explain(entries: Iterable[Audited], field: str, *, upto: int | None = None) 
         if upto is not None and entry.seq > upto:
             break
         for event in entry.audit:
-            readable = [_plain(last[name]) for name in event.read_set if name in last]
-            for name, value in event.patch.items():
-                last[name] = _explained(event, entry.seq, name, value, event.stage, last.get(name), readable)
-            for name, value in event.owned.items():
-                last[name] = _explained(event, entry.seq, name, value, ORCHESTRATOR, last.get(name), [])
+            known = (last[name] for name in event.read_set if name in last)
+            sources = tuple(Written(**{name: getattr(one, name) for name in Written.model_fields}) for one in known)
+            by_step = [(name, value, event.stage, sources, event.awaited) for name, value in event.patch.items()]
+            by_move = [(name, value, ORCHESTRATOR, (), ()) for name, value in event.owned.items()]
+            for name, value, writer, read, awaited in (*by_step, *by_move):
+                before = last.get(name)
+                last[name] = Explanation(
+                    field=name, value=value, step=writer, seq=entry.seq, at=event.finished_at,
+                    started_at=event.started_at, from_state=event.from_state, to_state=event.to_state,
+                    sources=read, awaited=awaited,
+                    earlier=() if before is None else (*before.earlier, before.seq),
+                )  # fmt: skip
     if field not in last:
-        known = ", ".join(last) or "nothing: its skill has no contract, or it has not begun"
-        raise InputRejected(f"nobody has written {field!r} in this task; written so far: {known}")
+        written = ", ".join(last) or "nothing: its skill has no contract, or it has not begun"
+        raise InputRejected(f"nobody has written {field!r} in this task; written so far: {written}")
     return last[field]
-
-
-def _explained(
-    by: StateTransitionEvent, seq: int, name: str, value: JsonValue, writer: str, before: Explanation | None,
-    sources: list[Written],
-) -> Explanation:  # fmt: skip
-    return Explanation(
-        field=name, value=value, step=writer, seq=seq, at=by.finished_at, started_at=by.started_at,
-        from_state=by.from_state, to_state=by.to_state, sources=tuple(sources),
-        awaited=by.awaited if writer == by.stage else (),
-        earlier=() if before is None else (*before.earlier, before.seq),
-    )  # fmt: skip
-
-
-def _plain(known: Explanation) -> Written:
-    return Written(field=known.field, value=known.value, step=known.step, seq=known.seq, at=known.at)

@@ -54,9 +54,9 @@ def recover(
         SkillError: The current code cannot read the task's state.
     """
     last = next((entry for entry in entries if entry.ends), None)
-    how = "is open" if last is None else _unrecoverable(last)
-    if last is None or how:
-        raise InputRejected(f"task {base.task_id!r} {how}; only a task that failed or was canceled recovers")
+    if last is None or (last.moves and last.moves[-1].to_state is TaskState.DONE):
+        how = "open" if last is None else "done"
+        raise InputRejected(f"task {base.task_id!r} is {how}; only a task that failed or was canceled recovers")
     kept = [entry for entry in entries if entry.seq <= last.seq and not entry.refused]
     again: Event | None = None
     base = upgraded(skill, base)
@@ -109,10 +109,6 @@ def _other_way(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry]) -> str
     if snapshot.refused > base.refused:
         return "what it was given does not fit any more"
     return ""
-
-
-def _unrecoverable(last: Entry) -> str:
-    return "is done" if last.moves and last.moves[-1].to_state is TaskState.DONE else ""
 
 
 def _resolved(snapshot: Snapshot, again: DependencyResolved) -> tuple[Snapshot, Event | None]:
