@@ -14,12 +14,12 @@ from refold.core.content import Artifact, Content, Message, Part
 from refold.core.contracts.audit import Explanation
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import TaskRecord
 from refold.core.fold.snapshot import Fork, Pending, Snapshot
 from refold.core.lifecycle import Status, TaskState
 from refold.core.schema import fields_of, type_name
 from refold.core.values import Value, lean
 from refold.core.waits import Wait
+from refold.record import TaskRecord
 
 
 class _View(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from a2a.server.context import ServerCallContext
 
 from refold.core.commands import AskApproval
-from refold.core.fold.record import TaskRecord
+from refold.record import TaskRecord
 
 
 def caller_of(context: ServerCallContext) -> str | None:

@@ -22,9 +22,9 @@ from pydantic import JsonValue
 
 from refold.core.commands import AskApproval
 from refold.core.content import Artifact, Content, Message, Part
-from refold.core.fold.record import TaskRecord
 from refold.core.lifecycle import Status
 from refold.core.waits import Wait
+from refold.record import TaskRecord
 
 STATE: Mapping[Status, A2AState] = MappingProxyType(
     {

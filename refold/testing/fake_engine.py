@@ -36,7 +36,6 @@ from refold.core.events import (
 )
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import TaskRecord, record_of
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, wanted
@@ -50,6 +49,7 @@ from refold.core.retry_policy import Failure
 from refold.core.schema import checked
 from refold.core.waits import Wait
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, recovered_before, view_of
+from refold.record import TaskRecord, record_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.play import EVENT_LIMIT, START
 

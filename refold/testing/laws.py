@@ -34,12 +34,12 @@ from refold.core.errors import RefoldError
 from refold.core.events import BackoffOver, CommandFailed, Event, GraceOver, ToolResult
 from refold.core.fold.apply import advance, fold
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import TaskRecord, record_of, with_entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.fold.wanted import SendAnswer, finished, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, Ending, Status, TaskState, next_state
+from refold.record import TaskRecord, record_of, with_entry
 from refold.testing.past import Past, check_past, id_of, is_of_gate
 from refold.testing.strategies import Happening, Life, Made, first_of, lineages
 

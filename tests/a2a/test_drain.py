@@ -9,7 +9,7 @@ import httpx
 
 from refold.a2a import Settings, a2a_app
 from refold.a2a.serve import bound, serve, url_of
-from refold.core.fold.record import ENDED
+from refold.record import ENDED
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, said

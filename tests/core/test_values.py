@@ -29,10 +29,11 @@ from refold.core import (
 from refold.core.commands import COMMAND, AskUser, Command, fingerprint
 from refold.core.errors import SkillError
 from refold.core.events import EVENT, LlmResult, UserMessage
-from refold.core.fold.journal import Entry, receipts
+from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.retry_policy import LONGEST_WAIT_S
 from refold.core.values import LONGEST_S
+from refold.record import receipts
 from tests.core.byhand import START, ByHand, busy
 
 COMMANDS: list[Command] = [

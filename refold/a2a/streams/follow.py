@@ -29,9 +29,9 @@ from refold.a2a.streams.updates import (
 )
 from refold.core.errors import NotConnected, NoWorker
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import TaskRecord, with_entry
 from refold.core.lifecycle import Status, TaskState
 from refold.engine import Engine, Tokens
+from refold.record import TaskRecord, with_entry
 
 HEADER = "last-event-id"
 

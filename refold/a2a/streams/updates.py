@@ -22,8 +22,8 @@ from refold.a2a.convert import (
     task_of,
 )
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import TaskRecord, said_in, with_entry
 from refold.engine import Tokens
+from refold.record import TaskRecord, said_in, with_entry
 
 Update: TypeAlias = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 

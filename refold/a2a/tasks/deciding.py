@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from refold.core.commands import AskApproval
 from refold.core.content import Content
-from refold.core.fold.record import TaskRecord
 from refold.core.schema import problems
 from refold.core.waits import Wait
 from refold.engine import Engine
+from refold.record import TaskRecord
 
 ANONYMOUS = "anonymous"
 """The approver, if the caller is anonymous and names none."""

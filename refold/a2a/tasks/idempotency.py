@@ -10,7 +10,7 @@ from a2a.server.context import ServerCallContext
 from a2a.utils.errors import InvalidParamsError
 
 from refold.core.content import Content, Message
-from refold.core.fold.record import TaskRecord
+from refold.record import TaskRecord
 
 HEADER = "idempotency-key"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")

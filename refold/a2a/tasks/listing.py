@@ -21,8 +21,8 @@ from a2a.utils.task import (
 from refold.a2a.caller import owns
 from refold.a2a.convert import STATE, context_of, task_of
 from refold.core.errors import EngineError, NotConnected, TaskNotFound
-from refold.core.fold.record import TaskRecord
 from refold.engine import Engine, Listed, Place, TaskFilter
+from refold.record import TaskRecord
 
 AT_ONCE = 50
 """How many tasks of a page are read concurrently."""

@@ -9,8 +9,8 @@ from a2a.utils.errors import TaskNotFoundError
 
 from refold.a2a.caller import may_read, owns
 from refold.core.errors import NoWorker, TaskNotFound
-from refold.core.fold.record import TaskRecord
 from refold.engine import Engine
+from refold.record import TaskRecord
 
 AGAIN_S = 1.0
 """Seconds before looking for a worker again."""

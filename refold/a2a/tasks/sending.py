@@ -23,9 +23,9 @@ from refold.a2a.tasks.routing import Routing
 from refold.core.authoring.skill import Skill, skill_id, unfit_start
 from refold.core.content import Content
 from refold.core.errors import TaskExists
-from refold.core.fold.record import TaskRecord
 from refold.core.lifecycle import TERMINAL
 from refold.engine import Engine, TaskFilter
+from refold.record import TaskRecord
 
 LOOKED_BACK = 20
 """How many tasks of a conversation are searched for an ended one, newest first."""

@@ -1,4 +1,4 @@
-"""The journal: the numbered, append-only list of what happened to a task, and the receipts read from it.
+"""The journal: the numbered, append-only list of what happened to a task, and the receipt that an event brings.
 
 `fold/draft.py` writes the entries. An entry's event holds the payload; the other fields follow from the event and the
 entries before it, and are stored so that people and programs can read the journal without the skill's code.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from refold.core.commands import AskApproval, AskUser, Command
+from refold.core.commands import Command
 from refold.core.content import Artifact, Content
 from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.events import RESULT_TYPES, CancelRequested, CommandFailed, Event, Notified
@@ -94,31 +94,6 @@ def with_latest(known: Iterable[Artifact], new: Iterable[Artifact]) -> tuple[Art
     """Artifacts with newer ones, which replace those of the same name."""
     latest = {artifact.name: artifact for artifact in new}
     return (*(artifact for artifact in known if artifact.name not in latest), *latest.values())
-
-
-def receipts(entries: Iterable[Entry]) -> list[Receipt]:
-    """The receipts of a journal, in the order the outcomes came; commands without one when the task ends are canceled.
-
-    A failure that is retried gives no receipt. A held failure does, until the task schedules its retry.
-    """
-    found: dict[str, Receipt] = {}
-    out: dict[str, None] = {}
-    for entry in entries:
-        if not entry.refused and (receipt := receipt_of(entry.event)) is not None:
-            found[receipt.invocation_id] = receipt
-            out.pop(receipt.invocation_id, None)
-        for backoff in entry.backoffs:
-            found.pop(backoff.invocation_id, None)
-            out[backoff.invocation_id] = None
-        issued = {
-            one.invocation_id: None for one in entry.commands if not isinstance(one.command, AskUser | AskApproval)
-        }
-        if entry.ends:  # the commands of this entry are compensations
-            canceled = ReceiptStatus.CANCELED
-            found |= {id: Receipt.trusted(invocation_id=id, status=canceled) for id in out}
-            out = {}
-        out |= issued
-    return list(found.values())
 
 
 def receipt_of(event: Event) -> Receipt | None:

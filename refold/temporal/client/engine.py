@@ -14,11 +14,11 @@ from refold.core.content import Content
 from refold.core.contracts.audit import Explanation, explain
 from refold.core.events import DependencyResolved, UserMessage
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import TaskRecord
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
 from refold.core.schema import checked
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens
+from refold.record import TaskRecord
 from refold.temporal.client import lineage, listing, starting, updates, views
 from refold.temporal.client.connection import PATIENCE, Connection, connected
 from refold.temporal.client.journal import JournalReader

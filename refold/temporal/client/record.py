@@ -14,8 +14,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.content import Message
 from refold.core.errors import EngineError, StorageError, TaskNotFound
-from refold.core.fold.record import TaskRecord, record_of, with_entries
 from refold.core.lifecycle import TaskState
+from refold.record import TaskRecord, record_of, with_entries
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_away, server_refused, why_unanswered

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from pydantic_core import to_json
 
-from refold.core.fold.record import TaskRecord
+from refold.record import TaskRecord
 
 MOST_BYTES = 16 * 2**20
 """How much is kept, in bytes as JSON; what was not asked for longest goes first."""

@@ -17,13 +17,13 @@ from refold.core.conversation import Conversation, conversation_of
 from refold.core.errors import InputRejected
 from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event, Unreadable, UserMessage
 from refold.core.fold.apply import fold
-from refold.core.fold.journal import Entry, receipts
-from refold.core.fold.record import TaskRecord, record_of
+from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Pending, Receipt, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.engine import TaskView, view_of
+from refold.record import TaskRecord, receipts, record_of
 from refold.temporal.data import signing
 from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
 from refold.temporal.data.wire import PAGE_ENTRIES, Accepted, Page, TaskStart, Verdict

@@ -14,8 +14,8 @@ from starlette.applications import Starlette
 from refold import NoWorker
 from refold.a2a import Settings, a2a_app
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import TaskRecord
 from refold.engine import Tokens
+from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, free_socket, said, serving

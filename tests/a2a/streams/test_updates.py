@@ -9,8 +9,8 @@ from google.protobuf.json_format import MessageToDict
 from refold import Content
 from refold.a2a.convert import task_of
 from refold.a2a.streams.updates import EventId, Update, partly_told, transient_of, updates_of
-from refold.core.fold.record import TaskRecord, record_of, with_entry
 from refold.engine import Tokens
+from refold.record import TaskRecord, record_of, with_entry
 from refold.testing import FakeEngine
 from tests.a2a import skills
 

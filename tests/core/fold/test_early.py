@@ -9,9 +9,9 @@ from refold.core.authoring.define import skill_of
 from refold.core.events import Event, ToolResult
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
-from refold.core.fold.record import record_of, with_entries
 from refold.core.fold.snapshot import EARLY_LIMIT, Snapshot
 from refold.core.lifecycle import Status
+from refold.record import record_of, with_entries
 from refold.testing.play import START
 
 

@@ -24,9 +24,9 @@ from refold import (
 )
 from refold.core.commands import AskApproval, Notify
 from refold.core.events import Event, GateTimedOut, GraceOver, ReminderDue
-from refold.core.fold.journal import receipts
 from refold.core.fold.refusal import refusal
 from refold.core.fold.wanted import Perform, finished, wanted
+from refold.record import receipts
 from tests.core.byhand import ByHand, busy
 
 BOSSES = GatePolicy(approvers=("Ann", "Bob"))

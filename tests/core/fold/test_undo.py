@@ -23,9 +23,9 @@ from refold import (
     tool,
 )
 from refold.core.commands import CallTool
-from refold.core.fold.journal import receipts
 from refold.core.fold.snapshot import ReceiptStatus
 from refold.core.fold.wanted import Perform, finished, wanted
+from refold.record import receipts
 from tests.core.byhand import ByHand, busy, refused, unknown
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])

@@ -33,11 +33,11 @@ from refold.core.authoring.skill import Live
 from refold.core.commands import CallSkill
 from refold.core.events import ChildAsked, DependencyResolved, Event
 from refold.core.fold.apply import advance, planned
-from refold.core.fold.record import record_of, with_entry
 from refold.core.fold.snapshot import Given
 from refold.core.fold.wanted import Perform, finished, wanted
 from refold.core.lineage.recover import recover
 from refold.core.waits import Wait
+from refold.record import record_of, with_entry
 from refold.testing import histories
 from refold.testing.play import START
 from refold.testing.strategies import OWNER, Happening

@@ -8,7 +8,7 @@ import pytest
 
 from refold import Status, TaskState
 from refold.core.content import Content, Message
-from refold.core.fold.record import TaskRecord
+from refold.record import TaskRecord
 from refold.temporal import TemporalEngine
 from refold.temporal.client.record_cache import RecordCache
 from tests.temporal.test_task import run

@@ -1,7 +1,7 @@
-"""The public record of a task: its messages, artifacts, open questions and status, as clients and A2A see them.
+"""What clients and A2A see of a task: messages, artifacts, open questions, status; and the receipts of its journal.
 
-Made in two ways with the same result: `record_of` a snapshot, or from the journal without the skill's code, where
-`with_entry` updates a record by one entry.
+A record is made in two ways with the same result: `record_of` a snapshot, or from the journal without the skill's code,
+where `with_entry` updates a record by one entry.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Artifact, Message
 from refold.core.events import EVENT, ChildAsked, Event, Recovered, ReminderDue, UserMessage
 from refold.core.fold.gates import as_kept
-from refold.core.fold.journal import Entry, with_latest
-from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.journal import Entry, receipt_of, with_latest
+from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.lineage.ids import place
@@ -167,3 +167,28 @@ def _reported_by(record: TaskRecord, entry: Entry, waits: tuple[Wait, ...]) -> M
     if isinstance(entry.event, ChildAsked):
         reported |= {wait.gate: entry.event.invocation_id for wait in entry.event.waits}
     return {wait.gate: reported[wait.gate] for wait in waits if wait.gate in reported}
+
+
+def receipts(entries: Iterable[Entry]) -> list[Receipt]:
+    """The receipts of a journal, in the order the outcomes came; commands without one when the task ends are canceled.
+
+    A failure that is retried gives no receipt. A held failure does, until the task schedules its retry.
+    """
+    found: dict[str, Receipt] = {}
+    out: dict[str, None] = {}
+    for entry in entries:
+        if not entry.refused and (receipt := receipt_of(entry.event)) is not None:
+            found[receipt.invocation_id] = receipt
+            out.pop(receipt.invocation_id, None)
+        for backoff in entry.backoffs:
+            found.pop(backoff.invocation_id, None)
+            out[backoff.invocation_id] = None
+        issued = {
+            one.invocation_id: None for one in entry.commands if not isinstance(one.command, AskUser | AskApproval)
+        }
+        if entry.ends:  # the commands of this entry are compensations
+            canceled = ReceiptStatus.CANCELED
+            found |= {id: Receipt.trusted(invocation_id=id, status=canceled) for id in out}
+            out = {}
+        out |= issued
+    return list(found.values())
