@@ -519,7 +519,7 @@ def test_nine_moves_are_legal_and_no_other(source: str, target: str) -> None:
     anything = StepContract(exits=STATES)
 
     def move() -> None:
-        StateValidator(REACT).movable("probe", anything, source, target, StatePatch())
+        StateValidator(REACT).check_move("probe", anything, source, target, StatePatch())
 
     if (source, target) in LEGAL:
         move()

@@ -10,7 +10,7 @@ from typing import Any
 from refold.core.authoring.patch import StatePatch
 from refold.core.authoring.transition import Transition
 from refold.core.contracts.contract import StepContract, plain
-from refold.core.contracts.rules import HookFailed, Standing, StateValidator, called
+from refold.core.contracts.rules import HookFailed, SharedState, StateValidator, called
 from refold.core.contracts.view import Guard, view_of
 from refold.core.errors import IllegalMoveError, SkillError, brief
 from refold.core.steps.spec import StepSpec, target_of
@@ -34,7 +34,7 @@ class Execution:
 
     step: StepSpec
     lifecycle: str
-    before: Standing
+    before: SharedState
     guard: Guard
     view: Any
     entered_by: Sequence[str]
@@ -82,7 +82,7 @@ class Routes:
             return Transition.complete().patch(patch), to
         target = self.by_state.get(to)
         if target is None:
-            self.validator.movable(step.name, terms, execution.lifecycle, to, StatePatch())
+            self.validator.check_move(step.name, terms, execution.lifecycle, to, StatePatch())
             raise self.illegal(execution, "a step that fails returns `ctx.fail(reason)`", "another state", to)
         return Transition.goto(target.name).patch(patch), to
 
@@ -119,7 +119,7 @@ class Routes:
         """The state or step that the step's `next` returns."""
         step, terms, source, check = execution.step, execution.terms, execution.lifecycle, self.validator
         assert terms.next is not None
-        check.writable(step.name, terms, source, patch)
+        check.check_writes(step.name, terms, source, patch)
         after, _ = check.merged(step.name, source, execution.before.data, patch.fields)
         seen = tuple(dict.fromkeys([*terms.reads, *terms.writes]))
         try:

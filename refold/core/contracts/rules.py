@@ -58,7 +58,7 @@ def called(hook: Callable[..., Any], *args: Any) -> Any:
     return found
 
 
-class Standing:
+class SharedState:
     """The shared state at one point of the task, as data and as a value. Never changed, only replaced.
 
     Attributes:
@@ -77,9 +77,9 @@ class Standing:
             self._state = self._decode(self.data)
         return self._state
 
-    def anew(self) -> Standing:
+    def decoded_again(self) -> SharedState:
         """The same state, decoded again, without changes made in place to this value."""
-        return Standing(self.data, self._decode)
+        return SharedState(self.data, self._decode)
 
 
 class StateValidator:
@@ -97,17 +97,16 @@ class StateValidator:
         self.fields = tuple(contract.state.model_fields)
         self._state = codec(contract.state)
         self._codecs = {name: codec(info.rebuild_annotation()) for name, info in contract.state.model_fields.items()}
-        self._owned = frozenset(contract.owned)
         self._rules = tuple(
             replace(one, at=one.at and plain(one.at), after=one.after and plain(one.after))
             for one in contract.invariants
         )
 
-    def standing(self, data: dict[str, JsonValue]) -> Standing:
+    def saved(self, data: dict[str, JsonValue]) -> SharedState:
         """The state that was saved as this data. Decoding it raises `SkillError` if the data does not fit."""
-        return Standing(data, self._saved)
+        return SharedState(data, self._decoded)
 
-    def _saved(self, data: Data) -> Any:
+    def _decoded(self, data: Data) -> Any:
         try:
             return self._state.fresh(dict(data))
         except Exception as error:
@@ -116,7 +115,7 @@ class StateValidator:
                 "skill a new version and an upgrade, or let running tasks finish on the old code"
             ) from error
 
-    def first(self, state: object) -> Standing:
+    def first(self, state: object) -> SharedState:
         """The first state, from what `begins` returned.
 
         Raises:
@@ -127,7 +126,7 @@ class StateValidator:
             raise SkillError(f"begins returned {brief(state)}; it returns a {kind.__name__}")
         try:
             data = {name: self._codecs[name].data(getattr(state, name)) for name in self.fields}
-            return Standing(data, self._saved, self._state.fresh(data))
+            return SharedState(data, self._decoded, self._state.fresh(data))
         except Exception as error:
             raise SkillError(f"the first state cannot be saved: {text_of(error)}") from error
 
@@ -137,45 +136,31 @@ class StateValidator:
 
     # --- before a step
 
-    def holding(self, step: str, lifecycle: str, state: Any) -> None:
-        """Check the invariants that hold for a state before a step.
-
-        Raises:
-            InvariantError: An invariant does not hold, or its check fails.
-        """
+    def check_invariants(self, step: str, lifecycle: str, state: Any) -> None:
+        """Raise an `InvariantError` if an invariant does not hold before a step, or its check fails."""
         for one in self._rules:
             if one.holds is not None and one.after is None and one.at in (None, lifecycle):
                 self._hold(one, step, lifecycle, None, state)
 
-    def required(self, step: str, terms: StepContract, lifecycle: str, seen: Any) -> None:
-        """Check a step's requirements on its view, `seen`.
-
-        Raises:
-            RequirementError: A requirement does not hold, or its check fails.
-        """
+    def check_requirements(self, step: str, terms: StepContract, lifecycle: str, seen: Any) -> None:
+        """Raise a `RequirementError` if a step's requirement does not hold for its view `seen`, or its check fails."""
         for one in terms.requires:
             if came := self._missed(one.holds, (seen,), seen, one.field):
                 raise RequirementError(step, lifecycle, one.field, one.rule, actual=came)
 
-    def unspoilt(self, what: str, step: str, lifecycle: str, state: Any, data: Data) -> None:
-        """Check that `what`, a function of the author's, did not change the state in place.
-
-        Raises:
-            UnauthorizedWriteError: A field was changed in place.
-        """
-        values = vars(state)
-        for name in self.fields:
-            if name in values and self._differs(name, values[name], data):
-                rule, way_out = f"{what} only looks at the state", "a function that changes nothing that it is given"
-                raise UnauthorizedWriteError(step, lifecycle, name, rule, expected=way_out, actual="a change in place")
+    def check_unchanged(self, what: str, step: str, lifecycle: str, state: Any, data: Data) -> None:
+        """Raise an `UnauthorizedWriteError` if `what`, a function of the author's, changed the state in place."""
+        if name := self.changed_in_place(state, state, data, self.fields):
+            rule, way_out = f"{what} only looks at the state", "a function that changes nothing that it is given"
+            raise UnauthorizedWriteError(step, lifecycle, name, rule, expected=way_out, actual="a change in place")
 
     # --- after a step
 
-    def untouched(self, view: Any, state: Any, data: Data, allowed: Iterable[str]) -> str:
-        """The first field that a step changed in place; empty if it changed none."""
+    def changed_in_place(self, view: Any, state: Any, data: Data, fields: Iterable[str]) -> str:
+        """The first field whose value was changed in place, in the state or in a view of it; empty if none was."""
         seen, known = vars(view), vars(state)
-        for name in allowed:
-            if seen.get(name) is not known[name] or self._differs(name, known[name], data):
+        for name in fields:
+            if name in known and (seen.get(name) is not known[name] or self._differs(name, known[name], data)):
                 return name
         return ""
 
@@ -191,25 +176,21 @@ class StateValidator:
         # Some types write other data than they read, so compare with the data of a state decoded again.
         return now != self._codecs[name].data(getattr(self._state.fresh(dict(data)), name))
 
-    def writable(self, step: str, terms: StepContract, lifecycle: str, patch: StatePatch) -> None:
-        """Check that a step may write the fields of its patch.
-
-        Raises:
-            UnauthorizedWriteError: The step may not write a field of the patch.
-        """
+    def check_writes(self, step: str, terms: StepContract, lifecycle: str, patch: StatePatch) -> None:
+        """Raise an `UnauthorizedWriteError` if a step may not write a field of its patch."""
         allowed = ", ".join(terms.writes) or "none"
         for name in patch.fields:
             if name in terms.writes:
                 continue
             if name not in self.fields:
                 rule = f"the state has no such field; it has: {', '.join(self.fields)}"
-            elif name in self._owned:
+            elif name in self.contract.owned:
                 rule = "the orchestrator alone writes it"
             else:
                 rule = "writes only what it declares"
             raise UnauthorizedWriteError(step, lifecycle, name, rule, expected=f"one of: {allowed}", actual=name)
 
-    def movable(self, step: str, terms: StepContract, source: str, target: str, patch: StatePatch) -> Any:
+    def check_move(self, step: str, terms: StepContract, source: str, target: str, patch: StatePatch) -> Any:
         """Check that a step may make a move. Returns the move; None if the contract does not have it.
 
         Raises:
@@ -232,7 +213,7 @@ class StateValidator:
 
     def merged(
         self, step: str, lifecycle: str, data: Data, fields: Mapping[str, Any]
-    ) -> tuple[Standing, dict[str, JsonValue]]:
+    ) -> tuple[SharedState, dict[str, JsonValue]]:
         """The state with new values in some fields, and these values as data.
 
         Raises:
@@ -260,9 +241,11 @@ class StateValidator:
             own = name == self.contract.lifecycle and self.lifecycle.moves
             if not own and (lost := self._codecs[name].lost(value, getattr(state, name))):
                 raise PatchError(step, lifecycle, name, fits, actual=lost)
-        return Standing(after, self._saved, state), patch
+        return SharedState(after, self._decoded, state), patch
 
-    def moved_on(self, step: str, source: str, move: Move, standing: Standing) -> tuple[Standing, dict[str, JsonValue]]:
+    def with_then(
+        self, step: str, source: str, move: Move, shared: SharedState
+    ) -> tuple[SharedState, dict[str, JsonValue]]:
         """The state with the changes of a move's `then`, and the changed values as data.
 
         Raises:
@@ -270,29 +253,25 @@ class StateValidator:
             UnauthorizedWriteError: `then` writes the lifecycle or an unknown field, or changes the state in place.
         """
         if move.then is None:
-            return standing, {}
+            return shared, {}
         field, way = self.contract.lifecycle, f"`then` of the move {plain(move.source)} -> {plain(move.target)}"
         try:
-            changes = called(move.then, standing.state)
+            changes = called(move.then, shared.state)
         except HookFailed as error:
             raise PatchError(step, source, field, f"{way} returns a StatePatch", actual=f"it {error}") from error
         if not isinstance(changes, StatePatch):
             raise PatchError(step, source, field, f"{way} returns a StatePatch", actual=brief(changes))
-        self.unspoilt(way, step, source, standing.state, standing.data)
+        self.check_unchanged(way, step, source, shared.state, shared.data)
         others = [name for name in self.fields if name != field]
         for name, value in changes.fields.items():
             if name not in others:
                 rule = f"{way} writes any field but the lifecycle's"
                 expected, actual = f"one of: {', '.join(others)}", f"{name}={brief(value)}"
                 raise UnauthorizedWriteError(step, source, name, rule, expected=expected, actual=actual)
-        return self.merged(step, source, standing.data, changes.fields)
+        return self.merged(step, source, shared.data, changes.fields)
 
-    def left(self, step: str, source: str, before: Any, after: Standing) -> None:
-        """Check the invariants after a step.
-
-        Raises:
-            InvariantError: An invariant does not hold, or its check fails.
-        """
+    def check_invariants_after(self, step: str, source: str, before: Any, after: SharedState) -> None:
+        """Raise an `InvariantError` if an invariant does not hold after a step, or its check fails."""
         target = self.lifecycle_of(after.data)
         for one in self._rules:
             if one.at in (None, target) and one.after in (None, source):

@@ -102,7 +102,7 @@ class _Orchestrator(Hooks):
         self.machine, self.saved, self.moment = machine, state, moment
         self.validator, self.routes = machine.validator, machine.routes
         self.drive = Drive(machine.steps, machine.resumes, moment, live, self)
-        self.standing = self.validator.standing({} if state is None else Position(state).state)
+        self.shared = self.validator.saved({} if state is None else Position(state).state)
         self.execution: Execution | None = None
         self.position: Position | None = None  # the position that the execution was resumed from
         self.error: ErrorRecord | None = None
@@ -137,11 +137,11 @@ class _Orchestrator(Hooks):
                     raise SkillError(f"begins {error}; {way_out}") from error
         if ctx._made or ctx._said != NOTHING:
             raise SkillError("begins asks for something, or says it; it makes the first state: let a step do the rest")
-        self.standing = self.validator.first(state)
-        data = self.standing.data
+        self.shared = self.validator.first(state)
+        data = self.shared.data
         lifecycle = self.validator.lifecycle_of(data)
         try:
-            self.validator.holding(ORCHESTRATOR, lifecycle, self.standing.state)
+            self.validator.check_invariants(ORCHESTRATOR, lifecycle, self.shared.state)
         except InvariantError as error:
             raise _Rejected(str(error)) from error
         written = {name: value for name, value in data.items() if value is not None}
@@ -154,23 +154,23 @@ class _Orchestrator(Hooks):
         execution, check, terms = self._open(step, entered_by), self.validator, step.contract
         source, state = execution.lifecycle, execution.before.state
         if not terms.on_error:  # an error handler may be called because of a broken invariant
-            check.holding(step.name, source, state)
+            check.check_invariants(step.name, source, state)
         if terms.enters and terms.enters != source:
             raise self.routes.illegal(execution, "runs in one state", terms.enters, source)
-        check.required(step.name, terms, source, execution.view)
+        check.check_requirements(step.name, terms, source, execution.view)
         execution.guard.check()
         if terms.requires or self.machine.contract.invariants:
-            check.unspoilt("a check of the contract", step.name, source, state, execution.before.data)
+            check.check_unchanged("a check of the contract", step.name, source, state, execution.before.data)
         return execution
 
     def again(self, step: StepSpec, position: Position, kept: Execution | None) -> Execution:
         """Continue the execution in `kept`, or begin a new one from the saved state."""
         self.execution = execution = self._open(step, position.entered_by) if kept is None else kept
-        self.standing, self.position = execution.before, position
+        self.shared, self.position = execution.before, position
         return execution
 
     def _open(self, step: StepSpec, entered_by: Sequence[str]) -> Execution:
-        before = self.standing
+        before = self.shared
         lifecycle = self.validator.lifecycle_of(before.data)
         guard = Guard(step.name, lifecycle, step.contract.reads)
         view = view_of(before.state, guard)
@@ -192,7 +192,7 @@ class _Orchestrator(Hooks):
 
     def keeps(self, entered_by: Sequence[str] = ()) -> dict[str, JsonValue]:
         """The shared state, and the ids of the answer or results that entered the step."""
-        return {"state": self.standing.data, **({"met": [*entered_by]} if entered_by else {})}
+        return {"state": self.shared.data, **({"met": [*entered_by]} if entered_by else {})}
 
     def asked(self) -> None:
         """Stop a step that caught the error of a forbidden read or write."""
@@ -207,7 +207,7 @@ class _Orchestrator(Hooks):
         execution = self._current
         execution.guard.check()
         before = execution.before
-        if changed := self.validator.untouched(execution.view, before.state, before.data, step.contract.reads):
+        if changed := self.validator.changed_in_place(execution.view, before.state, before.data, step.contract.reads):
             raise execution.guard.writes(changed)
         if step.contract.on_error:
             return self._handled(step, outcome)
@@ -237,18 +237,18 @@ class _Orchestrator(Hooks):
         """Check the step's patch and its move, then replace the state."""
         execution, check = self._current, self.validator
         step, terms, source, before = execution.step.name, execution.terms, execution.lifecycle, execution.before
-        check.writable(step, terms, source, patch)
+        check.check_writes(step, terms, source, patch)
         fields, move = dict(patch.fields), None
         if to != STAYS and check.lifecycle.moves:
-            move = check.movable(step, terms, source, to, patch)
+            move = check.check_move(step, terms, source, to, patch)
             fields[check.contract.lifecycle] = to
         after, written = check.merged(step, source, before.data, fields)
         owned: dict[str, JsonValue] = {}
         if move is not None:
-            after, owned = check.moved_on(step, source, move, after)
+            after, owned = check.with_then(step, source, move, after)
         if not terms.on_error:
-            check.left(step, source, before.state, after)
-        self.standing = after
+            check.check_invariants_after(step, source, before.state, after)
+        self.shared = after
         self._note_execution(source if to == STAYS else to, written, owned)
 
     # --- when a step fails
@@ -264,7 +264,7 @@ class _Orchestrator(Hooks):
             error = AdapterError(
                 step.name, source, error.field, error.rule, expected=error.expected, actual=error.actual
             )
-        self.standing = self.standing.anew()
+        self.shared = self.shared.decoded_again()
         self.error = self._note_error(error)
         if isinstance(error, AdapterError) and (way := self._fallback(step)) is not None:
             try:
@@ -306,7 +306,7 @@ class _Orchestrator(Hooks):
         if way is None or failed.name == way.step:
             return None
         try:
-            may = called(bool, called(way.when, self.standing.anew().state))
+            may = called(bool, called(way.when, self.shared.decoded_again().state))
         except (HookFailed, ContractError) as error:
             rule = "`when` of the fallback says whether the task may fall back"
             self._note_error(ContractError(failed.name, self._current.lifecycle, "", rule, actual=f"it {error}"))
