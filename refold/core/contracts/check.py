@@ -61,22 +61,19 @@ def _no_state(state: Any) -> str:
 
 def _wrong_kinds(contract: Any) -> Iterator[str]:
     """Problems with the types of the contract's parts, for authors without a type checker."""
-    yield from (
-        f"moves: {one!r} is no move; write Move(source, target)" for one in contract.moves if not isinstance(one, Move)
-    )
-    yield from (
-        f"invariants: {one!r} is none; write Invariant(field, rule, holds)"
-        for one in contract.invariants
-        if not isinstance(one, Invariant)
-    )
     yield from _wrong_hook("begins", contract.begins, "the first message's content", "the context")
     for one in contract.moves:
-        if isinstance(one, Move) and one.then is not None:
+        if not isinstance(one, Move):
+            yield f"moves: {one!r} is no move; write Move(source, target)"
+        elif one.then is not None:
             yield from _wrong_hook(f"the move to {plain(one.target)}: then", one.then, "the state")
     for one in contract.invariants:
-        if isinstance(one, Invariant) and one.holds is not None:
+        if not isinstance(one, Invariant):
+            yield f"invariants: {one!r} is none; write Invariant(field, rule, holds)"
+            continue
+        if one.holds is not None:
             yield from _wrong_hook(f"the invariant {one.rule!r}: holds", one.holds, "the state")
-        if isinstance(one, Invariant) and one.keeps is not None:
+        if one.keeps is not None:
             yield from _wrong_hook(f"the invariant {one.rule!r}: keeps", one.keeps, "the state before", "the one after")
     if isinstance(contract.fallback, Fallback):
         yield from _wrong_hook("fallback: when", contract.fallback.when, "the state")

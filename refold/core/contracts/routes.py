@@ -15,7 +15,7 @@ from refold.core.contracts.view import Guard, view_of
 from refold.core.errors import IllegalMoveError, SkillError, brief
 from refold.core.steps.spec import StepSpec, target_of
 
-STAYS = ""
+NO_MOVE = ""
 """The target step declares no `enters`, so the lifecycle's state does not change."""
 
 
@@ -95,7 +95,7 @@ class Routes:
         elif transition.waits:
             target = self.resumes.get(step.name)
         if target is not None:
-            to = (target.contract.enters or STAYS) if lifecycle.moves else target.name
+            to = (target.contract.enters or NO_MOVE) if lifecycle.moves else target.name
         elif not lifecycle.moves:
             return "completed"
         else:

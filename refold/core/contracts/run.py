@@ -19,7 +19,7 @@ from refold.core.authoring.skill import Live, Options
 from refold.core.authoring.transition import NOTHING, Transition, altered
 from refold.core.contracts.audit import ORCHESTRATOR, ErrorRecord, StateTransitionEvent, error_record
 from refold.core.contracts.contract import Contract
-from refold.core.contracts.routes import STAYS, Execution, Routes
+from refold.core.contracts.routes import NO_MOVE, Execution, Routes
 from refold.core.contracts.rules import HookFailed, StateValidator, called
 from refold.core.contracts.view import Guard, view_of
 from refold.core.errors import (
@@ -239,7 +239,7 @@ class _Orchestrator(Hooks):
         step, terms, source, before = execution.step.name, execution.terms, execution.lifecycle, execution.before
         check.check_writes(step, terms, source, patch)
         fields, move = dict(patch.fields), None
-        if to != STAYS and check.lifecycle.moves:
+        if to != NO_MOVE and check.lifecycle.moves:
             move = check.check_move(step, terms, source, to, patch)
             fields[check.contract.lifecycle] = to
         after, written = check.merged(step, source, before.data, fields)
@@ -249,7 +249,7 @@ class _Orchestrator(Hooks):
         if not terms.on_error:
             check.check_invariants_after(step, source, before.state, after)
         self.shared = after
-        self._note_execution(source if to == STAYS else to, written, owned)
+        self._note_execution(source if to == NO_MOVE else to, written, owned)
 
     # --- when a step fails
 

@@ -38,7 +38,7 @@ from refold.core.fold.draft import Draft, watcher
 from refold.core.fold.journal import Entry
 from refold.core.fold.questions import answer_early
 from refold.core.fold.refusal import refusal
-from refold.core.fold.snapshot import Snapshot, Taken
+from refold.core.fold.snapshot import PastEvent, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskEvent
 from refold.core.lineage.previous import Previous
@@ -100,7 +100,7 @@ def advance(
 
 
 def fold(
-    skill: Skill, base: Snapshot, entries: Iterable[Entry | Taken], *, skipped: Set[str] = frozenset()
+    skill: Skill, base: Snapshot, entries: Iterable[Entry | PastEvent], *, skipped: Set[str] = frozenset()
 ) -> Snapshot:
     """The snapshot after these entries, as `advance` returned it when it wrote them.
 

@@ -35,7 +35,7 @@ def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
         events: The new events, oldest first.
     """
     _decide_redone(draft)
-    fresh = deque(_let_through(draft, events))
+    fresh = deque(_deliverable(draft, events))
     if draft.lifecycle in TERMINAL:
         return
     adopt_new_outcomes(draft)
@@ -76,7 +76,7 @@ def _decide_redone(draft: Draft) -> None:
             decide(draft, event)
 
 
-def _let_through(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
+def _deliverable(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
     """Handle the failures that are not for the skill now, and yield the events to deliver later.
 
     While the task is paused, timers are delivered here, and so are answers in a race (`questions.closed`).

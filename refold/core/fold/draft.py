@@ -31,7 +31,7 @@ from refold.core.content import Artifact, Message
 from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.events import ChatResult, ChildAsked, Event, Result, UserMessage
 from refold.core.fold.journal import Backoff, Entry, Issued, receipt_of, with_latest
-from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Done, Pending, Snapshot
+from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Compensable, Pending, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Move, Status, TaskEvent, TaskState, next_state
 from refold.core.lineage.ids import place
@@ -139,7 +139,7 @@ class Draft:
         id = self._next_id(notify)
         self.pending[id] = Pending.trusted(invocation_id=id, command=notify, started=True, background=True)
 
-    def issue_undo(self, effect: Done) -> None:
+    def issue_undo(self, effect: Compensable) -> None:
         """Add the command that compensates an effect."""
         id = effect.invocation_id + UNDO
         self.issued.append(Issued.trusted(invocation_id=id, command=effect.undo))
@@ -300,10 +300,10 @@ def _answers(event: Event) -> str | None:
     return event.gate if isinstance(event, UserMessage | DecisionMade) else getattr(event, "invocation_id", None)
 
 
-def to_undo(id: str, command: CallTool, undo: Undo, result: JsonValue) -> Done:
+def to_undo(id: str, command: CallTool, undo: Undo, result: JsonValue) -> Compensable:
     """An effect that took place, with the command that compensates it."""
     known = {**command.args, "result": result}
     args = {name: known[name] for name in undo.takes if name in known}
     undoes = Undoes(tool=command.name, invocation_id=id, key=command.key, result=result_hash(result))
     undoing = CallTool(id=f"undo {command.id}", name=undo.name, args=args, queue=command.queue, undoes=undoes)
-    return Done(invocation_id=id, command=command, undo=undoing)
+    return Compensable(invocation_id=id, command=command, undo=undoing)

@@ -34,7 +34,7 @@ def adopt_new_outcomes(draft: Draft) -> None:
         _renew_held(draft, redo)
         return
     now = draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped))
-    if why := _other_way(draft, now):
+    if why := _divergence(draft, now):
         draft.notes.append(f"the skill goes on with the first outcome of what was performed again: {why}")
         return
     by_place = {place(id): id for id in draft.pending}
@@ -67,7 +67,7 @@ def _renewed(redo: Redo, event: Event) -> Event:
     return event
 
 
-def _other_way(draft: Draft, now: Snapshot) -> str:
+def _divergence(draft: Draft, now: Snapshot) -> str:
     """Why the past, folded with the new outcomes, does not lead to the same open commands and questions; else empty."""
     if now.ended:
         return f"with the new one the task would have ended: {now.reason}"

@@ -105,7 +105,7 @@ class Pending(Value):
         return self.due_at is not None and not self.blocked and not isinstance(self.command, Sleep)
 
 
-class Done(Value):
+class Compensable(Value):
     """An effect that took place, and is compensated if the task does not complete.
 
     Attributes:
@@ -135,7 +135,7 @@ class Fork(Value):
     scope: str
 
 
-class Taken(Value):
+class PastEvent(Value):
     """An event that a task took, with the answers of `ctx.patched` at that time: all that `fold` needs of an entry."""
 
     seq: int
@@ -155,7 +155,7 @@ class Redo(Value):
     """
 
     base: Snapshot
-    past: tuple[Taken, ...]
+    past: tuple[PastEvent, ...]
     skipped: tuple[str, ...] = lean(())
     outcomes: dict[str, JsonValue] = lean(factory=dict)
 
@@ -235,7 +235,7 @@ class Snapshot(Value):
     status_at: datetime | None = lean()
     grace: Grace | None = lean()
     late: DecisionMade | None = lean()
-    done: tuple[Done, ...] = lean(())
+    done: tuple[Compensable, ...] = lean(())
     undone: tuple[str, ...] = lean(())
     unraised: tuple[str, ...] = lean(())
     recovered_from: str | None = lean()

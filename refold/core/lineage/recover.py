@@ -29,7 +29,7 @@ from refold.core.fold.draft import to_undo
 from refold.core.fold.ending import under_way
 from refold.core.fold.failures import blocked_one, given_outcome, with_outcome
 from refold.core.fold.journal import Entry, receipt_of
-from refold.core.fold.snapshot import UNDO, Pending, Redo, Snapshot, Taken
+from refold.core.fold.snapshot import UNDO, PastEvent, Pending, Redo, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskEvent, TaskState
 from refold.core.lineage.ids import anew, own_id, renamed
@@ -64,7 +64,7 @@ def recover(
     if last.cause is not None:
         skipped.add(last.cause)
     else:
-        kept, again = kept[:-1], _again(kept[-1], entries)
+        kept, again = kept[:-1], _event_again(kept[-1], entries)
         skipped = set() if again is not None else skipped
     snapshot = fold(skill, base, kept, skipped=skipped)
     if isinstance(again, DependencyResolved):
@@ -73,18 +73,18 @@ def recover(
         raise InputRejected(
             f"task {base.task_id!r} ends without what killed it, too: {snapshot.reason}; change the skill, then recover"
         )
-    if other := _other_way(snapshot, base, kept):
+    if other := _divergence(snapshot, base, kept):
         raise InputRejected(
             f"task {base.task_id!r} took another way than its skill takes without what killed it: {other}; fork it at "
             "an earlier entry"
         )
-    if open_still := _not_over(snapshot, last, entries):
+    if open_still := _still_running(snapshot, last, entries):
         raise InputRejected(f"task {base.task_id!r} {open_still}; recover it when that is over")
-    snapshot = _with_late(snapshot, last, entries)
+    snapshot = _with_late_results(snapshot, last, entries)
     data = None if again is None else again.model_dump(mode="json")
     new = _planned(snapshot, entries, task_id, at, again)
     if any(one.background for one in new.pending.values()) and new.redo is None:
-        past = tuple(Taken(seq=one.seq, at=one.at, event=one.event, patches=one.patches) for one in kept)
+        past = tuple(PastEvent(seq=one.seq, at=one.at, event=one.event, patches=one.patches) for one in kept)
         new = new.changed({"redo": Redo(base=base, past=past, skipped=tuple(sorted(skipped)))})
     first = Recovered(task_id=base.task_id, again=data, by=by)
     tried, _ = advance(skill, new, first, at)
@@ -95,7 +95,7 @@ def recover(
     return new, first
 
 
-def _other_way(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry]) -> str:
+def _divergence(snapshot: Snapshot, base: Snapshot, kept: Sequence[Entry]) -> str:
     """What the failed task did that the folded one did not, or the other way round; empty if nothing.
 
     Its results would be lost, and its ids used for other commands.
@@ -122,7 +122,7 @@ def _resolved(snapshot: Snapshot, again: DependencyResolved) -> tuple[Snapshot, 
     return snapshot.changed({"pending": {**snapshot.pending, **given}}), None
 
 
-def _not_over(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> str:
+def _still_running(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> str:
     """What the ended task still does (a running effect, a late grant, compensation); empty if nothing."""
     after = [entry for entry in entries if entry.seq > last.seq and not entry.refused]
     over = {
@@ -144,7 +144,7 @@ def _not_over(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> str:
     return f"is still undoing {', '.join(sorted(undos))}" if any(id.endswith(UNDO) for id in undos) else ""
 
 
-def _with_late(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> Snapshot:
+def _with_late_results(snapshot: Snapshot, last: Entry, entries: Sequence[Entry]) -> Snapshot:
     """The snapshot with the results of effects that ended after the task and could not be compensated."""
     undone = _undone(entries)
     pending, receipts = dict(snapshot.pending), dict(snapshot.receipts)
@@ -170,7 +170,7 @@ def _undone(entries: Sequence[Entry]) -> set[str]:
     return {id.removesuffix(UNDO) for id in ids if id.endswith(UNDO)}
 
 
-def _again(last: Entry, entries: Sequence[Entry]) -> Event | None:
+def _event_again(last: Entry, entries: Sequence[Entry]) -> Event | None:
     """The event to deliver to the new task first: the event whose handling ended the task, or a late grant."""
     match last.event:
         case GateTimedOut(gate=gate):
