@@ -245,10 +245,10 @@ class Draft:
     def outcome(self) -> tuple[Snapshot, Entry]:
         """The task after the event, and the event's journal entry."""
         after = self._snapshot()
-        status = None if after.status is self.base.status else after.status
-        if status is not None:
-            after = after.changed({"status_at": self.at})
-        return after, self._entry(after, status)
+        status = after.status
+        if status is self.base.status:
+            return after, self._entry(after, None)
+        return after.changed({"status_at": self.at}), self._entry(after, status)
 
     def _snapshot(self) -> Snapshot:
         changes = self.changes
@@ -258,8 +258,9 @@ class Draft:
             changes["patches"] = {**self.base.patches, **self.patches}
         if self.progress is not None:
             changes["progress"] = self.progress
-        own = {name: getattr(self, name) for name in _OWN}
-        return self.base.changed({**own, "messages": (*self.messages, *self.said), **changes})
+        own = vars(self)
+        kept = {name: own[name] for name in _OWN}
+        return self.base.changed({**kept, "messages": (*self.messages, *self.said), **changes})
 
     def _entry(self, after: Snapshot, status: Status | None) -> Entry:
         return Entry.trusted(

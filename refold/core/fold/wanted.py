@@ -122,10 +122,9 @@ def _performed(snapshot: Snapshot, pending: Pending) -> Want:
 
 
 def _alarms(wait: Wait) -> dict[str, Want]:
-    remind, out = ReminderDue(gate=wait.gate), GateTimedOut(gate=wait.gate)
-    alarms = (("remind", wait.reminder_at, remind), ("timeout", wait.timeout_at, out))
+    alarms = (("remind", wait.reminder_at, ReminderDue), ("timeout", wait.timeout_at, GateTimedOut))
     return {
-        f"{wait.gate}~{what}": Alarm(due_at=due_at, event=event, summary=f"{what} of {wait.slot}")
+        f"{wait.gate}~{what}": Alarm(due_at=due_at, event=event(gate=wait.gate), summary=f"{what} of {wait.slot}")
         for what, due_at, event in alarms
         if due_at is not None
     }
