@@ -20,12 +20,14 @@ class ActivityTurn:
         task_id: The task.
         invocation_id: The command's id, the same on every attempt.
         attempt: 1, or more if workers were lost before.
+        owner: The task's owner; None if it has none. Middleware that keeps anything keeps it for each owner apart.
     """
 
     command: Any
     task_id: str
     invocation_id: str
     attempt: int
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

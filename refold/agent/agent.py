@@ -109,7 +109,7 @@ class Agent(StepMachine):
                 canceled.
             fatal: Tools whose failure fails the task; other failures are results that the model reads.
             keys: Business keys by tool, with its arguments in braces: `{"pay_refund": "refund:{order_id}"}`. Calls with
-                the same key, from any task, are one effect.
+                the same key, from any task of the same owner, are one effect.
             settings: Passed to the provider.
             retry: The retry policy of its calls; None is three retries after 1, 2 and 4 s.
             name: For people.

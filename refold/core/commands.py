@@ -121,6 +121,10 @@ class Undo(Value):
     takes: tuple[str, ...] = lean(())
 
 
+KeyScope = Literal["owner", "all"]
+"""Whose tasks share a business key: those of the task's owner, or all tasks of the namespace."""
+
+
 class Undoes(Value):
     """The effect that a call compensates. The ledger then allows the effect to be performed again under its key.
 
@@ -128,12 +132,14 @@ class Undoes(Value):
         tool: The tool of the effect.
         invocation_id: The id of the effect's command.
         key: The effect's business key; None if it has none.
+        key_scope: Whose tasks share the key.
         result: The hash of the effect's result.
     """
 
     tool: str
     invocation_id: str
     key: str | None = lean()
+    key_scope: KeyScope = lean("owner")
     result: str
 
 
@@ -145,6 +151,7 @@ class CallTool(_Command):
         name: The tool's name.
         args: Its arguments by name, as JSON.
         key: A business key such as `refund:A1`, used instead of the invocation id to recognise the same effect.
+        key_scope: Whose tasks share the key: those of the task's owner, or all tasks of the namespace.
         retry: How "try later" is tried again; None takes the skill's.
         queue: The task queue of the workers that serve it; None is the task's own.
         undo: How the effect is compensated if the task does not complete.
@@ -156,6 +163,7 @@ class CallTool(_Command):
     undo: Undo | None = lean()
     args: dict[str, JsonValue] = lean(factory=dict)
     key: str | None = lean()
+    key_scope: KeyScope = lean("owner")
     retry: RetryPolicy | None = lean()
     queue: str | None = lean()
     undoes: Undoes | None = lean()
@@ -547,6 +555,7 @@ class Cmd:
         args: dict[str, Any] | None = None,
         *,
         key: str | None = None,
+        key_scope: KeyScope = "owner",
         retry: RetryPolicy | None = None,
         queue: str | None = None,
         **more: Any,
@@ -566,7 +575,8 @@ class Cmd:
             if found := spec.unfit(given.keys()):
                 raise SkillError(f"command {id!r} cannot call the tool {name!r}: {found}")
         data = {one: as_json(value, f"argument {one!r} of command {id!r}") for one, value in given.items()}
-        return _valid(CallTool, id, id=id, name=name, args=data, key=key, retry=retry, queue=queue, undo=undo)
+        about = {"key": key, "key_scope": key_scope, "retry": retry, "queue": queue, "undo": undo}
+        return _valid(CallTool, id, id=id, name=name, args=data, **about)
 
     @staticmethod
     def skill(id: str, skill: Any, input: str | Content | Any) -> CallSkill:

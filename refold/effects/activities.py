@@ -1,13 +1,16 @@
 """The activities of a worker: model calls and tools as Temporal runs them.
 
-| activity           | argument                         | result       |
-| ------------------ | -------------------------------- | ------------ |
-| `refold.llm`       | `CallLlm`, whether to stream     | `LlmOutcome` |
-| `refold.chat`      | `ChatRequest`, whether to stream | `Reply`      |
-| `tool.NAME`        | `CallTool`, the decided fence, the outcome a person gave    | JSON         |
-| `tool.SERVER.NAME` | the same, for an MCP server      | JSON         |
-| `refold.notify`    | `Notify`                         | nothing      |
-| any other name     | anything                         | is left to a worker that knows it |
+| activity           | arguments                                                   | result       |
+| ------------------ | ----------------------------------------------------------- | ------------ |
+| `refold.llm`       | `CallLlm`, whether to stream, the owner                     | `LlmOutcome` |
+| `refold.chat`      | `ChatRequest`, whether to stream, the owner                 | `Reply`      |
+| `tool.NAME`        | `CallTool`, the decided fence, the outcome a person gave, the owner | JSON |
+| `tool.SERVER.NAME` | the same, for an MCP server                                 | JSON         |
+| `refold.notify`    | `Notify`                                                    | nothing      |
+| any other name     | anything                                                    | is left to a worker that knows it |
+
+The owner is sent only where it matters: for a business key of the owner's own, and to a skill with middleware, which
+may keep results. So most calls have no such argument, and their histories do not name the owner again.
 
 The decided fence is the fence of the attempt that a person decided to repeat (`details["fence"]` of the failure
 `outcome_unknown`); 0 without a decision. The decision covers that attempt alone: if the outcome of the next attempt is
@@ -126,6 +129,7 @@ class Effects:
         activities: The activities that the worker registers.
     """
 
+
     def __init__(
         self,
         tools: Iterable[Callable[..., Any]] = (),
@@ -214,7 +218,13 @@ class Effects:
             await self._closing.aclose()
 
     async def performed(
-        self, kind: str, command: Any, show: Show | None, perform: Callable[[Any, Show | None], Awaitable[Any]]
+        self,
+        kind: str,
+        command: Any,
+        show: Show | None,
+        perform: Callable[[Any, Show | None], Awaitable[Any]],
+        *,
+        owner: str | None,
     ) -> Any:
         """Perform a command of the current activity's skill, inside the skill's middleware.
 
@@ -223,6 +233,7 @@ class Effects:
             command: The command.
             show: Receives a model's streamed answer; None asks for the whole answer at once.
             perform: Performs the command, given the command and `show`.
+            owner: The task's owner.
         """
         info = activity.info()
         turn = ActivityTurn(
@@ -230,6 +241,7 @@ class Effects:
             task_id=info.workflow_id or "",
             invocation_id=info.activity_id,
             attempt=info.attempt,
+            owner=owner,
         )
 
         async def innermost(command: Any, emit: Callable[[Any], None]) -> Any:
@@ -279,7 +291,7 @@ def _mcp_tools(servers: Iterable[McpServer]) -> McpTools:
 
 def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
     @activity.defn(name=LLM)
-    async def llm(command: RawValue, stream: bool = False) -> LlmOutcome:
+    async def llm(command: RawValue, stream: bool = False, owner: str | None = None) -> LlmOutcome:
         asked = readable(CallLlm, command)
         info = activity.info()
         tail = Tail(info.attempt, activity.heartbeat) if stream else None
@@ -289,7 +301,11 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
             opened = effects.open
             with heartbeats(opened.heartbeater, tail):
                 outcome: LlmOutcome = await effects.performed(
-                    "model", asked, tail, lambda command, show: opened.models.ask(command, key=key, show=show)
+                    "model",
+                    asked,
+                    tail,
+                    lambda command, show: opened.models.ask(command, key=key, show=show),
+                    owner=owner,
                 )
                 await until_stored(outcome)
             return outcome
@@ -305,7 +321,7 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
 
 def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
     @activity.defn(name=CHAT)
-    async def chat(command: RawValue, stream: bool = False) -> Reply:
+    async def chat(command: RawValue, stream: bool = False, owner: str | None = None) -> Reply:
         request = readable(ChatRequest, command)
         info = activity.info()
         tail = Tail(info.attempt, activity.heartbeat) if stream else None
@@ -320,6 +336,7 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
                     recalled,
                     tail,
                     lambda recalled, show: opened.models.converse(recalled, effects.tools, key=key, show=show),
+                    owner=owner,
                 )
                 await until_stored(reply)
             opened.conversations.heard(request, recalled, reply)
@@ -363,14 +380,16 @@ async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
 
 def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[JsonValue]]:
     @activity.defn(name=TOOL + tool.spec.name)
-    async def call_tool(command: RawValue, decided: int | bool = 0, given: Given | None = None) -> JsonValue:
+    async def call_tool(
+        command: RawValue, decided: int | bool = 0, given: Given | None = None, owner: str | None = None
+    ) -> JsonValue:
         asked = readable(CallTool, command)
         outcome = None if given is None else readable(Given, given)
 
         async def call(command: CallTool, invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
             return await tool.call(command, invocation, opened.threads, opened.ledger, **about)
 
-        return await _tool_effect(effects, tool.spec.name, asked, decided, outcome, call, tool.result)
+        return await _tool_effect(effects, tool.spec.name, asked, decided, outcome, owner, call, tool.result)
 
     return call_tool
 
@@ -381,6 +400,7 @@ async def _tool_effect(
     command: CallTool,
     decided: int | bool,
     given: Given | None,
+    owner: str | None,
     call: Callable[..., Awaitable[JsonValue]],
     returns: TypeAdapter[Any] | None = None,
 ) -> JsonValue:
@@ -391,8 +411,8 @@ async def _tool_effect(
         invocation = Invocation(
             task_id=info.workflow_id or "",
             invocation_id=info.activity_id,
-            idempotency_key=wire_key(
-                namespace=info.namespace, tool=name, key=key_of_call(command.key, info.activity_id)
+            idempotency_key=key_of_call(
+                info.namespace, name, command.key, info.activity_id, scope=command.key_scope, owner=owner
             ),
             attempt=info.attempt,
             http=opened.http,
@@ -403,10 +423,10 @@ async def _tool_effect(
             else:
                 about = {"lease_s": lease_s(info), "decided": about_try(decided, info.attempt), "why": why_stopped}
                 result = await effects.performed(
-                    "tool", command, None, lambda command, _: call(command, invocation, opened, **about)
+                    "tool", command, None, lambda command, _: call(command, invocation, opened, **about), owner=owner
                 )
             if command.undoes is not None:
-                await _note_undone(effects, command.undoes, info)
+                await _note_undone(effects, command.undoes, info, owner)
             await until_stored(result)
         opened.conversations.returned(result)
         return result
@@ -414,9 +434,11 @@ async def _tool_effect(
     return await effect("tool", name, made)
 
 
-async def _note_undone(effects: Effects, undoes: Undoes, info: activity.Info) -> None:
+async def _note_undone(effects: Effects, undoes: Undoes, info: activity.Info, owner: str | None) -> None:
     """Record on an effect's receipt that the effect was undone, so that it may be performed again under its key."""
-    key = wire_key(namespace=info.namespace, tool=undoes.tool, key=key_of_call(undoes.key, undoes.invocation_id))
+    key = key_of_call(
+        info.namespace, undoes.tool, undoes.key, undoes.invocation_id, scope=undoes.key_scope, owner=owner
+    )
     await until_answered(
         lambda: asyncio.to_thread(effects.ledger_of_undone.undone, key, info.activity_id, undoes.result),
         info.activity_id,
@@ -463,9 +485,10 @@ def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:
 async def _mcp_tool(effects: Effects, mcp: McpTools, args: Sequence[RawValue]) -> JsonValue:
     command = readable(CallTool, args[0])
     decided = activity.payload_converter().from_payload(args[1].payload, int) if len(args) > 1 else 0
-    given = readable(Given, args[2]) if len(args) > 2 else None
+    given = readable(Given, args[2]) if len(args) > 2 and args[2].payload.data else None
+    owner = activity.payload_converter().from_payload(args[3].payload, str) if len(args) > 3 else None
 
     async def call(command: CallTool, invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
         return await mcp.call(command, invocation, opened.ledger, **about)
 
-    return await _tool_effect(effects, command.name.partition("@")[0], command, decided, given, call)
+    return await _tool_effect(effects, command.name.partition("@")[0], command, decided, given, owner, call)

@@ -76,10 +76,11 @@ class Bench:
         attempt: int = 1,
         decided: int | bool = 0,
         given: Given | None = None,
+        owner: str | None = None,
         task_id: str = TASK,
     ) -> Any:
         """What the tool answers."""
-        more = [] if given is None else [given]
+        more = [] if given is None and owner is None else [given, owner]
         return await self.run(f"tool.{command.name}", command, decided, *more, attempt=attempt, task_id=task_id)
 
 

@@ -20,8 +20,9 @@ from refold.core.chat import Reply, Said, ToolReturn, UserSaid
 class Cache(Simple):
     """Identical calls are made once: a cached result skips the step, and streams nothing.
 
-    In workflow scope the cache is the task's own. In activity scope all tasks of a worker's process share it; a result
-    that a task took from it is recorded with the task, so a replay needs no cache. Failures are not cached.
+    In workflow scope the cache is the task's own. In activity scope all tasks of one owner in a worker's process share
+    it; a result that a task took from it is recorded with the task, so a replay needs no cache. Failures are not
+    cached.
 
     Attributes:
         tools: The tools whose results are cached; they should change nothing.
@@ -66,7 +67,7 @@ class Cache(Simple):
         name = getattr(command, "name", None)
         if name is not None and name not in self.tools:
             return await proceed(turn)
-        key = _hash(to_jsonable_python(command))
+        key = _hash([turn.owner, to_jsonable_python(command)])
         if key in self._shared:
             return self._shared[key]
         result = await proceed(turn)

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from refold.core.authoring.moment import Moment
 from refold.core.authoring.transition import NOTHING, Transition, altered, several
 from refold.core.chat import EMPTY, Reply, Said, ToolOffer
-from refold.core.commands import Cmd, admitted, declared
+from refold.core.commands import Cmd, KeyScope, admitted, declared
 from refold.core.content import Artifact, Content, Message
 from refold.core.errors import SkillError, shown
 from refold.core.events import SkillOutcome
@@ -198,6 +198,7 @@ class Ctx:
         *,
         id: str | None = None,
         key: str | None = None,
+        key_scope: KeyScope = "owner",
         retry: RetryPolicy | None = None,
         queue: str | None = None,
         **more: Any,
@@ -212,6 +213,7 @@ class Ctx:
         *,
         id: str | None = None,
         key: str | None = None,
+        key_scope: KeyScope = "owner",
         retry: RetryPolicy | None = None,
         queue: str | None = None,
         **more: Any,
@@ -226,6 +228,7 @@ class Ctx:
         *,
         id: str | None = None,
         key: str | None = None,
+        key_scope: KeyScope = "owner",
         retry: RetryPolicy | None = None,
         queue: str | None = None,
         **more: Any,
@@ -239,6 +242,7 @@ class Ctx:
         *,
         id: str | None = None,
         key: str | None = None,
+        key_scope: KeyScope = "owner",
         retry: RetryPolicy | None = None,
         queue: str | None = None,
         **more: Any,
@@ -250,6 +254,7 @@ class Ctx:
             args: The tool's arguments by name; needed for arguments named like one of the options here.
             id: The author's name of the call; None takes the tool's name.
             key: A business key such as `refund:A1`, instead of the invocation id.
+            key_scope: Whose tasks share the key: those of the task's owner, or `all` tasks of the namespace.
             retry: When a transient failure is retried; None takes the skill's policy.
             queue: The task queue of the workers that perform the call; None takes the task's own.
             more: The tool's arguments, as keywords.
@@ -264,13 +269,18 @@ class Ctx:
             spec = declared(tool)
             name, kind = spec.name, spec.returns
             options = {"args": args, "id": id, "key": key, "retry": retry, "queue": queue}
+            if key_scope != "owner":
+                options["key_scope"] = key_scope
             both = [one for one, given in options.items() if given is not None and one in spec.takes]
             if unclear := [one for one in both if one not in arguments]:
                 raise SkillError(
                     f"tool {name!r} has a parameter {unclear[0]!r}, and so has ctx.tool: give the tool's in "
                     f"args={{{unclear[0]!r}: ...}}"
                 )
-        return self._call(Cmd.tool(id or name, tool, {**arguments, **more}, key=key, retry=retry, queue=queue), kind)
+        given = {**arguments, **more}
+        return self._call(
+            Cmd.tool(id or name, tool, given, key=key, key_scope=key_scope, retry=retry, queue=queue), kind
+        )
 
     def skill(self, id: str, skill: Any, input: str | Content | Any) -> Call[SkillOutcome]:
         """Run another skill as a task of its own, and wait for its outcome. See `CallSkill`."""

@@ -305,6 +305,12 @@ def to_undo(id: str, command: CallTool, undo: Undo, result: JsonValue) -> Compen
     """An effect that took place, with the command that compensates it."""
     known = {**command.args, "result": result}
     args = {name: known[name] for name in undo.takes if name in known}
-    undoes = Undoes(tool=command.name, invocation_id=id, key=command.key, result=result_hash(result))
+    undoes = Undoes(
+        tool=command.name,
+        invocation_id=id,
+        key=command.key,
+        key_scope=command.key_scope,
+        result=result_hash(result),
+    )
     undoing = CallTool(id=f"undo {command.id}", name=undo.name, args=args, queue=command.queue, undoes=undoes)
     return Compensable(invocation_id=id, command=command, undo=undoing)

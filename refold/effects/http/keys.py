@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 
+from refold.core.commands import KeyScope
+
 
 def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
     """The idempotency key that a receiver sees: 64 hex digits that reveal nothing about the task.
@@ -13,16 +15,29 @@ def wire_key(*, namespace: str, tool: str, key: str, owner: str = "") -> str:
         namespace: The Temporal namespace.
         tool: The tool's name; `refold.llm` for a model call.
         key: The command's business key, else its invocation id.
-        owner: The task's owner; empty if there is only one owner.
+        owner: The owner whose key it is; empty if the key is nobody's own.
     """
     # As JSON, no part can run into the next one: ("a", "bc") and ("ab", "c") differ.
     joined = json.dumps([namespace, owner, tool, key], ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(joined.encode()).hexdigest()
 
 
-def key_of_call(key: str | None, invocation_id: str) -> str:
-    """The key that identifies a call: its business key, else its invocation id."""
-    return invocation_id if key is None else key
+def key_of_call(
+    namespace: str, tool: str, key: str | None, invocation_id: str, *, scope: KeyScope = "owner", owner: str | None
+) -> str:
+    """The idempotency key of a tool's call: from its business key, else from its invocation id.
+
+    Args:
+        namespace: The Temporal namespace.
+        tool: The tool's name.
+        key: The business key; None if the call has none.
+        invocation_id: The command's id, which no two tasks share.
+        scope: Whose tasks share the business key.
+        owner: The task's owner.
+    """
+    if key is None:
+        return wire_key(namespace=namespace, tool=tool, key=invocation_id)
+    return wire_key(namespace=namespace, tool=tool, key=key, owner=(owner or "") if scope == "owner" else "")
 
 
 def after_undoing(key: str, times: int) -> str:

@@ -24,7 +24,17 @@ from temporalio.exceptions import (
 )
 
 from refold.core.chat import Reply
-from refold.core.commands import CallActivity, CallChat, CallLlm, CallSkill, CallTool, CallWorkflow, Notify, Sleep
+from refold.core.commands import (
+    CallActivity,
+    CallChat,
+    CallLlm,
+    CallSkill,
+    CallTool,
+    CallWorkflow,
+    Effect,
+    Notify,
+    Sleep,
+)
 from refold.core.conversation import request_of
 from refold.core.events import (
     ActivityResult,
@@ -61,20 +71,21 @@ class _Asked(CallLlm):
     kind: Literal["llm"] = Field(default="llm", exclude=True)
 
 
-def begin(want: Want, task: Snapshot, part: Part | None = None) -> asyncio.Future[Any]:
+def begin(want: Want, task: Snapshot, part: Part | None = None, *, wrapped: bool = False) -> asyncio.Future[Any]:
     """Start what is wanted; called from workflow code only.
 
     Args:
         want: The effect or alarm.
         task: The task that wants it.
         part: For a part of a task that this one goes on for: how far it came.
+        wrapped: The skill has middleware around its effects, which is told the task's owner.
     """
     if isinstance(want, Alarm):
         return _timer(want)
     if isinstance(want, SendAnswer):
         said = want.message.model_dump(mode="json", exclude={"kind"})
         return asyncio.ensure_future(workflow.get_external_workflow_handle(want.task_id).signal("message", said))
-    return _effect(want, task, part or Part())
+    return _effect(want, task, part or Part(), wrapped)
 
 
 def _timer(alarm: Alarm) -> asyncio.Future[Any]:
@@ -82,23 +93,25 @@ def _timer(alarm: Alarm) -> asyncio.Future[Any]:
     return asyncio.ensure_future(workflow.sleep(left, summary=alarm.summary))
 
 
-def _effect(want: Perform, task: Snapshot, part: Part) -> asyncio.Future[Any]:
+def _effect(want: Perform, task: Snapshot, part: Part, wrapped: bool) -> asyncio.Future[Any]:
     command = want.command
+    owner = task.owner if wrapped or _has_own_key(command) else None
     pending = task.pending.get(want.invocation_id)
     activity = partial(_activity, want, probes=pending is not None and pending.blocked)
     match command:
         case CallLlm():
             # Left out if false, since it would be written to history with each call.
             asked = _Asked.trusted(**vars(command))
-            args = [asked, True] if task.stream else [asked]
+            args = _lean([asked, task.stream, owner], [False, None])
             return activity(LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
         case CallChat():
             assert want.prior is not None
             request = request_of(command, want.prior)
-            said = [request, True] if task.stream else [request]
-            return activity(CHAT_ACTIVITY, said, Reply, queue=command.queue)
+            args = _lean([request, task.stream, owner], [False, None])
+            return activity(CHAT_ACTIVITY, args, Reply, queue=command.queue)
         case CallTool():
-            args = [command, want.decided] if want.given is None else [command, False, want.given]
+            decided = want.decided if want.given is None else False
+            args = [command, decided, *_lean([want.given, owner], [None, None])]
             return activity(TOOL_PREFIX + command.name, args, None, queue=command.queue)
         case Notify():
             return activity(NOTIFY_ACTIVITY, [command], None, queue=None)
@@ -126,6 +139,19 @@ def _effect(want: Perform, task: Snapshot, part: Part) -> asyncio.Future[Any]:
             raise AssertionError("a sleep is an alarm")
         case _:
             assert_never(command)
+
+
+def _has_own_key(command: Effect) -> bool:
+    """Whether a command, or the effect that it compensates, has a business key of the owner's own."""
+    keyed = (command, command.undoes) if isinstance(command, CallTool) else ()
+    return any(one is not None and one.key is not None and one.key_scope == "owner" for one in keyed)
+
+
+def _lean(args: list[Any], defaults: list[Any]) -> list[Any]:
+    """Arguments without those at the end that are the defaults, since each is written to history."""
+    while defaults and args[-1] == defaults[-1]:
+        args, defaults = args[:-1], defaults[:-1]
+    return args
 
 
 def _known(value: Any) -> asyncio.Future[Any]:

@@ -182,7 +182,7 @@ class SkillWorkflow(TaskHandlers):
 
     def _begin(self, key: str, want: Want) -> None:
         part = self._parts.get(want.invocation_id) if isinstance(want, Perform) else None
-        future = begin(want, self._now, part)
+        future = begin(want, self._now, part, wrapped=bool(self.skill.options.middleware))
         self._going[key] = (want, future)
         future.add_done_callback(lambda done: self._settled(key, done))
 
