@@ -105,7 +105,6 @@ COMES_WITH = {
     "annotated_types": "pydantic",
     "anyio": "mcp",
     "click": "typer",
-    "cryptography": "joserfc",
     "google": "temporalio",
     "httpcore2": "pydantic-ai-slim",
     "mcp_types": "mcp",

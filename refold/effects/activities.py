@@ -79,6 +79,7 @@ from refold.middleware import ActivityMiddleware, ActivityTurn
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
+    from refold.effects.ledger.store import Seal
     from refold.effects.mcp.tools import McpTools
     from refold.effects.models.request import Show
 
@@ -127,8 +128,10 @@ class Effects:
         mcp: The MCP servers' tools; None without servers.
         ledger: Holds the receipts of effects; None if no tool needs one.
         activities: The activities that the worker registers.
+        seal: Encrypts what receipts hold of results and failures; None leaves it readable.
     """
 
+    seal: Seal | None = None
 
     def __init__(
         self,
@@ -199,6 +202,7 @@ class Effects:
                 self._closing.push_async_callback(self.mcp.close)
             heartbeater = self._closing.enter_context(Heartbeater())
             if self.ledger is not None:
+                self.ledger.store.seal = self.seal
                 self._closing.enter_context(self.ledger)
             self._opened = _Open(
                 http=http,
@@ -255,6 +259,7 @@ class Effects:
         if self.ledger is not None:
             return self.ledger
         ledger = _ledger_from_env()
+        ledger.store.seal = self.seal
         self._closing.callback(ledger.store.close)
         return ledger
 

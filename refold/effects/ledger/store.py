@@ -2,6 +2,8 @@
 
 SQLite serves all worker processes of one host: WAL mode, and each commit is on the disk (fsync) before it is reported.
 PostgreSQL serves several hosts, and leases go by its clock.
+
+With a `Seal` the database holds results and reasons encrypted; the other columns are ids, hashes and times.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import (
     Column,
@@ -106,12 +108,33 @@ _SOME_OLD = select(RECEIPTS.c.key).where(_OLD).limit(PRUNED_AT_ONCE).scalar_subq
 _PRUNE = delete(RECEIPTS).where(_OLD, RECEIPTS.c.key.in_(_SOME_OLD))
 
 
+_SEALED = "sealed:"
+"""What encrypted texts begin with. No JSON does, so receipts from before there was a seal are read as they are."""
+
+
+class Seal(Protocol):
+    """Encrypts texts. Called in any thread that runs no event loop, within a transaction."""
+
+    def sealed(self, text: str) -> str:
+        """The text, encrypted."""
+
+    def opened(self, sealed: str) -> str:
+        """The text that `sealed` encrypted; raises if it cannot be read."""
+
+
 Change = Callable[[Receipt | None, float], Receipt | None]
 """Computes the new receipt from the stored one (None: there is none) and the time in seconds since 1970."""
 
 
 class Store:
-    """Receipts by key; each change is one transaction. Thread-safe."""
+    """Receipts by key; each change is one transaction. Thread-safe.
+
+    Attributes:
+        place: The file or database, without user and password.
+        seal: Encrypts results and reasons; None leaves them readable.
+    """
+
+    seal: Seal | None = None
 
     def __init__(self, url: URL, *, clock: Callable[[], float] | None = None, make_folder: bool = False) -> None:
         """Open nothing yet.
@@ -236,6 +259,8 @@ class Store:
             return found
         row: dict[str, Any] = {name: getattr(changed, name) for name in _NAMES}
         row["state"] = changed.state.value
+        if self.seal is not None:
+            row |= {name: _SEALED + self.seal.sealed(row[name]) for name in ("result", "why") if row[name]}
         if found is None:
             self._add.run(cursor, row)
         else:
@@ -248,7 +273,18 @@ class Store:
         if row is None:
             return None
         values = dict(zip(_NAMES, row, strict=True))
+        values |= {name: self._opened(values[name]) for name in ("result", "why") if values[name]}
         return Receipt(**{**values, "state": ReceiptState(values["state"])})
+
+    def _opened(self, text: str) -> str:
+        if not text.startswith(_SEALED):
+            return text
+        if self.seal is None:
+            raise LedgerUnavailable(self.place, "its receipts are encrypted; give this worker the codec of the others")
+        try:
+            return self.seal.opened(text.removeprefix(_SEALED))
+        except Exception as error:  # a codec may raise anything
+            raise LedgerUnavailable(self.place, f"a receipt cannot be decrypted: {error}") from error
 
     def _now(self, cursor: DBAPICursor) -> float:
         if self._clock is not None:

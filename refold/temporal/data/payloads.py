@@ -5,10 +5,14 @@ Clients, workers and replay share one converter. For each value
 1. the payload converter writes JSON and separates every `Stored` part (inside the workflow's thread);
 2. the codec writes these parts to storage (outside the workflow); encryption follows here;
 3. the SDK's external storage stores the rest as a whole if it is large.
+
+Whatever is stored is named by the hash of what it is before encryption: a replay encrypts it anew, with other bytes,
+and must find that it is stored already.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -44,8 +48,11 @@ from temporalio.exceptions import ApplicationError
 
 from refold.core.errors import PayloadTooLarge
 from refold.core.values import shortened
+from refold.temporal.data.codec import ENV as CODEC_ENV
+from refold.temporal.data.codec import CodecError, codec_from_env, fit, named_key
 from refold.temporal.data.storage import (
     ENV,
+    VALUE_KEY,
     Off,
     Storage,
     StorageUnusable,
@@ -127,12 +134,14 @@ def data_converter(storage: Storage | None = None, codec: PayloadCodec | None = 
 
     Args:
         storage: The storage for large values; None takes `REFOLD_STORAGE`.
-        codec: Applied to every payload, stored parts included; for encryption.
+        codec: Applied to every payload, stored parts included; for encryption. None takes `REFOLD_CODEC`.
 
     Raises:
         StorageUnusable: The storage that `REFOLD_STORAGE` names cannot be used.
+        CodecError: The codec is refused, or `REFOLD_CODEC` names none.
     """
     storage = storage_from_env() if storage is None else storage
+    codec = codec_from_env() if codec is None else fit(codec)
     driver = ValueDriver(storage)
 
     def select(context: StorageDriverSelectContext, payload: Payload) -> StorageDriver | None:
@@ -146,17 +155,33 @@ def data_converter(storage: Storage | None = None, codec: PayloadCodec | None = 
                 return None
         return driver
 
-    return _Converter(
+    return RefoldConverter(
         payload_converter_class=BoundedPayloadConverter if isinstance(storage, Off) else RefoldPayloadConverter,
         payload_codec=PartsCodec(storage, codec),
-        failure_converter_class=RefoldFailureConverter,
+        failure_converter_class=RefoldFailureConverter if codec is None else EncodedFailureConverter,
         external_storage=ExternalStorage(
             drivers=[driver], driver_selector=select, payload_size_threshold=THRESHOLD_BYTES
         ),
     )
 
 
-class _Converter(DataConverter):
+def codec_in(converter: DataConverter) -> PayloadCodec | None:
+    """The codec that a client's converter encrypts with; None if it does not.
+
+    Raises:
+        CodecError: The converter is not refold's.
+    """
+    if not isinstance(converter.payload_codec, PartsCodec):
+        raise CodecError(
+            "this client does not write values as refold does, and would leave its own codec out; connect it with "
+            "plugins=[RefoldPlugin(...)], or with data_converter=data_converter()"
+        )
+    return converter.payload_codec.inner
+
+
+class RefoldConverter(DataConverter):
+    """The SDK's converter, without its copies, and with references that are read as other inputs are."""
+
     def _with_store_context(self, store_ctx: StorageDriverStoreContext) -> DataConverter:
         # The SDK would copy the converter for each value, to give the driver a context. refold's driver needs none,
         # since a value's key is its hash.
@@ -249,6 +274,15 @@ class RefoldFailureConverter(DefaultFailureConverter):
             super().to_failure(bare.with_traceback(exception.__traceback__), payload_converter, failure)
 
 
+class EncodedFailureConverter(RefoldFailureConverter):
+    """Moves a failure's message and stack trace to where the codec encrypts them, as the SDK's own does."""
+
+    def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
+        """See the SDK."""
+        super().to_failure(exception, payload_converter, failure)
+        _encode_attributes(failure, payload_converter)
+
+
 FAILURE_CHARS = 20_000
 """How much of a failure's message and stack trace travels. Whatever holds one larger than Temporal takes, fails again
 and again."""
@@ -259,6 +293,19 @@ def _bounded(failure: Failure) -> None:
     failure.stack_trace = shortened(failure.stack_trace, FAILURE_CHARS)
     if failure.HasField("cause"):
         _bounded(failure.cause)
+
+
+ENCODED = "Encoded failure"
+"""What Temporal's SDKs write in place of a message that is encrypted."""
+
+
+def _encode_attributes(failure: Failure, payload_converter: PayloadConverter) -> None:
+    if failure.message != ENCODED:
+        attributes = {"message": failure.message, "stack_trace": failure.stack_trace}
+        failure.encoded_attributes.CopyFrom(payload_converter.to_payloads([attributes])[0])
+        failure.message, failure.stack_trace = ENCODED, ""
+    if failure.HasField("cause"):  # copied as it was read, if an activity or another workflow raised it
+        _encode_attributes(failure.cause, payload_converter)
 
 
 class PartsCodec(PayloadCodec):
@@ -274,11 +321,45 @@ class PartsCodec(PayloadCodec):
             # The mark matters for large answers only, and Temporal's command line shows a marked payload as base64.
             if _ANSWER in payload.metadata and payload.ByteSize() < THRESHOLD_BYTES:
                 del payload.metadata[_ANSWER]
-        return relieved if self.inner is None else await self.inner.encode(relieved)
+        if self.inner is None:
+            return relieved
+        return list(await asyncio.gather(*(self._encoded(self.inner, payload) for payload in relieved)))
+
+    async def _encoded(self, inner: PayloadCodec, payload: Payload) -> Payload:
+        [made] = await inner.encode([payload])
+        if made.ByteSize() < THRESHOLD_BYTES:
+            return made
+        encoded = Payload()
+        encoded.CopyFrom(made)
+        encoded.metadata[VALUE_KEY] = key_of(payload.SerializeToString(deterministic=True)).encode()
+        if _ANSWER in payload.metadata:
+            encoded.metadata[_ANSWER] = b""
+        return encoded
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         # Parts are not loaded: a reader of an ended task seldom needs its journal, and may not have the storage.
-        return list(payloads) if self.inner is None else await self.inner.decode(payloads)
+        if self.inner is not None:
+            return list(await asyncio.gather(*(self._decoded(self.inner, payload) for payload in payloads)))
+        for payload in payloads:
+            if (key := named_key(payload)) is not None:
+                raise CodecError(
+                    f"a value is encrypted by the key {key!r}, and this process has no codec; set {CODEC_ENV} as it is "
+                    "where the value was written"
+                )
+        return list(payloads)
+
+    async def _decoded(self, inner: PayloadCodec, payload: Payload) -> Payload:
+        key = payload.metadata.get(VALUE_KEY)
+        if key is None:
+            [decoded] = await inner.decode([payload])
+            return decoded
+        bare = Payload()
+        bare.CopyFrom(payload)
+        del bare.metadata[VALUE_KEY]
+        bare.metadata.pop(_ANSWER, None)
+        [decoded] = await inner.decode([bare])
+        verified(key.decode(errors="replace"), decoded.SerializeToString(deterministic=True), self.storage.place)
+        return decoded
 
     async def read(self, key: str) -> bytes:
         """The JSON of the part that is stored under `key`; errors as `load`."""

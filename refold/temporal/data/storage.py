@@ -1,6 +1,6 @@
 """Storage for large values: files named by the hash of their content, in one folder or bucket.
 
-Rule 1: a value's key is the SHA-256 of its bytes, so repeated writes and replays use the same file.
+Rule 1: a value's key is the SHA-256 of its bytes before encryption, so repeated writes and replays use the same file.
 Rule 2: a value is stored whole or not at all, whichever process dies while writing.
 Rule 3: every process that takes part in a task uses the same storage.
 """
@@ -14,11 +14,12 @@ import os
 import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from google.protobuf.message import DecodeError as ProtobufError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
     StorageDriver,
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from temporalio.contrib.gcp.gcsdriver import GCSStorageDriverClient
 
 ENV = "REFOLD_STORAGE"
+VALUE_KEY = "refold-value"
+"""The metadata that holds the key of a value that was encrypted: the hash of what it was before."""
+
 OFF = "off"
 
 
@@ -446,9 +450,14 @@ class ValueDriver(StorageDriver):
     async def _store(self, payload: Payload) -> StorageDriverClaim:
         # Deterministic, since the key must not depend on the order of the payload's map.
         data = payload.SerializeToString(deterministic=True)
-        key = key_of(data)
+        key = payload.metadata[VALUE_KEY].decode() if VALUE_KEY in payload.metadata else key_of(data)
         await self.storage.put(key, data)
         return StorageDriverClaim(claim_data={"sha256": key})
 
     async def _retrieve(self, key: str) -> Payload:
-        return Payload.FromString(verified(key, await self.storage.get(key), self.storage.place))
+        data = await self.storage.get(key)
+        with suppress(ProtobufError):
+            payload = Payload.FromString(data)
+            if payload.metadata.get(VALUE_KEY) == key.encode():
+                return payload  # encrypted: the codec compares what it decrypts with the key
+        return Payload.FromString(verified(key, data, self.storage.place))

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.client import WorkflowHistory
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     Replayer,
@@ -26,7 +26,8 @@ from temporalio.worker import (
 from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
 from refold.effects.activities import Effects
 from refold.effects.mcp.servers import McpServer
-from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.codec import CodecSeal, codec_of, fit
+from refold.temporal.data.payloads import RefoldConverter, codec_in, data_converter
 from refold.temporal.data.storage import Storage, storage_from_env
 from refold.temporal.worker import profile
 from refold.temporal.worker.committed import Unsandboxed
@@ -45,6 +46,7 @@ class RefoldPlugin(SimplePlugin):
     Attributes:
         skill_ids: The ids of the skills that a worker with this plugin serves.
         storage: The storage for large values.
+        codec: The codec that was given.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class RefoldPlugin(SimplePlugin):
         recovery: Profile = DEFAULT,
         sandboxed: bool = True,
         mcp: Sequence[McpServer] | None = None,
+        codec: PayloadCodec | None = None,
     ) -> None:
         """Check the skills and tools, and prepare what a worker needs.
 
@@ -69,14 +72,17 @@ class RefoldPlugin(SimplePlugin):
             sandboxed: Run skills in Temporal's sandbox. Without it a replay takes about an eighth less time, but only
                 `refold check` and replay detect an impure skill.
             mcp: MCP servers whose tools skills may call; None takes those in the file that `REFOLD_MCP` names.
+            codec: Encrypts all that refold writes; None takes the client's own, else the one that `REFOLD_CODEC` names.
 
         Raises:
             DefinitionError: A skill or tool is defined wrongly, a skill has no workflow, or two share a name.
+            CodecError: The codec is refused.
         """
         classes = self._classes = workflows_of(skills)
         self.skill_ids = [cls.type_name for cls in classes]
         self._runner = sandbox(classes, tools) if sandboxed else Unsandboxed()
         self.storage = storage or storage_from_env()
+        self.codec = None if codec is None else fit(codec)
         self.recovery = recovery
         middleware = {cls.type_name: cls.skill.options.middleware for cls in classes}
         self._tools = tuple(tools)
@@ -92,7 +98,7 @@ class RefoldPlugin(SimplePlugin):
         )
 
     def _converter(self, given: DataConverter | None) -> DataConverter:
-        return data_converter(self.storage)
+        return data_converter(self.storage, codec_of(given, RefoldConverter, self.codec))
 
     def refuse_unfit(self, runner: WorkflowRunner | None = None) -> None:
         """Check the registrations at a worker's start, within a running event loop.
@@ -112,11 +118,15 @@ class RefoldPlugin(SimplePlugin):
 
         Raises:
             DefinitionError: As `refuse_unfit`, or `Ledger.refuse_remote` refuses the ledger.
+            CodecError: The client was connected without refold's converter.
         """
         config = super().configure_worker(config)
         self.refuse_unfit(config.get("workflow_runner"))
-        if self._effects is not None and self._effects.ledger is not None:
-            self._effects.ledger.refuse_remote(config["client"].service_client.config.target_host)
+        if self._effects is not None:
+            codec = codec_in(config["client"].data_converter)
+            self._effects.seal = None if codec is None else CodecSeal(codec)
+            if self._effects.ledger is not None:
+                self._effects.ledger.refuse_remote(config["client"].service_client.config.target_host)
         # The SDK fills in its default beforehand, so a value that the program chose looks the same.
         throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
         config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)

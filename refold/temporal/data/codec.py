@@ -1,0 +1,142 @@
+"""The codec that encrypts what refold writes: where it comes from, and which ones are refused.
+
+A codec is the Temporal SDK's `PayloadCodec`. Rule 1: every process of a task has the same one, or one that reads what
+the others write. Rule 2: a program's own converter is kept or refused; encryption is never dropped silently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import importlib
+import os
+from collections.abc import Mapping
+
+from temporalio.api.common.v1 import Payload
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    DefaultPayloadConverter,
+    PayloadCodec,
+    WithSerializationContext,
+)
+
+from refold.core.errors import EngineError
+
+ENV = "REFOLD_CODEC"
+KEY_ID = "encryption-key-id"
+"""The metadata that names the key of an encrypted payload, as in Temporal's own samples."""
+
+
+class CodecError(EngineError):
+    """A codec cannot be used, or a value cannot be read without one; the message says what to do."""
+
+
+def codec_from_env(environ: Mapping[str, str] = os.environ) -> PayloadCodec | None:
+    """The codec that `REFOLD_CODEC` names, as `module:factory`; None if it is not set.
+
+    The factory is called without arguments, once for each client.
+
+    Raises:
+        CodecError: There is no such factory, it fails, or what it makes is refused.
+    """
+    named = environ.get(ENV, "").strip()
+    if not named:
+        return None
+    module, colon, factory = named.partition(":")
+    if not (module and colon and factory):
+        raise CodecError(f"{ENV} is module:factory, such as refold.temporal.encryption:from_env, not {named!r}")
+    try:
+        made = getattr(importlib.import_module(module), factory)()
+    except CodecError:
+        raise
+    except Exception as error:
+        raise CodecError(f"{ENV}={named} makes no codec: {type(error).__name__}: {error}") from error
+    return fit(made)
+
+
+def fit(codec: PayloadCodec) -> PayloadCodec:
+    """A codec that refold can use.
+
+    Raises:
+        CodecError: It is no codec, or wants to know whose value it encodes.
+    """
+    name = type(codec).__name__
+    if not isinstance(codec, PayloadCodec):
+        raise CodecError(f"{name} is no temporalio.converter.PayloadCodec")
+    if isinstance(codec, WithSerializationContext):
+        raise CodecError(
+            f"{name} asks for a serialization context (with_context), and refold gives none: equal large values of "
+            "several tasks are stored once, so that a key for each workflow could not read them; choose the key in "
+            "encode, and name it in the payload's metadata"
+        )
+    return codec
+
+
+def codec_of(given: DataConverter | None, known: type[DataConverter], own: PayloadCodec | None) -> PayloadCodec | None:
+    """The codec of a client that gets refold's converter in place of its own.
+
+    Args:
+        given: The client's converter.
+        known: The class of refold's own converter.
+        own: The codec that refold was given; None takes the client's, else the one in `REFOLD_CODEC`.
+
+    Raises:
+        CodecError: The client's converter does what refold's cannot do for it, or has another codec.
+    """
+    theirs = None if given is None else given.payload_codec
+    if given is not None and isinstance(given, known):
+        theirs = getattr(theirs, "inner", None)
+    elif given is not None:
+        _refuse_foreign(given)
+    if own is not None and theirs is not None and own is not theirs:
+        raise CodecError("the client has a codec, and RefoldPlugin(codec=) names another; give it to one of them")
+    own = theirs if own is None else own
+    return codec_from_env() if own is None else fit(own)
+
+
+def _refuse_foreign(given: DataConverter) -> None:
+    parts = {
+        "payload converter": (given.payload_converter_class, (DefaultPayloadConverter, PydanticPayloadConverter)),
+        "failure converter": (
+            given.failure_converter_class,
+            (DefaultFailureConverter, DefaultFailureConverterWithEncodedAttributes),
+        ),
+    }
+    for what, (found, replaceable) in parts.items():
+        if found not in replaceable:
+            name = getattr(found, "__name__", repr(found))
+            raise CodecError(
+                f"this client has a {what} of its own, {name}, and RefoldPlugin would replace it: refold writes "
+                "pydantic's JSON; connect another client for refold, and put encryption into a payload codec"
+            )
+    if given.external_storage is not None:
+        raise CodecError(
+            "this client has an external storage of its own, and RefoldPlugin would replace it; give refold's by "
+            "RefoldPlugin(storage=) or REFOLD_STORAGE, and connect another client for refold"
+        )
+
+
+def named_key(payload: Payload) -> str | None:
+    """The id of the key with which a payload says that it is encrypted; None where it says nothing of the kind."""
+    found = payload.metadata.get(KEY_ID)
+    return None if found is None else found.decode(errors="replace")
+
+
+class CodecSeal:
+    """Encrypts texts of the receipt ledger by a codec. The ledger works in threads without an event loop."""
+
+    def __init__(self, codec: PayloadCodec) -> None:
+        self.codec = codec
+
+    def sealed(self, text: str) -> str:
+        """See `refold.effects.ledger.store.Seal`."""
+        [payload] = asyncio.run(self.codec.encode([Payload(metadata={"encoding": b"json/plain"}, data=text.encode())]))
+        return base64.b64encode(payload.SerializeToString(deterministic=True)).decode()
+
+    def opened(self, sealed: str) -> str:
+        """See `refold.effects.ledger.store.Seal`."""
+        [payload] = asyncio.run(self.codec.decode([Payload.FromString(base64.b64decode(sealed))]))
+        return payload.data.decode()

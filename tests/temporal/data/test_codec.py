@@ -1,0 +1,350 @@
+"""Encryption: which codec is used, what it covers, and how its keys change."""
+
+from __future__ import annotations
+
+import base64
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
+from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
+from temporalio.converter import (
+    DataConverter,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    ExternalStorage,
+    PayloadCodec,
+    SerializationContext,
+    WithSerializationContext,
+)
+from temporalio.exceptions import ApplicationError
+
+from refold.effects.ledger.ledger import Ledger
+from refold.effects.ledger.receipts import Finished, LedgerAnswer, LedgerUnavailable, Perform
+from refold.temporal import RefoldPlugin
+from refold.temporal.data.codec import CodecError, CodecSeal, codec_from_env
+from refold.temporal.data.payloads import Stored, codec_in, data_converter, load
+from refold.temporal.data.storage import Folder, Off, ValueCorrupt, ValueDriver
+from refold.temporal.encryption import Encryption, from_env
+
+OLD, NEW = b"o" * 32, b"n" * 32
+SECRET = "a secret diagnosis"
+LARGE = SECRET * 10_000
+
+
+class Plain(PayloadCodec):
+    """A program's own codec; leaves everything as it is."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+
+class ForEachWorkflow(Plain, WithSerializationContext):
+    """A codec that would have a key for each workflow."""
+
+    def with_context(self, context: SerializationContext) -> ForEachWorkflow:
+        return self
+
+
+class OwnConverter(PydanticPayloadConverter):
+    """A program's own payload converter."""
+
+
+class OwnFailures(DefaultFailureConverter):
+    """A program's own failure converter."""
+
+
+def ring(**keys: bytes) -> Encryption:
+    return Encryption(keys)
+
+
+def client_of(plugin: RefoldPlugin, given: DataConverter) -> DataConverter:
+    """The converter of a client that is connected with its own converter and the plugin."""
+    config: Any = plugin.configure_client({"data_converter": given})  # type: ignore[typeddict-item]
+    converter: DataConverter = config["data_converter"]
+    return converter
+
+
+def written(folder: Folder) -> list[bytes]:
+    return [path.read_bytes() for path in folder.path.rglob("*") if path.is_file()]
+
+
+def file_of(folder: Folder, reference: Payload) -> Path:
+    """Where the value is that a payload refers to."""
+    return next(path for path in folder.path.rglob("*") if path.is_file() and path.name.encode() in reference.data)
+
+
+# --- whose codec
+
+
+@pytest.mark.parametrize("given", [DataConverter.default, pydantic_data_converter], ids=["default", "pydantic"])
+@pytest.mark.parametrize("failures", [DefaultFailureConverter, DefaultFailureConverterWithEncodedAttributes])
+def test_a_client_keeps_its_codec(folder: Folder, given: DataConverter, failures: Any) -> None:
+    """
+    A program that encrypts goes on doing so when it adopts refold.
+    """
+    codec = Plain()
+    own = DataConverter(given.payload_converter_class, codec, failures)
+
+    assert codec_in(client_of(RefoldPlugin(storage=folder), own)) is codec
+    assert codec_in(client_of(RefoldPlugin(storage=folder), data_converter(Off(), codec))) is codec
+    assert codec_in(client_of(RefoldPlugin(storage=folder, codec=codec), own)) is codec
+    assert codec_in(client_of(RefoldPlugin(storage=folder, codec=codec), given)) is codec
+
+
+@pytest.mark.parametrize(
+    ("converter", "said"),
+    [
+        (DataConverter(OwnConverter), "a payload converter of its own, OwnConverter"),
+        (DataConverter(failure_converter_class=OwnFailures), "a failure converter of its own, OwnFailures"),
+        (DataConverter(external_storage=ExternalStorage(drivers=[ValueDriver(Off())])), "an external storage of its"),
+        (DataConverter(payload_codec=Plain()), "has a codec, and RefoldPlugin"),
+        (DataConverter(payload_codec=ForEachWorkflow()), "serialization context"),
+    ],
+)
+def test_what_refold_would_drop_is_refused(folder: Folder, converter: DataConverter, said: str) -> None:
+    """
+    A converter of a program's own is not replaced in silence.
+    """
+    other = Plain() if said.startswith("has a codec") else None
+
+    with pytest.raises(CodecError, match=said):
+        client_of(RefoldPlugin(storage=folder, codec=other), converter)
+
+
+def test_a_workers_client_has_refolds_converter(folder: Folder) -> None:
+    """
+    A plugin that only the worker has cannot change its client's converter, and says so.
+    """
+    with pytest.raises(CodecError, match=r"connect it with plugins=\[RefoldPlugin"):
+        codec_in(DataConverter(payload_codec=Plain()))
+
+
+def test_the_environment_names_a_codec(monkeypatch: pytest.MonkeyPatch, folder: Folder) -> None:
+    """
+    Where the program names none; every process of refold reads the setting.
+    """
+    monkeypatch.setenv("REFOLD_CODEC", "refold.temporal.encryption:from_env")
+    monkeypatch.setenv("REFOLD_ENCRYPTION_KEYS", f"k={base64.b64encode(NEW).decode()}")
+
+    assert isinstance(codec_in(data_converter(folder)), Encryption)
+    assert isinstance(codec_in(client_of(RefoldPlugin(storage=folder), DataConverter.default)), Encryption)
+    assert isinstance(codec_in(client_of(RefoldPlugin(storage=folder, codec=Plain()), DataConverter.default)), Plain)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("refold.temporal.encryption", "is module:factory"),
+        ("nobody.knows:this", "No module named 'nobody'"),
+        ("refold.temporal.encryption:nothing", "has no attribute 'nothing'"),
+        ("refold.temporal.encryption:from_env", "REFOLD_ENCRYPTION_KEYS"),
+        ("builtins:object", "object is no temporalio.converter.PayloadCodec"),
+        ("tests.temporal.data.test_codec:ForEachWorkflow", "serialization context"),
+    ],
+)
+def test_a_wrong_setting_says_what_is_wrong(named: str, said: str) -> None:
+    """
+    A process with a codec that cannot be made does not go on without one.
+    """
+    with pytest.raises(CodecError, match=said):
+        codec_from_env({"REFOLD_CODEC": named})
+
+
+# --- what it covers
+
+
+async def test_a_large_value_is_stored_once(folder: Folder) -> None:
+    """
+    Each encryption writes other bytes; a replay, and another task with the same value, find the stored one.
+    """
+    converter = data_converter(folder, ring(k=NEW))
+    first, second, third = [(await converter.encode([LARGE]))[0] for _ in range(3)]
+
+    assert first.data == second.data == third.data
+    assert len(written(folder)) == 1
+    assert SECRET.encode() not in written(folder)[0]
+    assert await converter.decode([first], [str]) == [LARGE]
+
+
+async def test_a_stored_value_is_compared_with_its_name(folder: Folder) -> None:
+    """
+    Bytes that were damaged, or are another value's, are never taken for the value.
+    """
+    converter = data_converter(folder, ring(k=NEW))
+    [one], [other] = await converter.encode([LARGE]), await converter.encode([LARGE + "!"])
+    mine, others = file_of(folder, one), file_of(folder, other)
+
+    mine.write_bytes(others.read_bytes())
+    with pytest.raises(ValueCorrupt):
+        await converter.decode([one], [str])
+    raw = others.read_bytes()
+    others.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(ValueCorrupt):
+        await converter.decode([other], [str])
+
+
+async def test_failures_are_encrypted_with_their_causes(folder: Folder) -> None:
+    """
+    Messages and stack traces are readable by who has the key, and by nobody else.
+    """
+    converter = data_converter(folder, ring(k=NEW))
+    failure = Failure()
+    try:
+        try:
+            raise ValueError(f"cannot help with: {SECRET}")
+        except ValueError as error:
+            raise ApplicationError(f"sorry: {SECRET}", {"why": SECRET}) from error
+    except ApplicationError as error:
+        await converter.encode_failure(error, failure)
+
+    assert SECRET.encode() not in failure.SerializeToString()
+    read = await converter.decode_failure(failure)
+    assert SECRET in str(read)
+    assert SECRET in str(read.__cause__)
+    again = Failure()
+    await converter.encode_failure(read, again)
+    assert SECRET.encode() not in again.SerializeToString()
+
+
+async def test_without_a_codec_failures_stay_readable(folder: Folder) -> None:
+    """
+    Nothing is hidden where nothing is encrypted.
+    """
+    failure = Failure()
+    await data_converter(folder).encode_failure(ApplicationError("why"), failure)
+
+    assert failure.message == "why"
+    assert not failure.HasField("encoded_attributes")
+
+
+def test_the_ledger_is_encrypted(tmp_path: Path) -> None:
+    """
+    Results and reasons on receipts; the rules of the ledger work on what they say.
+    """
+    file = tmp_path / "ledger.db"
+    with Ledger(str(file)) as plain:
+        before = plain.ask("before", "pay", {})
+        plain.begin(before)
+        plain.finish("before", 1, "long ago")
+    ledger = Ledger(str(file))
+    ledger.store.seal = CodecSeal(ring(k=NEW))
+    with ledger:
+        ask = ledger.ask("key", "pay", {})
+        assert isinstance(ledger.begin(ask), Perform)
+        ledger.doubt("key", 1, f"no answer about {SECRET}")
+        found = ledger.look("key")
+        assert found is not None
+        assert found.why == f"no answer about {SECRET}"
+        ledger.resolve(ask, {"paid": SECRET})
+        assert [_value(ledger.begin(one)) for one in (ask, before)] == [{"paid": SECRET}, "long ago"]
+    assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    with Ledger(str(file)) as keyless, pytest.raises(LedgerUnavailable, match="give this worker the codec"):
+        keyless.begin(ask)
+    assert sqlite3.connect(file).execute("select why from refold_receipts where key = 'before'").fetchone() == ("",)
+
+
+def _value(answer: LedgerAnswer) -> JsonValue:
+    assert isinstance(answer, Finished)
+    return answer.value
+
+
+# --- keys
+
+
+async def test_keys_are_rotated(folder: Folder) -> None:
+    """
+    The first key encrypts, and names itself; what older keys wrote is read, and is not stored again.
+    """
+    before, after = data_converter(folder, ring(old=OLD)), data_converter(folder, ring(new=NEW, old=OLD))
+    small, large = (await before.encode([SECRET]))[0], (await before.encode([LARGE]))[0]
+    part = Stored[str](value=LARGE)
+    [kept] = await before.decode(await before.encode([part]), [Stored[str]])
+    [now] = await after.encode([SECRET])
+
+    assert (small.metadata["encryption-key-id"], now.metadata["encryption-key-id"]) == (b"old", b"new")
+    assert await after.decode([small, large], [str, str]) == [SECRET, LARGE]
+    assert await load(kept, after) == LARGE
+    assert (await after.encode([LARGE]))[0].data == large.data
+    assert len(written(folder)) == 2
+    with pytest.raises(CodecError, match="by the key 'new', which is not here"):
+        await before.decode([now], [str])
+
+
+async def test_what_was_written_before_is_read(folder: Folder) -> None:
+    """
+    Encryption may begin at any time: earlier tasks are read as they are.
+    """
+    payloads = await data_converter(folder).encode([SECRET, LARGE])
+
+    assert await data_converter(folder, ring(k=NEW)).decode(payloads, [str, str]) == [SECRET, LARGE]
+
+
+async def test_a_process_without_the_codec_says_so(folder: Folder) -> None:
+    """
+    It never takes what is encrypted for something that cannot be read.
+    """
+    payloads = await data_converter(folder, ring(k=NEW)).encode([SECRET])
+
+    with pytest.raises(CodecError, match=r"encrypted by the key 'k', .* set REFOLD_CODEC"):
+        await data_converter(folder).decode(payloads, [str])
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"x" * 100])
+async def test_bytes_that_only_say_that_they_are_encrypted(data: bytes) -> None:
+    """
+    Anybody can send them; they are an input that cannot be read, and no error of the codec.
+    """
+    payload = Payload(metadata={"encoding": b"binary/encrypted", "encryption-key-id": b"k"}, data=data)
+    [read] = await ring(k=NEW).decode([payload])
+
+    assert read.metadata["encoding"] == b"encrypted, but not by the key 'k'"
+
+
+def test_keys_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    """
+    One a line or separated by commas, the current one first.
+    """
+    old, new = (base64.b64encode(key).decode() for key in (OLD, NEW))
+    file = tmp_path / "keys"
+    file.write_text(f"# rotated in May\n2026-05={new}\n\n2025-11={old}\n")
+    made: list[Callable[[], Encryption]] = [
+        lambda: from_env({"REFOLD_ENCRYPTION_KEYS": f"2026-05={new},2025-11={old}"}),
+        lambda: from_env({"REFOLD_ENCRYPTION_KEYS_FILE": str(file)}),
+    ]
+
+    for make in made:
+        assert make()._current == "2026-05"
+        assert list(make()._ciphers) == ["2026-05", "2025-11"]
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({}, "set one of them"),
+        ({"REFOLD_ENCRYPTION_KEYS": "k", "REFOLD_ENCRYPTION_KEYS_FILE": "f"}, "set one of them"),
+        ({"REFOLD_ENCRYPTION_KEYS_FILE": "/nowhere"}, "cannot be read: No such file"),
+        ({"REFOLD_ENCRYPTION_KEYS": "#"}, "needs a key"),
+        ({"REFOLD_ENCRYPTION_KEYS": "topsecret"}, "key 1 is not ID=KEY"),
+        ({"REFOLD_ENCRYPTION_KEYS": "k=topsecret!"}, "'k' is not base64"),
+        ({"REFOLD_ENCRYPTION_KEYS": "k=dG9wc2VjcmV0"}, "'k' has 9 bytes, not 32"),
+        ({"REFOLD_ENCRYPTION_KEYS": "k k=dG9wc2VjcmV0"}, "unlike 'k k'"),
+        ({"REFOLD_ENCRYPTION_KEYS": "k=dG9w,k=dG9w"}, "two keys have the id 'k'"),
+    ],
+)
+def test_a_wrong_key_is_named_and_not_shown(environ: dict[str, str], said: str) -> None:
+    """
+    Never the key itself.
+    """
+    with pytest.raises(CodecError, match=said) as caught:
+        from_env(environ)
+
+    assert "topsecret" not in str(caught.value)
