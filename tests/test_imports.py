@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "a2a": {"a2a", "web", "record", "engine", "webhooks", "core"},
     "testing": {"testing", "record", "engine", "webhooks", "core"},
     "web": {"web", "engine", "core"},
-    "cli": {"cli", "testing", "a2a", "temporal", "engine", "webhooks", "static", "agent", "core"},
+    "cli": {"cli", "testing", "a2a", "web", "temporal", "engine", "webhooks", "static", "agent", "core"},
 }
 
 # Only what runs activities knows how effects are done.
@@ -97,6 +97,8 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.cli.verbs.serve", "serve"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.ledger", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
+    ("refold.cli.verbs.codec", "codec"): "the gateway's libraries are an extra, and take long to load",
+    ("refold.cli.verbs.codec", "app_of"): "the gateway's libraries are an extra, and take long to load",
     ("refold.effects.failures.classify", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",
 }
 

@@ -68,7 +68,7 @@ def a2a_app(
     app = Starlette(
         exception_handlers={404: told_as_json, 405: told_as_json},
         middleware=[
-            *guards(security, engine, url=settings.url),
+            *guards(security, engine.ping, url=settings.url),
             Middleware(JsonOnly),
             Middleware(EventStreams, open_streams=open_streams),
         ],

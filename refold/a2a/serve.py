@@ -44,7 +44,7 @@ async def serve(
     """Serve until `stop` is set; then end the open streams, finish open calls, and return.
 
     Args:
-        app: From `a2a_app`.
+        app: From `a2a_app`; or another one.
         sock: From `bound`.
         stop: Set by the caller, who handles signals.
         ready: Called once the gateway answers calls.
@@ -57,7 +57,8 @@ async def serve(
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
-        app.state.open_streams.end()
+        if (streams := getattr(app.state, "open_streams", None)) is not None:
+            streams.end()
         server.should_exit = True
         await serving
     finally:

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from refold.cli.errors import INTERRUPTED, WRONG_CALL, report
-from refold.cli.verbs import code, decisions, dev, history, ledger, look, serve, tasks, worker
+from refold.cli.verbs import code, codec, decisions, dev, history, ledger, look, serve, tasks, worker
 
 EPILOG = (
     "Results go to stdout, talk and errors to stderr. Exit codes: 0 done; 1 the task failed, was rejected or canceled, "
@@ -75,7 +75,7 @@ def _options(
     pass
 
 
-for group in (dev, worker, serve, tasks, decisions, look, history, code, ledger):
+for group in (dev, worker, serve, codec, tasks, decisions, look, history, code, ledger):
     group.add_to(app)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +18,7 @@ from refold import temporal
 from refold.cli.errors import DONE, WRONG_CALL, debugging, explain, report, show_traceback
 from refold.cli.text.output import Output
 from refold.engine import Engine
+from refold.temporal.data.codec import ENV as CODEC_ENV
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one value a line; errors on stderr, too.")]
 Address = Annotated[
@@ -119,6 +122,8 @@ def add(app: typer.Typer, run: Verb, *, connects: bool = True) -> None:
 
 
 def _finish(call: Call, run: Verb, given: dict[str, Any]) -> int:
+    if os.environ.get(CODEC_ENV) and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # where an application's own codec is
     try:
         result = run(call, **given)
         code = asyncio.run(result) if inspect.iscoroutine(result) else result

@@ -19,26 +19,34 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from refold.a2a.security import bodies
 from refold.a2a.security.api_keys import HEADER
 from refold.a2a.security.authentication import caller_of
-from refold.a2a.security.health import LIVE, READY, Health
+from refold.a2a.security.health import LIVE, READY, Health, Ping
 from refold.a2a.security.host_and_origin import LOOPBACK_NAMES, address_of, check_host, check_origin
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import NOBODY, Principal
 from refold.a2a.security.rate import Rate
 from refold.a2a.security.settings import Security
-from refold.engine import Engine
 
 PUBLIC = frozenset({"/.well-known/agent-card.json", "/.well-known/agent.json"})
 """Paths that need no authentication: a client reads from the card how to authenticate."""
 
 CLIENT_HEADERS = (
-    *("Authorization", HEADER, "Content-Type", "A2A-Version", "A2A-Extensions", "Idempotency-Key", "Last-Event-ID"),
+    *(
+        "Authorization",
+        HEADER,
+        "Content-Type",
+        "A2A-Version",
+        "A2A-Extensions",
+        "Idempotency-Key",
+        "Last-Event-ID",
+        "X-Namespace",
+    ),
 )
-"""Headers that web pages of other origins may send."""
+"""Headers that web pages of other origins may send; the last one is of Temporal's web UI."""
 
 log = structlog.get_logger("refold.a2a")
 
 
-def guards(security: Security, engine: Engine, *, url: str = "") -> list[Middleware]:
+def guards(security: Security, ping: Ping, *, url: str = "") -> list[Middleware]:
     """The middleware in front of a gateway, outermost first.
 
     The caller is `request.user`, a `Principal`. If the application in which the gateway is mounted has already set an
@@ -46,10 +54,10 @@ def guards(security: Security, engine: Engine, *, url: str = "") -> list[Middlew
 
     Args:
         security: Who may call.
-        engine: Asked by the health check whether tasks can be reached.
+        ping: Asked by the health check; raises an `EngineError` if the gateway cannot work now.
         url: The gateway's address: its host is one of the accepted host names.
     """
-    guard = Middleware(Guard, security=security, health=Health(engine), hosts=_hosts(security, url))
+    guard = Middleware(Guard, security=security, health=Health(ping), hosts=_hosts(security, url))
     if not security.origins:
         return [guard]
     cors = Middleware(
@@ -112,8 +120,8 @@ class Guard:
     async def _admit(self, path: str, scope: Scope, receive: Receive) -> Receive:
         headers = Headers(scope=scope)
         if self.hosts:
-            check_host(headers, self.hosts)
-        check_origin(scope, headers, self.security.origins)
+            check_host(headers, self.hosts, self.security.prefix)
+        check_origin(scope, headers, self.security.origins, self.security.prefix)
         scope["user"] = await self._caller(path, scope, headers)
         if scope["method"] not in bodies.WITH_BODY:
             return receive

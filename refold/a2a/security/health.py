@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.responses import PlainTextResponse, Response
 
 from refold.core.errors import EngineError
-from refold.engine import Engine
 
 LIVE, READY = "/livez", "/readyz"
+
+Ping = Callable[[], Awaitable[None]]
 
 KEPT_S = 1.0
 """Seconds for which an answer of the server is cached, so that frequent checks cost it nothing."""
@@ -20,12 +21,12 @@ class Health:
     """Answers health checks.
 
     Args:
-        engine: Asked whether tasks can be reached.
+        ping: Raises an `EngineError` if tasks cannot be reached.
         clock: Seconds, monotonic; for tests.
     """
 
-    def __init__(self, engine: Engine, clock: Callable[[], float] = time.monotonic) -> None:
-        self.engine = engine
+    def __init__(self, ping: Ping, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ping = ping
         self._clock = clock
         self._asked_at: float | None = None
         self._ready = False
@@ -39,7 +40,7 @@ class Health:
     async def _is_ready(self) -> bool:
         if self._asked_at is None or self._clock() - self._asked_at >= KEPT_S:
             try:
-                await self.engine.ping()
+                await self._ping()
                 self._ready = True
             except EngineError:
                 self._ready = False

@@ -20,7 +20,7 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
-def check_host(headers: Headers, allowed: Sequence[str]) -> None:
+def check_host(headers: Headers, allowed: Sequence[str], prefix: str) -> None:
     """Check that the request addresses this gateway.
 
     Raises:
@@ -30,7 +30,7 @@ def check_host(headers: Headers, allowed: Sequence[str]) -> None:
     if len(given) != 1 or host_of(given[0]) not in allowed:
         named = repr(given[0]) if given else "no host"
         raise Refused(
-            421, f"this is not {named}; whoever runs the agent adds the names it is called by to REFOLD_A2A_HOSTS"
+            421, f"this is not {named}; whoever runs the agent adds the names it is called by to {prefix}HOSTS"
         )
 
 
@@ -46,7 +46,7 @@ def host_of(given: str) -> str | None:
     return parts.hostname
 
 
-def check_origin(scope: Scope, headers: Headers, allowed: Sequence[str]) -> None:
+def check_origin(scope: Scope, headers: Headers, allowed: Sequence[str], prefix: str) -> None:
     """Check that the request comes from no web page, or from one of an allowed origin.
 
     Raises:
@@ -59,7 +59,7 @@ def check_origin(scope: Scope, headers: Headers, allowed: Sequence[str]) -> None
     if origin.lower() != own.lower():
         raise Refused(
             403,
-            f"web pages of {origin!r} may not call this agent; whoever runs it adds them to REFOLD_A2A_ORIGINS",
+            f"web pages of {origin!r} may not call this agent; whoever runs it adds them to {prefix}ORIGINS",
         )
 
 

@@ -53,6 +53,7 @@ class Security:
             callers are counted by address.
         rate_storage: Where calls are counted, as `limits` names it: `async+memory://` for one process,
             `async+redis://host:6379` for all processes that share it.
+        prefix: What the names of the settings begin with, for messages.
     """
 
     keys: ApiKeys | None = None
@@ -67,6 +68,7 @@ class Security:
     depth: int = 64
     rate: str | None = None
     rate_storage: str = "async+memory://"
+    prefix: str = PREFIX
 
     @property
     def open_to_all(self) -> bool:
@@ -82,18 +84,22 @@ class Security:
         if self.keys or self.tokens or self.open_to_all or is_loopback(host):
             return
         raise SettingsError(
-            f"others could reach the gateway at {host}, and no way is set to tell them apart: set {PREFIX}API_KEYS or "
-            f"{PREFIX}JWT_JWKS_URL, listen on 127.0.0.1, or let everybody in with {PREFIX}ANONYMOUS=1"
+            f"others could reach it at {host}, and no way is set to tell them apart: set {self.prefix}API_KEYS or "
+            f"{self.prefix}JWT_JWKS_URL, listen on 127.0.0.1, or let everybody in with {self.prefix}ANONYMOUS=1"
         )
 
 
-def security_from_env(environ: Mapping[str, str] = os.environ) -> Security:
+def security_from_env(environ: Mapping[str, str] = os.environ, *, prefix: str = PREFIX) -> Security:
     """The settings in the environment: `REFOLD_A2A_…`, as the reference lists them.
+
+    Args:
+        environ: The environment.
+        prefix: What their names begin with, for another service with callers of its own.
 
     Raises:
         SettingsError: One is wrong, or they contradict each other.
     """
-    env = _Env(environ)
+    env = _Env(environ, prefix)
     keys, tokens = _api_keys(env), _tokens(env)
     everywhere = env.flag("ANONYMOUS")
     usual = Security()
@@ -109,15 +115,17 @@ def security_from_env(environ: Mapping[str, str] = os.environ) -> Security:
         depth=env.number("MAX_DEPTH", usual.depth),
         rate=env.read("RATE", _rate),
         rate_storage=env.read("RATE_STORAGE", _storage) or usual.rate_storage,
+        prefix=prefix,
     )
 
 
 class _Env:
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], prefix: str) -> None:
         self.environ = environ
+        self.prefix = prefix
 
     def text(self, name: str) -> str | None:
-        return self.environ.get(PREFIX + name, "").strip() or None
+        return self.environ.get(self.prefix + name, "").strip() or None
 
     def words(self, name: str) -> tuple[str, ...]:
         return tuple(word for part in (self.text(name) or "").split(",") if (word := part.strip()))
@@ -125,7 +133,7 @@ class _Env:
     def flag(self, name: str) -> bool:
         given = (self.text(name) or "0").lower()
         if given not in ("0", "1", "true", "false"):
-            raise SettingsError(f"{PREFIX}{name} is 1 or 0, not {given!r}")
+            raise SettingsError(f"{self.prefix}{name} is 1 or 0, not {given!r}")
         return given in ("1", "true")
 
     def number(self, name: str, usual: int) -> int:
@@ -133,7 +141,7 @@ class _Env:
         if given is None:
             return usual
         if not given.isdecimal() or int(given) < 1:
-            raise SettingsError(f"{PREFIX}{name} is a whole number from 1 on, not {given!r}")
+            raise SettingsError(f"{self.prefix}{name} is a whole number from 1 on, not {given!r}")
         return int(given)
 
     def read(self, name: str, reader: Callable[[str], T]) -> T | None:
@@ -143,13 +151,13 @@ class _Env:
         try:
             return reader(given)
         except (ValueError, JoseError, OSError) as error:
-            raise SettingsError(f"{PREFIX}{name}: {error}") from None
+            raise SettingsError(f"{self.prefix}{name}: {error}") from None
 
     def file(self, name: str, reader: Callable[[str], T]) -> T | None:
         return self.read(name, lambda path: reader(Path(path).read_text(encoding="utf-8")))
 
     def one_of(self, *names: str) -> None:
-        given = [PREFIX + name for name in names if self.text(name)]
+        given = [self.prefix + name for name in names if self.text(name)]
         if len(given) > 1:
             raise SettingsError(f"{' and '.join(given)} cannot both be set")
 
@@ -181,15 +189,14 @@ def _tokens(env: _Env) -> Tokens | None:
     issuer, audience = env.text("JWT_ISSUER"), env.words("JWT_AUDIENCE")
     if issuer is None or not audience:
         raise SettingsError(
-            f"{PREFIX}JWT_ISSUER and {PREFIX}JWT_AUDIENCE must be set: a token that was made for another service would "
-            "open this one, too"
+            f"{env.prefix}JWT_ISSUER and {env.prefix}JWT_AUDIENCE must be set: a token that was made for another "
+            "service would open this one, too"
         )
     algorithms = env.words("JWT_ALGORITHMS")
     known = {name for names in ALGORITHMS.values() for name in names}
     if unknown := set(algorithms) - known:
-        raise SettingsError(
-            f"{PREFIX}JWT_ALGORITHMS names {', '.join(sorted(unknown))}; those that count: {', '.join(sorted(known))}"
-        )
+        said = f"names {', '.join(sorted(unknown))}; those that count: {', '.join(sorted(known))}"
+        raise SettingsError(f"{env.prefix}JWT_ALGORITHMS {said}")
     return Tokens(
         keys=keys,
         issuer=issuer,

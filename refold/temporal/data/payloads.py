@@ -31,7 +31,6 @@ from pydantic_core import from_json, to_json
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
-from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import (
     DataConverter,
@@ -41,6 +40,7 @@ from temporalio.converter import (
     PayloadCodec,
     PayloadConverter,
     StorageDriver,
+    StorageDriverClaim,
     StorageDriverSelectContext,
     StorageDriverStoreContext,
 )
@@ -73,6 +73,9 @@ would accept an update just below that limit, but the worker could never answer 
 
 THRESHOLD_BYTES = 32 * 1024
 """Values of this size or more are stored. A gRPC message holds 4 MB, so about a hundred commands fit into one."""
+
+REFERENCE_TYPE = b"temporal.api.sdk.v1.ExternalStorageReference"
+"""What the SDK says of a reference to a stored value."""
 
 _JSON = b"json/plain"
 _PART = "refold-part-"  # metadata key of a part separated from the JSON, by its hash, until the codec stores it
@@ -459,7 +462,7 @@ def _readable(reference: Payload) -> bool:
     """Whether what says that it refers to a stored value was written by refold: others anybody can make up."""
     if reference.metadata.get("encoding") == b"json/external-storage-reference":
         return False  # the SDK's older form
-    if reference.metadata.get("messageType") != ExternalStorageReference.DESCRIPTOR.full_name.encode():
+    if reference.metadata.get("messageType") != REFERENCE_TYPE:
         return True
     try:
         found = from_json(reference.data)
@@ -472,6 +475,13 @@ _OTHERS = {
     encoding: converter for encoding, converter in PydanticPayloadConverter().converters.items() if encoding != _JSON
 }
 _CONVERTERS: Mapping[bytes, EncodingPayloadConverter] = {**_OTHERS, _JSON: _JsonConverter()}
+
+
+def reference_in(payload: Payload) -> StorageDriverClaim | None:
+    """What a payload refers to, if it is refold's reference to a stored value."""
+    if payload.metadata.get("messageType") != REFERENCE_TYPE or not _readable(payload):
+        return None
+    return StorageDriverClaim(claim_data=from_json(payload.data)["claimData"])
 
 
 def _reference(key: str, size: int) -> dict[str, Any]:

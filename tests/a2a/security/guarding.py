@@ -67,7 +67,7 @@ def app(security: Security, engine: Engine | None = None) -> Starlette:
         Route("/", _echo, methods=["GET", "POST", "DELETE"]),
         Route("/.well-known/agent-card.json", _echo),
     ]
-    return Starlette(routes=routes, middleware=guards(security, engine or FakeEngine()))
+    return Starlette(routes=routes, middleware=guards(security, (engine or FakeEngine()).ping))
 
 
 def client(
