@@ -1,11 +1,25 @@
-"""Sends a worker's log lines to stderr, since stdout is for results."""
+"""A worker's log: on stderr, since stdout is for results; and without texts where texts are encrypted."""
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 
 import structlog
+from structlog.typing import EventDict
+
+TEXTS = {"event_refused": "reason", "approval_reminder": "message"}
+"""The fields of refold's log lines that quote what people or models wrote."""
+
+ENCRYPTED = "(encrypted)"
+
+_QUOTED = re.compile(r"(\berror\b[^:]*): .*", re.DOTALL)  # an error's message, in a line of the SDK
+
+_SDK_LOGGERS = (
+    *("temporalio.activity", "temporalio.workflow", "temporalio.worker._activity"),
+    *("temporalio.worker._workflow", "temporalio.worker._workflow_instance"),
+)
 
 
 def log_to_stderr(*, as_json: bool) -> None:
@@ -27,5 +41,30 @@ def log_to_stderr(*, as_json: bool) -> None:
             last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # Not PrintLoggerFactory: it takes stderr for stdout where structlog was first imported while stdout was
+        # redirected to stderr, as the command line does while it imports an application.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
+
+
+def keep_texts_out() -> None:
+    """Leave what people, models and tools wrote out of this process's log, from now on.
+
+    Ids, names, counts and kinds of failures stay. Of the SDK's lines the tracebacks go, whose messages quote it.
+    """
+    processors = structlog.get_config()["processors"]
+    if _without_texts not in processors:
+        structlog.configure(processors=[_without_texts, *processors])
+    for name in _SDK_LOGGERS:
+        logging.getLogger(name).addFilter(_without_error)  # added once, however often it is asked for
+
+
+def _without_texts(_logger: object, _method: str, line: EventDict) -> EventDict:
+    field = TEXTS.get(line.get("event", ""))
+    return line if field is None else {**line, field: ENCRYPTED}
+
+
+def _without_error(record: logging.LogRecord) -> bool:
+    record.exc_info = record.exc_text = None
+    record.msg = _QUOTED.sub(r"\1", str(record.msg))
+    return True

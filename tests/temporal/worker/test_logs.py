@@ -7,7 +7,9 @@ import subprocess
 import sys
 
 CHANGE = """
-import structlog
+import contextlib, sys
+with contextlib.redirect_stdout(sys.stderr):  # as while the command line imports an application
+    import structlog
 from refold.temporal.worker.logs import log_to_stderr
 
 log_to_stderr(as_json=True)
@@ -34,3 +36,46 @@ def test_a_change_keeps_the_time_it_happened_at() -> None:
     }
     assert started["event"] == "worker_started"
     assert started["timestamp"]
+
+
+ENCRYPTED = """
+import logging
+import structlog
+from refold.temporal.worker.logs import keep_texts_out, log_to_stderr
+
+log_to_stderr(as_json=True)
+keep_texts_out()
+keep_texts_out()
+structlog.get_logger().warning("event_refused", task_id="t", reason="xanthoma")
+structlog.get_logger().warning("approval_reminder", task_id="t", message="xanthoma")
+logger = logging.getLogger("temporalio.activity")
+try:
+    raise ValueError("xanthoma")
+except ValueError as error:
+    logger.warning("Completing activity as failed ({'activity_id': 'a'})", exc_info=True)
+    logger.warning(f"Completing as failure during heartbeat with error of type ValueError: {error}")
+    logger.exception(f"Exception handling failed, original error: {error}")
+"""
+
+
+def test_where_texts_are_encrypted_the_log_has_none() -> None:
+    """
+    Who and which, but not what was said: neither in refold's lines nor in the SDK's.
+    """
+    done = subprocess.run([sys.executable, "-c", ENCRYPTED], capture_output=True, text=True, timeout=60, check=True)
+    refused, asked, *others = done.stderr.splitlines()
+
+    assert "xanthoma" not in done.stderr
+    assert json.loads(refused) | {"timestamp": ""} == {
+        "event": "event_refused",
+        "level": "warning",
+        "task_id": "t",
+        "reason": "(encrypted)",
+        "timestamp": "",
+    }
+    assert json.loads(asked)["message"] == "(encrypted)"
+    assert others == [
+        "Completing activity as failed ({'activity_id': 'a'})",
+        "Completing as failure during heartbeat with error of type ValueError",
+        "Exception handling failed, original error",
+    ]
