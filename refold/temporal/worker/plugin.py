@@ -31,6 +31,7 @@ from refold.temporal.data.payloads import RefoldConverter, codec_in, data_conver
 from refold.temporal.data.storage import Storage, storage_from_env
 from refold.temporal.worker import profile
 from refold.temporal.worker.committed import Unsandboxed
+from refold.temporal.worker.logs import keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
@@ -125,6 +126,8 @@ class RefoldPlugin(SimplePlugin):
         if self._effects is not None:
             codec = codec_in(config["client"].data_converter)
             self._effects.seal = None if codec is None else CodecSeal(codec)
+            if codec is not None:
+                keep_texts_out()
             if self._effects.ledger is not None:
                 self._effects.ledger.refuse_remote(config["client"].service_client.config.target_host)
         # The SDK fills in its default beforehand, so a value that the program chose looks the same.
