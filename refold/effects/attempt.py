@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -13,7 +13,6 @@ import structlog
 from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio import activity
-from temporalio.bridge.proto import ActivityHeartbeat
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
@@ -26,6 +25,10 @@ from refold.effects.heartbeat import Heartbeater
 from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
+
+ActivityHeartbeat: Any = None
+with suppress(ImportError):  # a release of the SDK that has moved it
+    from temporalio.bridge.proto import ActivityHeartbeat
 
 LARGE_BYTES = 32 * 1024
 """Results of this size or more may be written to storage."""
@@ -191,6 +194,7 @@ def _bare_heartbeat(task_token: bytes) -> Callable[[], None]:
         while hasattr(sender, "next"):  # interceptors wrap it
             sender = sender.next
         record = sender._worker._bridge_worker().record_activity_heartbeat
-    except AttributeError:
+        ActivityHeartbeat(task_token=task_token)
+    except (AttributeError, TypeError, ValueError):
         return lambda: None
     return lambda: record(ActivityHeartbeat(task_token=task_token))

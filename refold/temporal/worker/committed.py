@@ -11,14 +11,15 @@ replay will. An activation does not say what it is part of; these are told apart
 1. A workflow task brings its own time and the size of the history. Events that come with neither are ahead of one.
 2. Where the workflow tasks before it had nothing for the workflow, their time and size were never seen. So where a run
    was loaded, and took events, and a query comes next: whether a workflow task brought them is not known.
+
+The only module of the worker that uses the messages between the SDK and its core.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from refold.effects.asking import ASK_AGAIN
@@ -27,14 +28,29 @@ from refold.temporal.worker.workflow import SkillWorkflow
 
 if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_activation import WorkflowActivation
-    from temporalio.converter import StorageDriverStoreContext
-    from temporalio.workflow import Info
+    from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+
+try:
+    from temporalio.bridge.proto import workflow_activation, workflow_completion
+
+    _READ: tuple[tuple[Any, tuple[str, ...]], ...] = (
+        (
+            workflow_activation.WorkflowActivation,
+            ("jobs", "timestamp", "history_size_bytes", "history_length", "is_replaying", "run_id"),
+        ),
+        (workflow_activation.WorkflowActivationJob, ("query_workflow",)),
+    )
+    _KNOWN = all(name in kind.DESCRIPTOR.fields_by_name for kind, names in _READ for name in names)
+except (ImportError, AttributeError):
+    _KNOWN = False
+"""Whether the SDK's activations are those of the releases that refold knows. If not, each query is answered, and one
+that comes too early may break its task (see above); that is rare, and no worker stands still for it."""
 
 DIRECT = "legacy_query"
 """Core's id of a query that came by itself; a query with another id came with a workflow task."""
 
 
-class Committed(WorkflowInstance):
+class Committed:
     """An instance of the SDK's that answers no query ahead of a workflow task."""
 
     def __init__(self, inner: WorkflowInstance) -> None:
@@ -46,9 +62,11 @@ class Committed(WorkflowInstance):
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """See the SDK."""
+        if not _KNOWN:
+            return self._inner.activate(act)
         queries = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
         if self._is_ahead(act, queries):
-            refused = WorkflowActivationCompletion(run_id=act.run_id)
+            refused = workflow_completion.WorkflowActivationCompletion(run_id=act.run_id)
             refused.failed.failure.message = ASK_AGAIN
             return refused
         return self._inner.activate(act)
@@ -65,21 +83,8 @@ class Committed(WorkflowInstance):
         self._unsure, self._loading = self._loading or (self._unsure and not new), False
         return more and not new
 
-    def get_serialization_context(self, command_info: Any) -> Any:
-        """See the SDK."""
-        return self._inner.get_serialization_context(command_info)
-
-    def get_external_store_context(self, command_info: Any) -> StorageDriverStoreContext:
-        """See the SDK."""
-        return self._inner.get_external_store_context(command_info)
-
-    def get_info(self) -> Info:
-        """See the SDK."""
-        return self._inner.get_info()
-
-    def get_thread_id(self) -> int | None:
-        """See the SDK."""
-        return self._inner.get_thread_id()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)  # whatever else the SDK asks of an instance, in whichever release
 
 
 class Unsandboxed(UnsandboxedWorkflowRunner):
@@ -87,7 +92,7 @@ class Unsandboxed(UnsandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""
-        return Committed(super().create_instance(tolerant(det)))
+        return cast(WorkflowInstance, Committed(super().create_instance(tolerant(det))))
 
 
 def tolerant(det: WorkflowInstanceDetails) -> WorkflowInstanceDetails:

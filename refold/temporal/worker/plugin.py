@@ -36,6 +36,7 @@ from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
 from refold.temporal.worker.sandbox import sandbox
+from refold.temporal.worker.workflow import DEFINITION
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """The SDK's least pause between heartbeats, short because heartbeats carry a model's streamed text."""
@@ -165,5 +166,5 @@ class RefoldPlugin(SimplePlugin):
 
 
 def _is_dynamic(cls: type) -> bool:
-    definition = getattr(cls, "__temporal_workflow_definition", None)
-    return definition is not None and definition.name is None
+    definition = getattr(cls, DEFINITION, None)
+    return definition is not None and getattr(definition, "name", "") is None

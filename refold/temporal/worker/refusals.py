@@ -31,7 +31,7 @@ from refold.effects.mcp.servers import ENV, servers_in
 from refold.effects.tools import tools_of
 from refold.temporal.worker.registry import Refusal, served
 from refold.temporal.worker.sandbox import sandbox
-from refold.temporal.worker.workflow import SkillWorkflow
+from refold.temporal.worker.workflow import DEFINITION, SkillWorkflow
 
 _SANDBOX_LOG = logging.getLogger("temporalio.worker.workflow_sandbox._restrictions")
 
@@ -134,9 +134,12 @@ def _missing(
 def _unloadable(classes: Sequence[type[SkillWorkflow]], runner: WorkflowRunner) -> Iterator[Refusal]:
     """Refusals of workflows whose module cannot be imported inside the sandbox."""
     for cls in classes:
+        definition = getattr(cls, DEFINITION, None)
+        if definition is None:
+            continue  # a release of the SDK that keeps it elsewhere: its worker finds such a module itself
         _SANDBOX_LOG.disabled = True  # the SDK would log the same error
         try:
-            runner.prepare_workflow(cls.__temporal_workflow_definition)  # type: ignore[attr-defined]  # of the SDK
+            runner.prepare_workflow(definition)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a module's top level may raise anything
             yield Refusal(
                 name=cls.type_name,

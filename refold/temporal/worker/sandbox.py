@@ -6,15 +6,15 @@
 2. The SDK imports a workflow's module again for each task, so that tasks share no state. That is most of a waiting
    task's memory and of a short task's time. If a skill's modules are immutable (see `immutable`), all its tasks in one
    worker share one copy. The copy is imported inside the sandbox, so the sandbox's restrictions still apply.
+   `sharing` does it, with the inside of the SDK's sandbox; where that is made in another way, nothing is shared.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from temporalio.converter import StorageDriverStoreContext
 from temporalio.worker import (
@@ -23,14 +23,14 @@ from temporalio.worker import (
     WorkflowRunner,
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
-from temporalio.worker.workflow_sandbox._importer import Importer
-from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, RestrictionContext
-from temporalio.worker.workflow_sandbox._runner import _Instance
 
 from refold.core.authoring.tool import tool_spec
 from refold.temporal.worker.committed import Committed, tolerant
-from refold.temporal.worker.immutable import is_immutable
 from refold.temporal.worker.workflow import SkillWorkflow
+
+SharingModules: Any = None
+with contextlib.suppress(ImportError):  # a release of the SDK whose sandbox is made in another way
+    from refold.temporal.worker.sharing import SharingModules
 
 PASSED_THROUGH = (
     "refold",
@@ -70,58 +70,15 @@ class Sandbox(SandboxedWorkflowRunner):
             more, because a step imported a module that is not immutable.
     """
 
-    shared: dict[str, _SharedImporter | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    shared: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""
-        if not issubclass(det.defn.cls, SkillWorkflow):
-            return _WithoutContexts(super().create_instance(det))
-        return _WithoutContexts(_SharingModules(tolerant(det), self.runner_class, self.restrictions, self.shared))
-
-
-class _PerThread(threading.local, RestrictionContext):
-    """The sandbox's flag for running workflow code, one per thread: tasks that share modules use several threads."""
-
-
-class _SharedImporter(Importer):
-    """An importer that tells whether tasks may share its modules, those included that a task imported since."""
-
-    _judged = 0
-    _immutable = True
-
-    def immutable(self) -> bool:
-        """Whether all modules that were imported inside the sandbox are immutable; shared ones do not count."""
-        found = list(self.new_modules.items())  # a copy: a task of another thread may import meanwhile
-        if len(found) > self._judged:
-            own = [one for name, one in found if name != "__main__" and one is not sys.modules.get(name)]
-            self._immutable = all(isinstance(module, RestrictedModule) or is_immutable(module) for module in own)
-            self._judged = len(found)
-        return self._immutable
-
-
-class _SharingModules(_Instance):
-    """The SDK's workflow instance, which reuses the modules of an earlier task if they are immutable."""
-
-    def __init__(
-        self,
-        det: WorkflowInstanceDetails,
-        runner_class: type[WorkflowRunner],
-        restrictions: SandboxRestrictions,
-        shared: dict[str, _SharedImporter | None],
-    ) -> None:
-        self._shared = shared
-        super().__init__(det, runner_class, restrictions)
-
-    def _create_instance(self) -> None:
-        name = self._workflow_module_name()
-        known = self._shared.get(name)
-        if known is not None and not known.immutable():
-            known = self._shared[name] = None
-        importer = known or _SharedImporter(self.importer.restrictions, _PerThread(), workflow_module_name=name)
-        self.importer = importer
-        super()._create_instance()  # reuses the importer's modules
-        if name not in self._shared and importer.immutable():
-            self._shared[name] = importer
+        if SharingModules is None or not issubclass(det.defn.cls, SkillWorkflow):
+            inner = super().create_instance(tolerant(det))
+        else:
+            inner = SharingModules(tolerant(det), self.runner_class, self.restrictions, self.shared)
+        return cast(WorkflowInstance, _WithoutContexts(inner))
 
 
 class _WithoutContexts(Committed):

@@ -319,21 +319,22 @@ def _made(cls_name: str, module: str, skill: Skill, type_name: str) -> type[Skil
     return _defined(made, type_name)
 
 
-_DEFINITION = "__temporal_workflow_definition"  # where the SDK keeps what `workflow.defn` found in a class
+DEFINITION = "__temporal_workflow_definition"  # where the SDK keeps what `workflow.defn` found in a class
+_KNOWN_FIELDS = ("name", "cls", "run_fn")
 
 
 def _defined(made: type[SkillWorkflow], type_name: str) -> type[SkillWorkflow]:
     # `workflow.defn` looks through all members of a class and of its bases. Here they are always the same, and the
     # sandbox makes a skill's class anew for every task, so it looks once.
-    found = _first_found.get(_DEFINITION)
-    if found is None:
+    found = _first_found.get(DEFINITION)
+    if found is None or not all(hasattr(found, name) for name in _KNOWN_FIELDS):
         failures = [SkillError, InputRejected, PayloadTooLarge]
         made = workflow.defn(name=type_name, failure_exception_types=failures)(made)
-        _first_found[_DEFINITION] = getattr(made, _DEFINITION, None)
+        _first_found[DEFINITION] = getattr(made, DEFINITION, None)
         return made
     definition = replace(found, name=type_name, cls=made, run_fn=vars(made)["run"])
     for defined in (made, definition.run_fn):
-        setattr(defined, _DEFINITION, definition)
+        setattr(defined, DEFINITION, definition)
     return made
 
 

@@ -20,6 +20,7 @@ import workflows.research
 import workflows.research_loop
 import workflows.research_loop_steps
 import workflows.research_loop_table
+from refold.temporal.worker import sharing
 from refold.temporal.worker.immutable import is_immutable
 from refold.temporal.worker.registry import workflows_of
 from refold.temporal.worker.sandbox import Sandbox, sandbox
@@ -182,3 +183,14 @@ async def test_what_a_step_imports_by_its_name_is_judged_when_it_is_there(folder
 
     runner.prepare_workflow(workflow._Definition.must_from_class(cls))
     assert runner.shared == {"made_up_dynamic": None}
+
+
+@pytest.mark.parametrize("name", ["_create_instance", "_workflow_module_name", "__init__"])
+def test_a_sandbox_that_is_made_in_another_way_is_left_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Another release of the SDK may take other arguments: then nothing is shared, and the worker starts.
+    """
+    monkeypatch.setattr(sharing.SharingModules.__base__, name, lambda self, something, new: None)
+
+    with pytest.raises(ImportError, match=f"in another way: {name}"):
+        sharing._refuse_another()

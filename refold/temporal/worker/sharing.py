@@ -1,0 +1,83 @@
+"""Workflow instances that share their modules. The only module that uses the inside of the SDK's sandbox.
+
+Raises `ImportError` where the SDK's sandbox is made in another way: then each task imports its modules for itself, as
+the SDK's own instances do, which takes more memory and time and changes nothing else (see `sandbox`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+
+from temporalio.worker import WorkflowInstanceDetails, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxRestrictions
+from temporalio.worker.workflow_sandbox._importer import Importer
+from temporalio.worker.workflow_sandbox._restrictions import RestrictedModule, RestrictionContext
+from temporalio.worker.workflow_sandbox._runner import _Instance
+
+from refold.temporal.worker.immutable import is_immutable
+
+_OVERRIDDEN = {
+    "__init__": ("instance_details", "runner_class", "restrictions"),
+    "_create_instance": (),
+    "_workflow_module_name": (),
+}
+_IMPORTER = ("restrictions", "restriction_context", "workflow_module_name")
+
+
+def _refuse_another() -> None:
+    """Check that the SDK's classes take what they are given here."""
+    found = {name: getattr(_Instance, name, None) for name in _OVERRIDDEN}
+    for name, method in [*found.items(), ("Importer", Importer.__init__)]:
+        wanted = _IMPORTER if name == "Importer" else _OVERRIDDEN[name]
+        if method is None or tuple(inspect.signature(method).parameters)[1:] != wanted:
+            raise ImportError(f"the SDK's sandbox is made in another way: {name}")
+
+
+_refuse_another()
+
+
+class _PerThread(threading.local, RestrictionContext):
+    """The sandbox's flag for running workflow code, one per thread: tasks that share modules use several threads."""
+
+
+class SharedImporter(Importer):
+    """An importer that tells whether tasks may share its modules, those included that a task imported since."""
+
+    _judged = 0
+    _immutable = True
+
+    def immutable(self) -> bool:
+        """Whether all modules that were imported inside the sandbox are immutable; shared ones do not count."""
+        found = list(self.new_modules.items())  # a copy: a task of another thread may import meanwhile
+        if len(found) > self._judged:
+            own = [one for name, one in found if name != "__main__" and one is not sys.modules.get(name)]
+            self._immutable = all(isinstance(module, RestrictedModule) or is_immutable(module) for module in own)
+            self._judged = len(found)
+        return self._immutable
+
+
+class SharingModules(_Instance):
+    """The SDK's workflow instance, which reuses the modules of an earlier task if they are immutable."""
+
+    def __init__(
+        self,
+        det: WorkflowInstanceDetails,
+        runner_class: type[WorkflowRunner],
+        restrictions: SandboxRestrictions,
+        shared: dict[str, SharedImporter | None],
+    ) -> None:
+        self._shared = shared
+        super().__init__(det, runner_class, restrictions)
+
+    def _create_instance(self) -> None:
+        name = self._workflow_module_name()
+        known = self._shared.get(name)
+        if known is not None and not known.immutable():
+            known = self._shared[name] = None
+        importer = known or SharedImporter(self.importer.restrictions, _PerThread(), workflow_module_name=name)
+        self.importer = importer
+        super()._create_instance()  # reuses the importer's modules
+        if name not in self._shared and importer.immutable():
+            self._shared[name] = importer
