@@ -164,7 +164,7 @@ class Snapshot(Value):
     """A task, as of one journal entry.
 
     Attributes:
-        task_id: The task's id; the prefix of its invocation ids.
+        task_id: The task's id; the prefix of the ids that the task makes.
         skill: The skill's id.
         seq: The newest entry's number; 0 before the first.
         at: When that entry was taken; never earlier than the entry before.
