@@ -290,6 +290,8 @@ class Engine(Protocol):
             TaskExists: The id was used before.
             UnknownSkill: No worker serves such a skill.
             PayloadTooLarge: The content is too large, and storage for large values is off.
+            NotConnected: The server does not answer. The task may have started, and the error names it; a second start
+                under its id starts no second task.
         """
         ...
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
+from weakref import WeakKeyDictionary
 
 from pydantic_core import PydanticSerializationError
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import TaskExists, TaskNotFound
-from refold.core.lifecycle import TaskState
+from refold.core.errors import NotConnected, TaskExists, TaskNotFound
+from refold.core.lifecycle import Status, TaskState
 from refold.core.lineage.previous import Previous, check_previous, previous_of
 from refold.engine import TaskView
 from refold.temporal.client import search, views
@@ -24,6 +26,15 @@ from refold.temporal.data.wire import TaskResult, TaskStart
 SUMMARY_CHARS = 160
 """How much of a task's first message the Temporal UI shows."""
 
+STARTS_AT_ONCE = 32
+"""How many starts of one event loop are under way at a time; given all at once, a server answers none in time."""
+
+FIRST_LOOKS_AT_ONCE = 128
+"""How many new tasks are looked at at a time; each look takes seconds where no worker answers."""
+
+_UNANSWERED = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, asyncio.Semaphore]] = WeakKeyDictionary()
+
 
 async def start(
     connection: Connection,
@@ -34,7 +45,7 @@ async def start(
     *,
     origin: Origin | None = None,
 ) -> TaskView:
-    """Start a task, and see how it begins.
+    """Start a task, and see how it begins. Many starts at once wait for each other.
 
     Args:
         connection: To the server.
@@ -48,8 +59,27 @@ async def start(
         TaskExists: There is one with this id.
         UnknownSkill: The worker that took it has no such skill.
         InputRejected: The skill refused its input.
-        EngineError: The server refuses, or does not answer.
+        NotConnected: The server does not answer; the task may have started.
+        EngineError: The server refuses.
     """
+    starts, looks = _turns.setdefault(
+        asyncio.get_running_loop(), (asyncio.Semaphore(STARTS_AT_ONCE), asyncio.Semaphore(FIRST_LOOKS_AT_ONCE))
+    )
+    async with starts:
+        await _started(connection, skill, argument, task_id, summary, origin)
+    async with looks:
+        try:
+            return await _first_look(connection, task_id)
+        except NotConnected as error:
+            note = f"it has started, and this is all that is known: {error}"
+            return TaskView(
+                task_id=task_id, skill=skill, status=Status.SUBMITTED, lifecycle=TaskState.PLANNED, note=note
+            )
+
+
+async def _started(
+    connection: Connection, skill: str, argument: TaskStart, task_id: str, summary: str, origin: Origin | None
+) -> None:
     from_task = None if origin is None else origin.task_id
     try:
         await connection.client.start_workflow(
@@ -75,7 +105,16 @@ async def start(
     except PydanticSerializationError as error:
         raise unwritable(error) from None
     except RPCError as error:
+        if error.status in _UNANSWERED:
+            raise NotConnected(
+                f"the Temporal server does not say whether task {task_id!r} has started ({error.message}); is it up? "
+                f"`refold show {task_id}` looks for the task. To start it again under this id is safe: an id starts "
+                "one task"
+            ) from None
         raise server_refused(error, f"start task {task_id!r}") from None
+
+
+async def _first_look(connection: Connection, task_id: str) -> TaskView:
     view = await views.status(connection, task_id)
     if isinstance(view, TaskView) and view.lifecycle is not TaskState.PLANNED:
         return view

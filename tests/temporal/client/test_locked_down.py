@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,46 +18,28 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from structlog.testing import capture_logs
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode, ServiceClient
+from temporalio.service import RPCError, RPCStatusCode
 
 from refold import Content, EngineError, InputRejected, NotConnected, Status, UnknownSkill
 from refold.temporal import TemporalEngine, connect
 from refold.temporal.client import search
 from refold.temporal.data.search_attributes import KINDS
 from refold.temporal.dev import DevServer
+from tests.temporal.client.between import Call, between
 from tests.temporal.test_task import text
 
 DENIED = RPCStatusCode.PERMISSION_DENIED
 
 
-class LockedDown(ServiceClient):
-    """A server that refuses some calls, in front of one that does not."""
-
-    def __init__(self, behind: ServiceClient, refused: Mapping[str, RPCStatusCode]) -> None:
-        super().__init__(behind.config)
-        self.behind = behind
-        self.refused = refused
-
-    @property
-    def worker_service_client(self) -> Any:
-        return self.behind.worker_service_client
-
-    def update_rpc_metadata(self, metadata: Mapping[str, str | bytes]) -> None:
-        raise NotImplementedError
-
-    def update_api_key(self, api_key: str | None) -> None:
-        raise NotImplementedError
-
-    async def _rpc_call(self, rpc: str, req: Any, resp_type: Any, **how: Any) -> Any:
-        if (status := self.refused.get(rpc)) is not None:
-            raise RPCError("Request unauthorized.", status, b"")
-        return await self.behind._rpc_call(rpc, req, resp_type, **how)
-
-
 def locked(client: Client, **refused: RPCStatusCode) -> Client:
     """A client of a server that refuses these calls."""
-    config = {**client.config(), "service_client": LockedDown(client.service_client, refused)}
-    return Client(**config)  # type: ignore[arg-type]
+
+    async def refuse(rpc: str, call: Call) -> Any:
+        if (status := refused.get(rpc)) is not None:
+            raise RPCError("Request unauthorized.", status, b"")
+        return await call()
+
+    return between(client, refuse)
 
 
 @pytest.fixture

@@ -1,0 +1,82 @@
+"""Many starts at once, and starts whose answer is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold import NotConnected, Status, TaskExists, TaskState
+from refold.temporal import TemporalEngine
+from refold.temporal.client.starting import STARTS_AT_ONCE
+from tests.temporal.client.between import Call, between
+from tests.temporal.test_task import settled, text
+
+LOST = RPCError("Timeout expired", RPCStatusCode.CANCELLED, b"")
+
+
+async def test_a_burst_of_starts_is_taken(engine: TemporalEngine) -> None:
+    """
+    The server is never given more than it answers in time, however many tasks a program starts at once.
+    """
+    under_way = most = 0
+
+    async def counted(rpc: str, call: Call) -> Any:
+        nonlocal under_way, most
+        if rpc != "start_workflow_execution":
+            return await call()
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await call()
+        finally:
+            under_way -= 1
+
+    many = TemporalEngine(between(engine.client, counted), engine.task_queue)
+    views = await asyncio.gather(*(many.start("hello", text("Ada")) for _ in range(3 * STARTS_AT_ONCE)))
+
+    assert (len({view.task_id for view in views}), most) == (3 * STARTS_AT_ONCE, STARTS_AT_ONCE)
+
+
+async def test_a_start_whose_answer_is_lost(engine: TemporalEngine) -> None:
+    """
+    The error says that the task may have started, and what to do; a second start under its id starts nothing.
+    """
+    task_id = f"lost-{uuid4().hex[:8]}"
+
+    async def losing(rpc: str, call: Call) -> Any:
+        answer = await call()
+        if rpc == "start_workflow_execution":
+            raise LOST
+        return answer
+
+    far = TemporalEngine(between(engine.client, losing), engine.task_queue)
+    with pytest.raises(
+        NotConnected, match=f"does not say whether task '{task_id}' has started .*refold show {task_id}"
+    ):
+        await far.start("hello", text("Ada"), task_id=task_id)
+    with pytest.raises(TaskExists):
+        await far.start("hello", text("Ada"), task_id=task_id)
+
+    assert (await settled(engine, task_id)).status is Status.COMPLETED
+
+
+async def test_a_start_that_cannot_be_looked_at_is_no_failed_start(engine: TemporalEngine) -> None:
+    """
+    The server took it, and answers nothing more: the caller gets the task.
+    """
+
+    async def losing(rpc: str, call: Call) -> Any:
+        if rpc != "start_workflow_execution":
+            raise LOST
+        return await call()
+
+    far = TemporalEngine(between(engine.client, losing), engine.task_queue)
+    view = await far.start("hello", text("Ada"))
+
+    assert (view.status, view.lifecycle) == (Status.SUBMITTED, TaskState.PLANNED)
+    assert view.note.startswith("it has started")
+    assert (await settled(engine, view.task_id)).status is Status.COMPLETED
