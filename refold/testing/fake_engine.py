@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
@@ -285,8 +285,9 @@ class FakeEngine:
         """See `Engine.recover`."""
         failed = self._task(task_id)
         new_id = next(id for n in count(1) if (id := f"{task_id}.r{n}") not in self._tasks)
-        if (other := self._going_on(task_id)) is not None:
-            raise recovered_before(task_id, other.task_id, other.status)
+        for id in (*self._above(failed), task_id, *self._below(task_id)):
+            if (other := self._going_on(id)) is not None:
+                raise recovered_before(id, other.task_id, other.status)
         snapshot, first = recover(failed.skill, failed.snapshots[0], failed.entries, new_id, self.clock.now, by=by)
         task = self._tasks[new_id] = _Task(skill=failed.skill, snapshots=[snapshot], first=first)
         await self._do()
@@ -307,6 +308,19 @@ class FakeEngine:
         branch = self._tasks[new_id] = _Task(skill=task.skill, snapshots=[snapshot], first=first)
         await self._do()
         return self._view(branch)
+
+    def _above(self, task: _Task) -> Iterator[str]:
+        """The tasks that this one is a part of."""
+        while task.asked_by is not None:
+            yield task.asked_by
+            task = self._tasks[task.asked_by]
+
+    def _below(self, task_id: str) -> Iterator[str]:
+        """The parts of a task that did not complete, and theirs."""
+        for id, task in self._tasks.items():
+            if task.asked_by == task_id and task.now.ending is not Ending.COMPLETED:
+                yield id
+                yield from self._below(id)
 
     def _going_on(self, task_id: str) -> Snapshot | None:
         """The task that recovers this one: directly, or through recovered tasks that failed."""

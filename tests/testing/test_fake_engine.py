@@ -487,6 +487,27 @@ async def test_one_task_at_a_time_goes_on_for_another() -> None:
     assert (await engine.recover(failed)).task_id == "T.r2"
 
 
+@pytest.mark.parametrize(("first", "second"), [("T", "T/1.1"), ("T/1.1", "T")])
+async def test_a_part_goes_on_with_its_task_or_alone(first: str, second: str) -> None:
+    """
+    Whichever is recovered first: with both, the part's effects would be made twice.
+    """
+
+    async def child(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.ask("more", "More?")).text)
+
+    async def caller(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("part", "part", "go")).text)
+
+    engine = FakeEngine([table("part", Step("begin", child).start()), table("caller", Step("begin", caller).start())])
+    await engine.start("caller", TEXT("go"), task_id="T")
+    await engine.cancel("T")
+    await engine.recover(first)
+
+    with pytest.raises(InputRejected, match=f"'{first}' was recovered before: '{first}.r1' goes on for it"):
+        await engine.recover(second)
+
+
 async def test_what_is_wanted_again_is_performed_again() -> None:
     """
     The engine remembers nothing of a command that came back, as no worker does: a core that wanted one again would
