@@ -23,6 +23,7 @@ RefoldError
     ├── NotConnected          no server answers at the address
     ├── NoWorker              the server answers, but no worker does
     ├── OutcomeUnknown        nobody knows whether an effect took place
+    ├── CodecError            a codec is refused, or a value cannot be read without one
     └── StorageError          a large value cannot be kept or read
         └── PayloadTooLarge   too large for Temporal, and storage for large values is off
 """
@@ -249,6 +250,10 @@ class OutcomeUnknown(EngineError):
             f"effect {key!r} was started before, and nobody knows whether it took place: give a `probe` that finds "
             "out, or find out yourself and set its checkpoint"
         )
+
+
+class CodecError(EngineError):
+    """A codec cannot be used, or a value cannot be read without one."""
 
 
 class StorageError(EngineError):

@@ -23,7 +23,8 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from refold.temporal.data.codec import KEY_ID, CodecError, named_key
+from refold.core.errors import CodecError
+from refold.temporal.data.codec import KEY_ID, named_key
 
 KEYS_ENV = "REFOLD_ENCRYPTION_KEYS"
 FILE_ENV = "REFOLD_ENCRYPTION_KEYS_FILE"

@@ -16,7 +16,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import EngineError, InputRejected, NotConnected
+from refold.core.errors import CodecError, EngineError, InputRejected, NotConnected
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.temporal.data.search_attributes import REGISTER
 
@@ -99,7 +99,11 @@ async def why_stuck(client: Client, description: WorkflowExecutionDescription) -
     )
     for event in answer.history.events:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-            return explained(event.workflow_task_failed_event_attributes.failure.message)
+            failure = event.workflow_task_failed_event_attributes.failure
+            try:
+                return explained(str(await client.data_converter.decode_failure(failure)))
+            except CodecError as error:
+                return f"its worker says why, and this process cannot read it: {error}"
     return None
 
 

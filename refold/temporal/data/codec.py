@@ -23,15 +23,11 @@ from temporalio.converter import (
     WithSerializationContext,
 )
 
-from refold.core.errors import EngineError
+from refold.core.errors import CodecError
 
 ENV = "REFOLD_CODEC"
 KEY_ID = "encryption-key-id"
 """The metadata that names the key of an encrypted payload, as in Temporal's own samples."""
-
-
-class CodecError(EngineError):
-    """A codec cannot be used, or a value cannot be read without one; the message says what to do."""
 
 
 def codec_from_env(environ: Mapping[str, str] = os.environ) -> PayloadCodec | None:

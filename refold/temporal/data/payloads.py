@@ -46,10 +46,10 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from refold.core.errors import PayloadTooLarge
+from refold.core.errors import CodecError, PayloadTooLarge, StorageError
 from refold.core.values import shortened
 from refold.temporal.data.codec import ENV as CODEC_ENV
-from refold.temporal.data.codec import CodecError, codec_from_env, fit, named_key
+from refold.temporal.data.codec import codec_from_env, fit, named_key
 from refold.temporal.data.storage import (
     ENV,
     VALUE_KEY,
@@ -278,12 +278,19 @@ class RefoldFailureConverter(DefaultFailureConverter):
 
 
 class EncodedFailureConverter(RefoldFailureConverter):
-    """Moves a failure's message and stack trace to where the codec encrypts them, as the SDK's own does."""
+    """Moves a failure's message and stack trace to where the codec encrypts them, as the SDK's own does.
+
+    A key or a stored value that is missing stays readable: whoever looks for the reason may lack the same key, and its
+    message quotes nobody.
+    """
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         """See the SDK."""
         super().to_failure(exception, payload_converter, failure)
-        _encode_attributes(failure, payload_converter)
+        if isinstance(exception, CodecError | StorageError):
+            failure.stack_trace = ""
+        else:
+            _encode_attributes(failure, payload_converter)
 
 
 FAILURE_CHARS = 20_000

@@ -24,10 +24,11 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
+from refold.core.errors import CodecError
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.receipts import Finished, LedgerAnswer, LedgerUnavailable, Perform
 from refold.temporal import RefoldPlugin
-from refold.temporal.data.codec import CodecError, CodecSeal, codec_from_env
+from refold.temporal.data.codec import CodecSeal, codec_from_env
 from refold.temporal.data.payloads import Stored, codec_in, data_converter, load
 from refold.temporal.data.storage import Folder, Off, ValueCorrupt, ValueDriver
 from refold.temporal.encryption import Encryption, from_env
@@ -213,6 +214,16 @@ async def test_failures_are_encrypted_with_their_causes(folder: Folder) -> None:
     again = Failure()
     await converter.encode_failure(read, again)
     assert SECRET.encode() not in again.SerializeToString()
+
+
+async def test_a_missing_key_is_said_in_plain_text(folder: Folder) -> None:
+    """
+    Whoever looks why a worker cannot go on may not have that key, either.
+    """
+    failure = Failure()
+    await data_converter(folder, ring(k=NEW)).encode_failure(CodecError("encrypted by the key 'other'"), failure)
+
+    assert failure.message == "encrypted by the key 'other'"
 
 
 async def test_without_a_codec_failures_stay_readable(folder: Folder) -> None:
