@@ -73,7 +73,7 @@ from refold.effects.models.conversations import Conversations
 from refold.effects.models.model_calls import ModelCalls
 from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
-from refold.effects.threads import Threads
+from refold.effects.threads import TOOL_THREADS, Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
 from refold.middleware import ActivityMiddleware, ActivityTurn
 
@@ -90,9 +90,6 @@ CONVERSATION = "conversation"
 
 TOOL = "tool."
 NOTIFY = "refold.notify"
-TOOL_THREADS = 32
-"""The default for the most tools that are a plain `def` running at once in one worker; further calls wait."""
-
 TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache
 replays its whole history first, and the SDK drops a query that arrives while it evicts the task."""

@@ -38,7 +38,7 @@ class NotDone:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The probe cannot tell, and a person decides.
+    """The probe cannot tell. It is asked again for an hour; then a person decides.
 
     Attributes:
         why: For that person.

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+TOOL_THREADS = 32
+"""The default for the most tools that are a plain `def` running at once in one worker; further calls wait."""
+
 T = TypeVar("T")
 
 _Call = tuple[Future[Any], Callable[[], Any]]

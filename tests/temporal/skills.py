@@ -172,16 +172,6 @@ class Parent:
         return ctx.complete(f"{talk.text}; {product}; {letter}", list(talk.artifacts))
 
 
-@flow_skill(id="strangers")
-class Strangers:
-    """Calls a tool that nobody registered."""
-
-    @step(start=True)
-    async def begin(self, ctx: Ctx) -> Transition:
-        await ctx.tool("unheard_of")
-        return ctx.complete()
-
-
 @flow_skill(id="hoarder")
 class Hoarder:
     """Gets three megabytes from a tool."""
@@ -285,7 +275,6 @@ CaughtWorkflow = workflow_for(Caught)
 UncaughtWorkflow = workflow_for(Uncaught)
 BusyWorkflow = workflow_for(Busy)
 ParentWorkflow = workflow_for(Parent)
-StrangersWorkflow = workflow_for(Strangers)
 HoarderWorkflow = workflow_for(Hoarder)
 RaisesWorkflow = workflow_for(Raises)
 WatchesClockWorkflow = workflow_for(WatchesClock)

@@ -195,7 +195,6 @@ async def test_try_later_is_tried_later(engine: TemporalEngine) -> None:
     ("skill", "answers", "reason"),
     [
         pytest.param("uncaught", [], "the account is closed", id="failure-not-caught"),
-        pytest.param("strangers", [], "no tool 'unheard_of' is registered", id="unknown-tool"),
         pytest.param("raises", ["0"], "bug: ZeroDivisionError", id="raises"),
         pytest.param("watches_clock", [], "datetime.now", id="reads-the-clock"),
         pytest.param("runs_in_circles", [], "gotos without an await", id="goto-loop"),

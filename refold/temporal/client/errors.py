@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pydantic_core import PydanticSerializationError
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import WorkflowTaskFailedEventAttributes
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import (
     Client,
@@ -88,6 +89,19 @@ async def why_stuck(client: Client, description: WorkflowExecutionDescription) -
         client: Connected.
         description: Of the task's open run.
     """
+    failed = await failed_task(client, description)
+    if failed is None:
+        return None
+    try:
+        return explained(str(await client.data_converter.decode_failure(failed.failure)))
+    except CodecError as error:
+        return f"its worker says why, and this process cannot read it: {error}"
+
+
+async def failed_task(
+    client: Client, description: WorkflowExecutionDescription
+) -> WorkflowTaskFailedEventAttributes | None:
+    """The first of a task's latest workflow tasks, which failed; None if they did not fail."""
     if description.raw_description.pending_workflow_task.attempt <= 1:
         return None
     answer = await client.workflow_service.get_workflow_execution_history_reverse(
@@ -99,11 +113,7 @@ async def why_stuck(client: Client, description: WorkflowExecutionDescription) -
     )
     for event in answer.history.events:
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-            failure = event.workflow_task_failed_event_attributes.failure
-            try:
-                return explained(str(await client.data_converter.decode_failure(failure)))
-            except CodecError as error:
-                return f"its worker says why, and this process cannot read it: {error}"
+            return event.workflow_task_failed_event_attributes
     return None
 
 

@@ -10,15 +10,15 @@ from pydantic_core import PydanticSerializationError
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from refold.core.errors import NotConnected, TaskExists, TaskNotFound
 from refold.core.lifecycle import Status, TaskState
 from refold.core.lineage.previous import Previous, check_previous, previous_of
 from refold.engine import TaskView
-from refold.temporal.client import search, views
+from refold.temporal.client import search, unserved, views
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import server_refused, unwritable
+from refold.temporal.client.errors import server_away, server_refused, timed_out, unwritable
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.lineage import Origin
 from refold.temporal.data.wire import TaskResult, TaskStart
@@ -32,8 +32,9 @@ STARTS_AT_ONCE = 32
 FIRST_LOOKS_AT_ONCE = 128
 """How many new tasks are looked at at a time; each look takes seconds where no worker answers."""
 
-_UNANSWERED = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Semaphore, asyncio.Semaphore]] = WeakKeyDictionary()
+LOOK_S = 0.5
+"""The pause, in seconds, between two looks at whether a worker without its skill has taken a new task."""
 
 
 async def start(
@@ -57,7 +58,7 @@ async def start(
 
     Raises:
         TaskExists: There is one with this id.
-        UnknownSkill: The worker that took it has no such skill.
+        UnknownSkill: No worker on the task queue has such a skill.
         InputRejected: The skill refused its input.
         NotConnected: The server does not answer; the task may have started.
         EngineError: The server refuses.
@@ -105,7 +106,7 @@ async def _started(
     except PydanticSerializationError as error:
         raise unwritable(error) from None
     except RPCError as error:
-        if error.status in _UNANSWERED:
+        if server_away(error) or timed_out(error):
             raise NotConnected(
                 f"the Temporal server does not say whether task {task_id!r} has started ({error.message}); is it up? "
                 f"`refold show {task_id}` looks for the task. To start it again under this id is safe: an id starts "
@@ -115,13 +116,26 @@ async def _started(
 
 
 async def _first_look(connection: Connection, task_id: str) -> TaskView:
-    view = await views.status(connection, task_id)
+    view = await _begins(connection, task_id)
     if isinstance(view, TaskView) and view.lifecycle is not TaskState.PLANNED:
         return view
     description = await connection.describe(task_id)
     if description.status is WorkflowExecutionStatus.RUNNING:
-        return views.unanswered(description, str(view), submitted=True)
+        note = await unserved.why_not_begun(connection, description) or str(view)
+        return views.unanswered(description, note, submitted=True)
     return await views.view_of_closed(connection, description, new=True)
+
+
+async def _begins(connection: Connection, task_id: str) -> TaskView | str:
+    """A new task as its worker sees it; or why it has not begun."""
+    asking = asyncio.ensure_future(views.status(connection, task_id))
+    try:
+        while not (await asyncio.wait([asking], timeout=LOOK_S))[0]:
+            if why := await unserved.why_not_begun(connection, await connection.describe(task_id)):
+                return why
+        return asking.result()
+    finally:
+        asking.cancel()
 
 
 async def previous(connection: Connection, task_id: str, owner: str | None) -> Previous:

@@ -116,18 +116,29 @@ async def _why_ended(connection: Connection, description: WorkflowExecutionDescr
     try:
         await handle.result(follow_runs=False)
     except WorkflowFailureError as error:
-        if isinstance(error.cause, ApplicationError) and error.cause.type == InputRejected.__name__:
+        if isinstance(error.cause, ApplicationError) and error.cause.type in _REFUSALS:
             return f"its start was refused: {error.cause.message}"
         return f"Temporal ended it from outside: {error.cause}"
     return "Temporal ended it from outside"
+
+
+_REFUSALS = (UnknownSkill.__name__, InputRejected.__name__)
 
 
 async def _raise_refusal(
     connection: Connection, description: WorkflowExecutionDescription, cause: ApplicationError
 ) -> None:
     """Delete a task whose start was refused, and raise the refusal; nothing for any other failure."""
-    if cause.type not in (UnknownSkill.__name__, InputRejected.__name__):
+    if cause.type not in _REFUSALS:
         return
+    await forget(connection, description)
+    if cause.type == UnknownSkill.__name__:
+        raise UnknownSkill(description.workflow_type, cause.details[0] if cause.details else ())
+    raise InputRejected(cause.message)
+
+
+async def forget(connection: Connection, description: WorkflowExecutionDescription) -> None:
+    """Delete a task that never began."""
     with contextlib.suppress(RPCError):  # a server that lets nobody delete keeps a failed workflow; its id is used up
         await connection.client.workflow_service.delete_workflow_execution(
             DeleteWorkflowExecutionRequest(
@@ -135,6 +146,3 @@ async def _raise_refusal(
                 workflow_execution=WorkflowExecution(workflow_id=description.id, run_id=description.run_id),
             )
         )
-    if cause.type == UnknownSkill.__name__:
-        raise UnknownSkill(description.workflow_type, cause.details[0] if cause.details else ())
-    raise InputRejected(cause.message)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter, PayloadCodec
@@ -26,6 +27,7 @@ from temporalio.worker import (
 from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
 from refold.effects.activities import Effects
 from refold.effects.mcp.servers import McpServer
+from refold.effects.threads import TOOL_THREADS
 from refold.temporal.data.codec import CodecSeal, codec_of, fit
 from refold.temporal.data.payloads import RefoldConverter, codec_in, data_converter
 from refold.temporal.data.storage import Storage, storage_from_env
@@ -62,6 +64,7 @@ class RefoldPlugin(SimplePlugin):
         sandboxed: bool = True,
         mcp: Sequence[McpServer] | None = None,
         codec: PayloadCodec | None = None,
+        threads: int = TOOL_THREADS,
     ) -> None:
         """Check the skills and tools, and prepare what a worker needs.
 
@@ -75,6 +78,7 @@ class RefoldPlugin(SimplePlugin):
                 `refold check` and replay detect an impure skill.
             mcp: MCP servers whose tools skills may call; None takes those in the file that `REFOLD_MCP` names.
             codec: Encrypts all that refold writes; None takes the client's own, else the one that `REFOLD_CODEC` names.
+            threads: The most tools that are a plain `def` running at once.
 
         Raises:
             DefinitionError: A skill or tool is defined wrongly, a skill has no workflow, or two share a name.
@@ -88,7 +92,10 @@ class RefoldPlugin(SimplePlugin):
         self.recovery = recovery
         middleware = {cls.type_name: cls.skill.options.middleware for cls in classes}
         self._tools = tuple(tools)
-        self._effects = Effects(tools, model=model, mcp=mcp, middleware=middleware) if classes or tools or mcp else None
+        performs = bool(classes or tools or mcp)
+        self._effects = (
+            Effects(tools, model=model, mcp=mcp, middleware=middleware, threads=threads) if performs else None
+        )
         super().__init__(
             "refold",
             data_converter=self._converter,
@@ -116,7 +123,8 @@ class RefoldPlugin(SimplePlugin):
         refuse(refusals(self._classes, self._tools, servers=servers, runner=runner or self._runner))
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """See the SDK. Adds a dynamic workflow that fails tasks of unknown skills, unless the program has one.
+        """See the SDK. Adds a dynamic workflow that leaves tasks of unknown skills to other workers, unless the program
+        has one, and gives each worker of a process an identity of its own, unless the program has.
 
         Raises:
             DefinitionError: As `refuse_unfit`, or `Ledger.refuse_remote` refuses the ledger.
@@ -134,6 +142,9 @@ class RefoldPlugin(SimplePlugin):
         # The SDK fills in its default beforehand, so a value that the program chose looks the same.
         throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
         config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)
+        if config.get("identity") is None:
+            process, at, host = config["client"].identity.rpartition("@")
+            config["identity"] = f"{process}-{uuid4().hex[:6]}{at}{host}"
         workflows = list(config.get("workflows") or [])
         if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):
             config["workflows"] = [*workflows, UnknownSkillWorkflow]

@@ -141,9 +141,18 @@ def _without_workflow(name: str, author: Any, module: str) -> Refusal:
     return Refusal(name=id, problem=problem, about=author, module=module)
 
 
+UNSERVED_S = 3600.0
+"""For how long, in seconds, a task that no worker has begun is left to others before it fails."""
+
+
+class LeftToOthers(Exception):
+    """Fails a workflow task, so that the server gives the task to another worker."""
+
+
 @workflow.defn(dynamic=True, sandboxed=False)
 class UnknownSkillWorkflow:
-    """The dynamic workflow: fails a task of an unknown skill at once, which would otherwise hang.
+    """The dynamic workflow: leaves a task of an unknown skill to other workers. After an hour a task that none of them
+    has begun fails. One that was begun never does: its workers may come back.
 
     Attributes:
         known: The skills that this process serves, by task queue.
@@ -153,8 +162,12 @@ class UnknownSkillWorkflow:
 
     @workflow.run
     async def run(self, _: Sequence[RawValue]) -> None:
-        """Fail with a message that names the served skills."""
+        """Fail the workflow task, or at last the workflow, with a message that names the served skills."""
         info = workflow.info()
         known = self.known.get(info.task_queue, ())
         error = UnknownSkill(info.workflow_type, known)
-        raise ApplicationError(str(error), list(known), type=UnknownSkill.__name__, non_retryable=True)
+        refusal = ApplicationError(str(error), list(known), type=UnknownSkill.__name__, non_retryable=True)
+        begun = workflow.unsafe.is_replaying() or info.continued_run_id is not None
+        if begun or (workflow.now() - info.start_time).total_seconds() < UNSERVED_S:
+            raise LeftToOthers(f"{error}; the task is left to a worker that knows it") from refusal
+        raise refusal

@@ -1,0 +1,56 @@
+"""A new task that met a worker without its skill: refused if no other worker is there, else left to the others."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import WorkflowExecutionDescription
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from refold.core.errors import UnknownSkill
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import failed_task
+from refold.temporal.client.views import forget
+
+POLLS_WITHIN_S = 90
+"""A worker that is there asks the server for work at least this often, in seconds."""
+
+
+async def why_not_begun(connection: Connection, description: WorkflowExecutionDescription) -> str | None:
+    """Why a new task has not begun, though a worker took it; None if none has, or if it failed otherwise.
+
+    Raises:
+        UnknownSkill: The only worker on the task queue has no such skill. The task is deleted.
+    """
+    failed = await failed_task(connection.client, description)
+    if failed is None:
+        return None
+    cause = (await connection.client.data_converter.decode_failure(failed.failure)).__cause__
+    if not isinstance(cause, ApplicationError) or cause.type != UnknownSkill.__name__:
+        return None
+    refused = UnknownSkill(description.workflow_type, cause.details[0] if cause.details else ())
+    with suppress(RPCError):  # a client that may not ask or terminate leaves the task to others
+        if await _workers(connection) <= {failed.identity}:
+            handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
+            await handle.terminate(str(refused))
+            await forget(connection, description)
+            raise refused
+    return f"{refused}. That is what the worker says that took it, and it is left to the others on the task queue"
+
+
+async def _workers(connection: Connection) -> set[str]:
+    """The identities of the workers on the task queue."""
+    answer = await connection.client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=connection.client.namespace,
+            task_queue=TaskQueue(name=connection.task_queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+    )
+    seen = {one.identity: one.last_access_time.seconds for one in answer.pollers}
+    newest = max(seen.values(), default=0)  # by the server's clock, as all of them
+    return {identity for identity, when in seen.items() if newest - when <= POLLS_WITHIN_S}

@@ -1,0 +1,148 @@
+"""Workers of two releases on one task queue, as while one is deployed or rolled back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus
+
+from refold import Content, Status, TaskState, UnknownSkill
+from refold.engine import TaskView
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.storage import Folder
+from refold.temporal.worker import registry
+from tests.faults.processes import until
+from tests.temporal.conftest import PATIENT
+from tests.temporal.test_task import settled, text
+from tests.temporal.worker.fleet_skills import FleetErrand, FleetNewcomer, new_tool
+
+SOON = timedelta(seconds=1)
+OLD: tuple[Sequence[Any], Sequence[Any]] = ([FleetErrand], [])
+NEW: tuple[Sequence[Any], Sequence[Any]] = ([FleetErrand, FleetNewcomer], [new_tool])
+IN_TIME_S = 240.0
+"""After a second failure the server hears of another one by a timeout of ten seconds only, and pauses ever longer."""
+
+
+class Fleet:
+    """A task queue of its own, and workers of either release that poll it."""
+
+    def __init__(self, client: Client, values: Folder) -> None:
+        self.client = client
+        self.values = values
+        self.queue = f"fleet-{uuid4().hex[:8]}"
+        self.engine = TemporalEngine(client, self.queue, patience=PATIENT)
+
+    @asynccontextmanager
+    async def workers(self, *releases: tuple[Sequence[Any], Sequence[Any]]) -> AsyncIterator[None]:
+        """Workers of these releases inside the block."""
+        made = [
+            make_worker(
+                await self.another_client(),
+                RefoldPlugin(skills, tools, storage=self.values),
+                task_queue=self.queue,
+                sticky_queue_schedule_to_start_timeout=SOON,
+            )
+            for skills, tools in releases
+        ]
+        running = [asyncio.create_task(worker.run()) for worker in made]
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(worker.shutdown() for worker in made))
+            await asyncio.gather(*running)
+
+    async def another_client(self) -> Client:
+        """A connection like ours: two workers of one connection cannot poll one task queue."""
+        return await Client.connect(
+            self.client.service_client.config.target_host,
+            namespace=self.client.namespace,
+            data_converter=self.client.data_converter,
+        )
+
+    async def ended(self, task_id: str) -> TaskView:
+        """The task, once it has ended, whichever workers take it until then."""
+        handle = self.client.get_workflow_handle(task_id)
+        await until(
+            handle.describe, lambda found: found.status is not WorkflowExecutionStatus.RUNNING, within_s=IN_TIME_S
+        )
+        return await self.engine.look(task_id)
+
+
+@pytest.fixture
+def fleet(client: Client, values: Folder) -> Fleet:
+    return Fleet(client, values)
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.sweep)])
+async def test_what_only_the_newer_release_knows_is_left_to_it(fleet: Fleet, times: int) -> None:
+    """
+    Starts of a new skill, parents of a new skill and calls of a new tool, while half of the workers are old: all are
+    done, none was refused, and nothing was deleted.
+    """
+    errands = [Content.from_data({"skill": "fleet_newcomer"}), Content.from_data({"tool": "new_tool"})]
+    async with fleet.workers(OLD, NEW):
+        starts = [fleet.engine.start("fleet_newcomer", text("go"), task_id=f"{fleet.queue}-{n}") for n in range(times)]
+        more = [fleet.engine.start("fleet_errand", errand) for errand in errands for _ in range(times)]
+        started = await asyncio.gather(*starts, *more)
+        ended = await asyncio.gather(*(fleet.ended(view.task_id) for view in started))
+
+    assert [(view.status, view.messages[-1].text) for view in ended] == [(Status.COMPLETED, "new")] * 3 * times
+
+
+async def test_a_start_is_refused_only_where_no_other_worker_may_know_the_skill(fleet: Fleet) -> None:
+    """
+    One worker that does not know it: refused. Two: left to a third one, and the view says so. A
+    tool that neither knows blocks its task, which says what they know, until a worker comes that knows it.
+    """
+    async with fleet.workers(OLD):
+        with pytest.raises(UnknownSkill, match=r"fleet_newcomer.*known here: fleet_errand"):
+            await fleet.engine.start("fleet_newcomer", text("go"), task_id=f"{fleet.queue}-refused")
+        async with fleet.workers(OLD):
+            errand = await fleet.engine.start("fleet_errand", Content.from_data({"tool": "new_tool"}))
+            left = await fleet.engine.start("fleet_newcomer", text("go"))
+
+            async def look() -> TaskView:
+                return await fleet.engine.look(errand.task_id)
+
+            blocked = await until(look, lambda view: view.lifecycle is TaskState.BLOCKED)
+    assert (left.status, left.lifecycle) == (Status.SUBMITTED, TaskState.PLANNED)
+    assert "known here: fleet_errand" in left.note
+    assert "left to the others" in left.note
+    assert "no tool 'new_tool' is registered; there are: none" in str(blocked.pending[0].failure)
+    assert blocked.pending[0].due_at is not None
+
+    async with fleet.workers(NEW):
+        await fleet.engine.resolve(errand.task_id, retry=True)
+        ended = [await fleet.ended(view.task_id) for view in (errand, left)]
+    assert [view.messages[-1].text for view in ended] == ["new", "new"]
+
+
+async def test_a_rollback_fails_no_task_that_has_begun(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    However long its skill is gone: when the skill is back, the task goes on. One that nobody has begun fails in the
+    end, and says why.
+    """
+    async with fleet.workers(NEW):
+        view = await settled(fleet.engine, (await fleet.engine.start("fleet_newcomer", text("ask"))).task_id)
+    monkeypatch.setattr(registry, "UNSERVED_S", 0.0)
+    handle = fleet.client.get_workflow_handle(view.task_id)
+    async with fleet.workers(OLD):
+        await handle.signal("message", "hello")
+
+        async def events() -> set[int]:
+            return {event.event_type for event in (await handle.fetch_history()).events}
+
+        await until(events, lambda found: EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED in found)
+        with pytest.raises(UnknownSkill, match=r"fleet_newcomer.*known here: fleet_errand"):
+            await fleet.engine.start("fleet_newcomer", text("go"))
+        assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+
+    async with fleet.workers(NEW):
+        assert (await fleet.ended(view.task_id)).messages[-1].text == "new"
