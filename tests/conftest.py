@@ -10,8 +10,10 @@ import structlog
 
 @pytest.fixture(scope="session", autouse=True)
 def receipts_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tools that keep receipts keep them in a file of this run's own, in the processes that tests start too."""
+    """Tools that keep receipts keep them in a file of this run's own, in the processes that tests start too; workers
+    that are stopped under an effect that never ends are gone soon."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFOLD_GRACE", "5")
         patch.setenv("REFOLD_LEDGER", str(tmp_path_factory.mktemp("receipts") / "ledger.db"))
         yield
 

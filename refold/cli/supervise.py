@@ -17,7 +17,7 @@ from refold.cli.errors import WRONG_CALL
 FIRST_WAIT_S = 0.2
 LONGEST_WAIT_S = 10.0
 STEADY_S = 30.0  # a process that lived this long did not crash because of its arguments
-STOP_TIMEOUT_S = 15.0
+STOP_TIMEOUT_S = 10.0  # beyond the grace of the process
 
 
 class Supervised:
@@ -32,14 +32,16 @@ class Supervised:
         told: The line that the process printed when it was ready.
     """
 
-    def __init__(self, verb: str, options: Sequence[str], say: Callable[[str], None]) -> None:
+    def __init__(self, verb: str, options: Sequence[str], say: Callable[[str], None], *, grace_s: float = 5.0) -> None:
         """A process that is not started yet.
 
         Args:
             verb: `worker` or `serve`.
             options: For the verb.
             say: Called with a line of text when a process crashes and when its successor is ready.
+            grace_s: How long the process may take to finish what it does when it is stopped.
         """
+        self._grace_s = grace_s
         self._command = [sys.executable, "-m", "refold.cli", verb, *options, "--json", "--with-parent"]
         self._named = "gateway" if verb == "serve" else verb
         self._say = say
@@ -63,7 +65,7 @@ class Supervised:
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
             try:
-                async with asyncio.timeout(STOP_TIMEOUT_S):
+                async with asyncio.timeout(self._grace_s + STOP_TIMEOUT_S):
                     await self._process.wait()
             except TimeoutError:
                 self._process.kill()

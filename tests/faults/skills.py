@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from refold import CommandError, Ctx, Transition, flow_skill, step, tool
-from refold.effects import current
+from refold.effects import Done, NotDone, current
 from refold.temporal import workflow_for
 
 LEDGER = "FAULTS_LEDGER"
@@ -55,6 +55,23 @@ async def produce(size: int) -> str:
     return "x" * size
 
 
+def paid(key: str) -> Done | NotDone:
+    """Whether the ledger has the payment."""
+    call, told = current().invocation_id, Path(os.environ[LEDGER]).read_text().splitlines()
+    found = any('"paid"' in line and f'"{call}"' in line for line in told)
+    return Done("paid") if found else NotDone()
+
+
+@tool(effect="at_most_once", probe=paid)
+def pay(gate: str) -> str:
+    """Pays in a thread, once the file `gate` exists."""
+    note("begun")
+    while not Path(gate).exists():
+        time.sleep(LOOK_EVERY_S)
+    note("paid")
+    return "paid"
+
+
 class Way(BaseModel):
     gate: str
     count: int = 1
@@ -68,6 +85,15 @@ class Gated:
     async def begin(self, ctx: Ctx, way: Way) -> Transition:
         came = await ctx.gather(*(ctx.tool(through, gate=way.gate) for _ in range(way.count)))
         return ctx.complete(", ".join(came))
+
+
+@flow_skill(id="pays_once", input=Way)
+class PaysOnce:
+    """Pays once."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, way: Way) -> Transition:
+        return ctx.complete(await ctx.tool(pay, gate=way.gate))
 
 
 @flow_skill(id="stairs", input=Way)
@@ -130,6 +156,7 @@ class Buys:
 
 
 GatedWorkflow = workflow_for(Gated)
+PaysOnceWorkflow = workflow_for(PaysOnce)
 StairsWorkflow = workflow_for(Stairs)
 CrowdedWorkflow = workflow_for(Crowded)
 AsksWorkflow = workflow_for(Asks)

@@ -10,7 +10,7 @@ import pytest
 
 from refold import Content, InputRejected, NoWorker, Status, TaskState
 from refold.temporal import TemporalEngine
-from refold.temporal.worker.run import GRACE
+from refold.temporal.worker.run import GRACE_S
 from tests.faults.processes import Ledger, Workers
 from tests.temporal.test_task import collected, settled, text
 
@@ -91,7 +91,7 @@ async def test_a_worker_that_is_asked_to_leave_finishes_what_it_has(
 
     worker.ask_to_stop()
     gate.touch()
-    async with asyncio.timeout(GRACE.total_seconds() + 10):
+    async with asyncio.timeout(GRACE_S + 10):
         assert await worker.gone() == 0
     await workers.start(queue)
     done = await settled(engine, view.task_id)
@@ -106,12 +106,12 @@ async def test_a_worker_that_is_asked_to_leave_does_not_stay_for_ever(
     An effect that takes longer than the grace is given up, and done by the next worker under the same id.
     """
     gate = tmp_path / "gate"
-    worker = await workers.start(queue, recovery="default")
+    worker = await workers.start(queue, recovery="default", env={"REFOLD_GRACE": "1"})
     view = await engine.start("gated", Content.from_data({"gate": str(gate)}))
     await ledger.until("begun")
 
     worker.ask_to_stop()
-    async with asyncio.timeout(GRACE.total_seconds() + 10):
+    async with asyncio.timeout(SOON_S):
         assert await worker.gone() == 0
     gate.touch()
     await workers.start(queue, recovery="default")
@@ -121,3 +121,54 @@ async def test_a_worker_that_is_asked_to_leave_does_not_stay_for_ever(
     assert done.messages[-1].text == "through"
     assert [(line.what, line.attempt) for line in ledger.lines] == [("begun", 1), ("begun", 2), ("done", 2)]
     assert len({line.invocation_id for line in ledger.lines}) == 1
+
+
+async def test_a_payment_is_finished_within_the_grace(
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """
+    SIGTERM while a plain `def` pays: it is paid once, nobody is asked, and the worker exits with 0.
+    """
+    gate = tmp_path / "gate"
+    worker = await workers.start(queue)
+    view = await engine.start("pays_once", Content.from_data({"gate": str(gate)}))
+    await ledger.until("begun")
+
+    worker.ask_to_stop()
+    gate.touch()
+    assert await worker.gone() == 0
+    await workers.start(queue)
+    done = await settled(engine, view.task_id)
+
+    assert done.messages[-1].text == "paid"
+    assert [(line.what, line.attempt) for line in ledger.lines] == [("begun", 1), ("paid", 1)]
+    assert "block_on_dependency" not in await moves(engine, view.task_id)
+
+
+async def test_a_payment_that_takes_longer_is_handed_over(
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """
+    The worker leaves at the end of its grace, whatever its thread does; the next one waits until the lease expires,
+    asks the probe, and pays. Nobody is asked.
+    """
+    gate = tmp_path / "gate"
+    worker = await workers.start(queue, env={"REFOLD_GRACE": "0.5"})
+    view = await engine.start("pays_once", Content.from_data({"gate": str(gate)}))
+    await ledger.until("begun")
+
+    worker.ask_to_stop()
+    async with asyncio.timeout(SOON_S):
+        assert await worker.gone() == 0
+    gate.touch()
+    await workers.start(queue)
+    done = await settled(engine, view.task_id)
+
+    assert done.messages[-1].text == "paid"
+    assert ledger.noted("paid") == [f"{view.task_id}/1.1"]
+    assert "block_on_dependency" not in await moves(engine, view.task_id)
+
+
+async def moves(engine: TemporalEngine, task_id: str) -> list[str]:
+    """The moves of a task's life."""
+    return [move.event.value for entry in await collected(engine.journal(task_id)) for move in entry.moves]

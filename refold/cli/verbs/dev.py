@@ -22,6 +22,9 @@ from refold.temporal.worker.profile import DEFAULT
 if TYPE_CHECKING:
     from refold.temporal.dev import DevServer
 
+GRACE_S = 5.0
+"""How long the worker's running effects may take to finish when `refold dev` is stopped, in seconds."""
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the verb."""
@@ -69,7 +72,8 @@ async def dev(
         options += ["--no-sandbox"] if no_sandbox else []
         options += ["--mcp", str(mcp)] if mcp else []
         async with AsyncExitStack() as running:
-            worker = await running.enter_async_context(Supervised("worker", options, call.out.alert))
+            options += ["--grace", str(GRACE_S)]
+            worker = await running.enter_async_context(Supervised("worker", options, call.out.alert, grace_s=GRACE_S))
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
                 beside = ["--port", str(a2a_port), "--recovery", recovery, "--allow-loopback"]

@@ -52,6 +52,44 @@ NoSandbox = Annotated[
 ]
 
 
+Grace = Annotated[
+    float | None,
+    typer.Option(
+        "--grace",
+        min=0,
+        metavar="SECONDS",
+        help="How long running effects may take to finish after SIGTERM; then other workers take them over. Else "
+        "REFOLD_GRACE, else 25: Kubernetes kills after 30.",
+    ),
+]
+Slots = Annotated[
+    int | None,
+    typer.Option("--slots", min=1, help="The most effects at once: model calls, tools, activities. Else 100."),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="The most tools that are a plain `def` at once. Else 32.")
+]
+Pollers = Annotated[
+    int | None,
+    typer.Option(
+        "--pollers", min=2, help="How many requests for work wait at the server, of tasks and of effects each. Else 5."
+    ),
+]
+Cache = Annotated[
+    int | None,
+    typer.Option(
+        "--cache", min=1, help="The most tasks kept in memory; others are replayed at their next step. Else 1000."
+    ),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--rate",
+        min=0.001,
+        metavar="PER_SECOND",
+        help="The most effects that the server gives to all workers of the task queue in a second. Else no limit.",
+    ),
+]
 WithParent = Annotated[
     bool, typer.Option("--with-parent", hidden=True, help="Stop when stdin closes: the parent is gone.")
 ]
@@ -70,12 +108,19 @@ async def worker(
     no_sandbox: NoSandbox = False,
     mcp: Mcp = None,
     log_json: LogJson = False,
+    grace: Grace = None,
+    slots: Slots = None,
+    threads: Threads = None,
+    pollers: Pollers = None,
+    cache: Cache = None,
+    rate: Rate = None,
     with_parent: WithParent = False,
 ) -> None:
     """Run the skills and tools of this folder.
 
-    Runs until Ctrl-C or SIGTERM; then running effects have a few seconds to finish. Prints one line once it polls; with
-    --json, an object with its pid, task queue, skills and tools, and the input fields of skills that start from data.
+    Runs until Ctrl-C or SIGTERM; then running effects have time to finish (--grace). Prints one line once it polls;
+    with --json, an object with its pid, task queue, skills and tools, and the input fields of skills that start from
+    data.
     """
     profile = profile_named(recovery)
     found = application(modules or [])
@@ -88,6 +133,14 @@ async def worker(
         client = polling.client
         say_ready(call, found, address=client.service_client.config.target_host, namespace=client.namespace)
 
+    limits: dict[str, Any] = {
+        "threads": threads,
+        "max_concurrent_activities": slots,
+        "max_concurrent_activity_task_polls": pollers,
+        "max_concurrent_workflow_task_polls": pollers,
+        "max_cached_workflows": cache,
+        "max_task_queue_activities_per_second": rate,
+    }
     await temporal.run_worker(
         skills=found.modules,
         tools=found.tools,
@@ -100,7 +153,9 @@ async def worker(
         sandboxed=not no_sandbox,
         mcp=mcp,
         log_json=log_json,
+        grace_s=grace,
         ready=ready,
+        **{name: limit for name, limit in limits.items() if limit is not None},
     )
     call.out.note("worker stopped")
 

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import structlog
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from refold.core.errors import DefinitionError
+from refold.core.values import LONGEST_S
 from refold.effects.mcp.servers import McpServer, servers_in
+from refold.effects.threads import TOOL_THREADS
 from refold.temporal.client import search
 from refold.temporal.client.connection import connected
 from refold.temporal.worker.logs import log_to_stderr
 from refold.temporal.worker.plugin import RefoldPlugin
 from refold.temporal.worker.profile import DEFAULT, Profile
 
-GRACE = timedelta(seconds=5)
-"""How long running effects may take to finish after the worker was told to stop."""
+GRACE_S = 25.0
+"""How long running effects may take to finish after the worker was told to stop, in seconds: less than the 30 s after
+which Kubernetes kills it."""
+
+GRACE_ENV = "REFOLD_GRACE"
+
+LEAVE_S = 5.0
+"""How long a worker waits, in seconds, for effects that it has canceled at the end of its grace."""
+
+log = structlog.get_logger(__name__)
 
 START_POLL_S = 0.01
 """The interval, in seconds, of checking whether a starting worker polls yet."""
@@ -33,16 +46,46 @@ def make_worker(client: Client, plugin: RefoldPlugin, *, task_queue: str = "refo
         client: Any connected client.
         plugin: The skills and tools.
         task_queue: The task queue that the worker polls for tasks and effects.
-        options: Passed on to `temporalio.worker.Worker`.
+        options: Passed on to `temporalio.worker.Worker`. `graceful_shutdown_timeout` is how long running effects may
+            take to finish when the worker is stopped; without it `REFOLD_GRACE` counts, else 25 s.
+
+    Raises:
+        DefinitionError: `REFOLD_GRACE` is no number of seconds.
     """
     settings: dict[str, Any] = {
         "sticky_queue_schedule_to_start_timeout": plugin.recovery.sticky,
-        "graceful_shutdown_timeout": GRACE,
+        "graceful_shutdown_timeout": timedelta(seconds=grace_from_env()),
         **options,
     }
     # A worker inherits the plugins of its client; passed again, the plugin would run twice.
     brought = plugin in client.config()["plugins"]
     return Worker(client, task_queue=task_queue, plugins=[] if brought else [plugin], **settings)
+
+
+def grace_from_env() -> float:
+    """How long running effects may take to finish after the worker was told to stop, in seconds.
+
+    Raises:
+        DefinitionError: `REFOLD_GRACE` is no number of seconds.
+    """
+    given = os.environ.get(GRACE_ENV, "").strip()
+    if not given:
+        return GRACE_S
+    try:
+        return checked_grace(float(given))
+    except ValueError:
+        raise DefinitionError(GRACE_ENV, [f"{given!r} is no number of seconds, 0 or more"], what="setting") from None
+
+
+def checked_grace(seconds: float) -> float:
+    """The grace, if it is one.
+
+    Raises:
+        ValueError: It is negative, or no finite number.
+    """
+    if not 0 <= seconds <= LONGEST_S:
+        raise ValueError(seconds)
+    return seconds
 
 
 async def run_worker(
@@ -58,10 +101,15 @@ async def run_worker(
     sandboxed: bool = True,
     mcp: Sequence[McpServer] | Path | None = None,
     log_json: bool = False,
+    grace_s: float | None = None,
+    threads: int = TOOL_THREADS,
     ready: Callable[[Worker], None] | None = None,
     **options: Any,
 ) -> None:
-    """Run a worker until SIGINT or SIGTERM; then let running effects finish for up to `GRACE`, and return.
+    """Run a worker until SIGINT or SIGTERM; then let running effects finish for up to `grace_s`, and return.
+
+    An effect that has not finished by then is left to other workers. One that runs in a thread is not waited for: its
+    receipt tells them that it is under way, for as long as this process lives.
 
     Args:
         skills: Skills, their workflow classes, or modules that hold them.
@@ -76,17 +124,22 @@ async def run_worker(
         mcp: MCP servers, or the file that lists them; see `RefoldPlugin`.
         log_json: Write log lines to stderr as JSON, instead of columns for people. A program that has set up
             structlog itself keeps its own settings.
+        grace_s: How long running effects may take to finish after the signal; None takes `REFOLD_GRACE`, else 25 s.
+        threads: The most tools that are a plain `def` running at once.
         ready: Called once, when the worker polls.
         options: Passed on to `temporalio.worker.Worker`.
 
     Raises:
-        DefinitionError: A skill, a tool or an MCP server is defined wrongly.
+        DefinitionError: A skill, a tool, an MCP server or a setting is wrong.
         NotConnected: No server answers.
         StorageError: The storage for large values cannot be used.
     """
     log_to_stderr(as_json=log_json)
     servers = servers_in(mcp) if isinstance(mcp, Path) else mcp
-    plugin = RefoldPlugin(skills, tools, model=model, recovery=recovery, sandboxed=sandboxed, mcp=servers)
+    grace = grace_from_env() if grace_s is None else checked_grace(grace_s)
+    plugin = RefoldPlugin(
+        skills, tools, model=model, recovery=recovery, sandboxed=sandboxed, mcp=servers, threads=threads
+    )
     plugin.refuse_unfit()  # before a server is asked
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
     await search.register(client)
@@ -94,6 +147,7 @@ async def run_worker(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    options = {"graceful_shutdown_timeout": timedelta(seconds=grace), **options}
     worker = make_worker(client, plugin, task_queue=task_queue, **options)
     # Not `async with worker`, which waits for ever if the worker cannot start.
     running = asyncio.create_task(worker.run())
@@ -105,10 +159,22 @@ async def run_worker(
             ready(worker)
         await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            await worker.shutdown()
-        await running
+            await _left(worker, running, grace)
+        if running.done():
+            await running
     finally:
         for task in (running, stopping):
             task.cancel()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+async def _left(worker: Worker, running: asyncio.Task[None], grace_s: float) -> None:
+    """Stop a worker, and wait until its effects have finished or are left to other workers."""
+    shutdown = asyncio.create_task(worker.shutdown())
+    try:
+        await asyncio.wait([running], timeout=grace_s + LEAVE_S)
+        if not running.done():
+            log.warning("effects_abandoned", grace_s=grace_s)
+    finally:
+        shutdown.cancel()

@@ -1,0 +1,29 @@
+"""What a worker is told when it starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold import DefinitionError
+from refold.temporal.worker.run import GRACE_ENV, GRACE_S, grace_from_env
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("", GRACE_S), ("0", 0), (" 2.5 ", 2.5)])
+def test_the_grace_of_a_worker(monkeypatch: pytest.MonkeyPatch, given: str, seconds: float) -> None:
+    """
+    A setting in seconds; without one, less than the 30 s after which Kubernetes kills.
+    """
+    monkeypatch.setenv(GRACE_ENV, given)
+
+    assert grace_from_env() == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "-1", "nan", "inf"])
+def test_a_grace_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """
+    The worker does not start, and says what it was given.
+    """
+    monkeypatch.setenv(GRACE_ENV, given)
+
+    with pytest.raises(DefinitionError, match=f"(?s)REFOLD_GRACE.*{given}"):
+        grace_from_env()
