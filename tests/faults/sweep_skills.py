@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from activities.notices import send_mail
 from activities.orders import find_order
 from activities.payments import Payment, charge_card, moved
-from refold import Content, Ctx, Transition, flow_skill, step, tool
+from refold import Content, Ctx, RetryPolicy, Transition, flow_skill, step, tool
 from refold.agent import Agent
 from refold.effects import current
 from refold.temporal import workflow_for
@@ -55,10 +55,11 @@ async def charge_slowly(order_id: str, gate: str) -> Payment:
 
 
 @tool(effect="idempotent")
-async def deadly() -> None:
-    """Kills its worker, every time."""
+async def deadly(gate: str) -> None:
+    """Kills its worker, every time, until the file `gate` exists."""
     note("begun")
-    os.kill(os.getpid(), signal.SIGKILL)
+    if not os.path.exists(gate):  # noqa: ASYNC240, PTH110 - another process makes it
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Order(BaseModel):
@@ -84,7 +85,7 @@ class DeadlyStep:
 
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:
-        await ctx.tool(deadly)
+        await ctx.tool(deadly, gate=content.text, retry=RetryPolicy(probe_s=5))
         return ctx.complete()
 
 

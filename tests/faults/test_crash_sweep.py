@@ -271,18 +271,19 @@ async def stall(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-async def test_an_effect_that_kills_its_worker_every_time_is_not_repeated_for_ever(
-    workers: Workers, engine: TemporalEngine, queue: str, env: dict[str, str], ledger: Ledger
+async def test_five_lost_workers_are_no_reason_to_ask_a_person(
+    workers: Workers, engine: TemporalEngine, queue: str, env: dict[str, str], ledger: Ledger, tmp_path: Path
 ) -> None:
     """
-    Five workers, then the task is blocked, and an operator decides.
+    The task is blocked, and tries again a while later; once a worker lives, it is done.
     """
+    gate = tmp_path / "gate"
     workers.env |= env
     view: TaskView | None = None
     for dispatch in range(1, 6):
         worker = await workers.start(queue, modules=SERVED)
         if view is None:
-            view = await engine.start("deadly_step", Content.from_text("go"))
+            view = await engine.start("deadly_step", Content.from_text(str(gate)))
         await ledger.until("begun", dispatch)
         await worker.gone()
     assert view is not None
@@ -291,7 +292,10 @@ async def test_an_effect_that_kills_its_worker_every_time_is_not_repeated_for_ev
     blocked = await in_state(engine, view.task_id, TaskState.BLOCKED)
 
     assert "worker was lost" in str(blocked.pending[0].failure)
+    assert blocked.pending[0].due_at is not None
     assert len(ledger.noted("begun")) == 5
+    gate.touch()
+    assert (await settled(engine, view.task_id)).status is Status.COMPLETED
 
 
 @pytest.mark.sweep

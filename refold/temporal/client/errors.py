@@ -15,6 +15,7 @@ from temporalio.client import (
     WorkflowExecutionDescription,
     WorkflowQueryFailedError,
 )
+from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import CodecError, EngineError, InputRejected, NotConnected
@@ -93,9 +94,10 @@ async def why_stuck(client: Client, description: WorkflowExecutionDescription) -
     if failed is None:
         return None
     try:
-        return explained(str(await client.data_converter.decode_failure(failed.failure)))
-    except CodecError as error:
-        return f"its worker says why, and this process cannot read it: {error}"
+        error = await client.data_converter.decode_failure(failed.failure)
+    except CodecError as unread:
+        return f"its worker says why, and this process cannot read it: {unread}"
+    return explained(error.message if isinstance(error, FailureError) else str(error))
 
 
 async def failed_task(

@@ -34,7 +34,7 @@ async def why_not_begun(connection: Connection, description: WorkflowExecutionDe
         return None
     refused = UnknownSkill(description.workflow_type, cause.details[0] if cause.details else ())
     with suppress(RPCError):  # a client that may not ask or terminate leaves the task to others
-        if await _workers(connection) <= {failed.identity}:
+        if await _workers(connection) == {failed.identity}:
             handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
             await handle.terminate(str(refused))
             await forget(connection, description)
