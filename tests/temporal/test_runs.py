@@ -13,6 +13,7 @@ from refold import Content, Status, TaskState
 from refold.core.fold.journal import Entry
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.worker.workflow import SkillWorkflow
+from tests.temporal import skills
 from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import RESEARCH_LOOPS, collected, run, settled, text, without_ids
 
@@ -114,12 +115,44 @@ async def test_a_burst_of_signals_loses_none(restless: TemporalEngine) -> None:
     await handle.signal("message", "stop")
     await collected(restless.watch(view.task_id, follow=True))
 
-    view = await restless.look(view.task_id)
+    await everything_was_taken(restless, view.task_id, 50)
+
+
+@pytest.mark.parametrize("answers", [1_200, pytest.param(9_990, marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)])])
+async def test_whatever_waits_for_a_worker_is_taken(client: Client, plugin: RefoldPlugin, answers: int) -> None:
+    """
+    However many answers wait, a worker takes them in batches that fit the SDK's deadline, over several workflow tasks;
+    what comes after the end is refused, with an entry. A run takes 10,000 signals; the server refuses more.
+    """
+    engine = TemporalEngine(client, "flooded", patience=PATIENT)
+    more: dict[str, Any] = {"activities": [skills.existing_activity], "workflows": [skills.ExistingWorkflow]}
+    async with make_worker(client, plugin, task_queue="flooded", **more):
+        view = await run(engine, "counts")
+    handle = client.get_workflow_handle(view.task_id)
+    for first in range(0, answers, 50):
+        await asyncio.gather(*(handle.signal("message", f"answer {n}") for n in range(first, first + 50)))
+    for said in ("stop", "too late"):
+        await handle.signal("message", said)
+
+    async with make_worker(client, plugin, task_queue="flooded", **more):
+        await collected(engine.watch(view.task_id, follow=True))
+
+    await everything_was_taken(engine, view.task_id, answers, "too late")
+    events = (await handle.fetch_history()).events
+    assert not [event for event in events if event.HasField("workflow_task_failed_event_attributes")]
+    assert [event for event in events if event.HasField("timer_fired_event_attributes")]
+    await replay_all(client, plugin, "flooded")
+
+
+async def everything_was_taken(engine: TemporalEngine, task_id: str, answers: int, *late: str) -> None:
+    """The first message, these answers and the last one; and what came after it was refused."""
+    view = await engine.look(task_id)
     heard = {message.text for message in view.messages if message.role == "user"}
-    entries = await collected(restless.journal(view.task_id))
+    entries = await collected(engine.journal(task_id))
     assert view.status is Status.COMPLETED
-    assert heard == {"go", "stop", *(f"answer {n}" for n in range(50))}
-    assert [entry.seq for entry in entries] == list(range(1, 53))
+    assert heard == {"go", "stop", *(f"answer {n}" for n in range(answers))}
+    assert [entry.seq for entry in entries] == list(range(1, answers + 3 + len(late)))
+    assert [bool(entry.refused) for entry in entries] == [False] * (answers + 2) + [True] * len(late)
 
 
 async def test_a_long_sleep_is_slept_through_runs(client: Client, restless: TemporalEngine) -> None:

@@ -17,6 +17,10 @@ The only module of the worker that uses the messages between the SDK and its cor
 
 from __future__ import annotations
 
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +28,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, Workf
 
 from refold.effects.asking import ASK_AGAIN
 from refold.temporal.data.inputs import for_tasks
+from refold.temporal.worker.batches import Batches
 from refold.temporal.worker.workflow import SkillWorkflow
 
 if TYPE_CHECKING:
@@ -51,10 +56,16 @@ DIRECT = "legacy_query"
 
 
 class Committed:
-    """An instance of the SDK's that answers no query ahead of a workflow task."""
+    """An instance of the SDK's that answers no query ahead of a workflow task, and takes events in batches.
 
-    def __init__(self, inner: WorkflowInstance) -> None:
+    Args:
+        inner: The SDK's.
+        is_task: It runs a task; a workflow of the program's own is given its events all at once, as it expects.
+    """
+
+    def __init__(self, inner: WorkflowInstance, *, is_task: bool) -> None:
         self._inner = inner
+        self._activate = Batches(inner.activate).activate if is_task else inner.activate
         self._length = 0
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
         self._loading = False
@@ -69,7 +80,8 @@ class Committed:
             refused = workflow_completion.WorkflowActivationCompletion(run_id=act.run_id)
             refused.failed.failure.message = ASK_AGAIN
             return refused
-        return self._inner.activate(act)
+        with _collecting_no_garbage():
+            return self._activate(act)
 
     def _is_ahead(self, act: WorkflowActivation, queries: list[str]) -> bool:
         mark, more = (act.timestamp.ToNanoseconds(), act.history_size_bytes), act.history_length > self._length
@@ -87,16 +99,42 @@ class Committed:
         return getattr(self._inner, name)  # whatever else the SDK asks of an instance, in whichever release
 
 
+_collector = threading.Lock()
+
+
+@contextmanager
+def _collecting_no_garbage() -> Iterator[None]:
+    """Pause Python's garbage collector while a workflow is activated, unless another activation has paused it.
+
+    A snapshot of 20,000 messages takes 0.1 s to read, and 0.7 s with the collector looking through all that was read
+    so far, again and again: a third of the deadline that the SDK sets an activation.
+    """
+    if not gc.isenabled() or not _collector.acquire(blocking=False):
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        _collector.release()
+
+
 class Unsandboxed(UnsandboxedWorkflowRunner):
     """The SDK's runner without a sandbox, of such instances."""
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""
-        return cast(WorkflowInstance, Committed(super().create_instance(tolerant(det))))
+        return cast(WorkflowInstance, Committed(super().create_instance(tolerant(det)), is_task=is_task(det)))
+
+
+def is_task(det: WorkflowInstanceDetails) -> bool:
+    """Whether the workflow is a task, and not one of the program's own."""
+    return issubclass(det.defn.cls, SkillWorkflow)
 
 
 def tolerant(det: WorkflowInstanceDetails) -> WorkflowInstanceDetails:
     """The same details; a task's workflow is given inputs that cannot be read, too (`TaskPayloadConverter`)."""
-    if not issubclass(det.defn.cls, SkillWorkflow):
+    if not is_task(det):
         return det
     return replace(det, payload_converter_factory=for_tasks(det.payload_converter_factory))

@@ -25,8 +25,7 @@ from temporalio.worker import (
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from refold.core.authoring.tool import tool_spec
-from refold.temporal.worker.committed import Committed, tolerant
-from refold.temporal.worker.workflow import SkillWorkflow
+from refold.temporal.worker.committed import Committed, is_task, tolerant
 
 SharingModules: Any = None
 with contextlib.suppress(ImportError):  # a release of the SDK whose sandbox is made in another way
@@ -74,11 +73,11 @@ class Sandbox(SandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""
-        if SharingModules is None or not issubclass(det.defn.cls, SkillWorkflow):
+        if SharingModules is None or not is_task(det):
             inner = super().create_instance(tolerant(det))
         else:
             inner = SharingModules(tolerant(det), self.runner_class, self.restrictions, self.shared)
-        return cast(WorkflowInstance, _WithoutContexts(inner))
+        return cast(WorkflowInstance, _WithoutContexts(inner, is_task=is_task(det)))
 
 
 class _WithoutContexts(Committed):

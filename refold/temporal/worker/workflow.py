@@ -32,6 +32,7 @@ from refold.engine import view_of
 from refold.temporal.data.inputs import AnotherRelease, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Segment, TaskResult, TaskStart
+from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import TaskHandlers
 from refold.temporal.worker.perform import begin, outcome
@@ -107,6 +108,8 @@ class SkillWorkflow(TaskHandlers):
             self._reconcile()
             try:
                 await self._over
+                if more_comes():
+                    await workflow.wait_condition(lambda: not more_comes())
                 break
             except asyncio.CancelledError:
                 self._over = asyncio.get_running_loop().create_future()
@@ -209,7 +212,7 @@ class SkillWorkflow(TaskHandlers):
     def _draining(self) -> bool:
         """Whether this run should end: nothing new is started, and what is out is awaited."""
         info = workflow.info()
-        if not self._entries:
+        if not self._entries or more_comes():
             return False  # each run takes at least one event, or a chain of runs would make no progress
         limit = self._start.events_per_run
         return info.is_continue_as_new_suggested() or (limit is not None and info.get_current_history_length() >= limit)

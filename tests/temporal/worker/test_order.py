@@ -25,6 +25,7 @@ from refold import Content
 from refold.effects.asking import asked
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
+from refold.temporal.worker import batches
 from tests.temporal import order_skills
 
 SOON = timedelta(milliseconds=100)
@@ -98,15 +99,25 @@ MANY = 700 if os.environ.get("REFOLD_SWEEP") == "all" else 100
 
 
 @pytest.mark.parametrize(
-    "tasks", [12, pytest.param(MANY, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)])]
+    ("tasks", "batch"),
+    [
+        pytest.param(12, batches.BATCH, id="at once"),
+        pytest.param(12, 1, id="in batches"),
+        pytest.param(MANY, batches.BATCH, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
+        pytest.param(MANY, 1, id="many in batches", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
+    ],
 )
 async def test_a_task_takes_events_in_the_order_in_which_a_replay_takes_them(
-    client: Client, values: Folder, tasks: int
+    client: Client, values: Folder, tasks: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
     Queries, activities' ends, timers, parts, signals and updates, in any order, while a worker is lost: no worker
-    finds a history that does not fit, and every history can be replayed.
+    finds a history that does not fit, and every history can be replayed. So it is where a task takes each of them in
+    an activation of its own, and two in a workflow task.
     """
+    if batch < batches.BATCH:
+        monkeypatch.setattr(batches, "BATCH", batch)
+        monkeypatch.setattr(batches, "PER_TASK", 2 * batch)
     mill = Mill(client, values, seed=tasks)
     async with mill.hands():
         async with mill.worker(max_cached_workflows=0):  # so that the server takes tasks and queries to any worker

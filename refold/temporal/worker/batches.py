@@ -1,0 +1,144 @@
+"""A task takes what a workflow task brings in batches, so that no activation exceeds the SDK's deadline of 2 seconds.
+
+The deadline (TMPRL1101) is for one activation of a workflow, and ten thousand queued signals come in one. Here a task
+is given at most `BATCH` of them at once:
+
+1. Between two batches the worker asks core for another activation of the same workflow task: it starts an activity and
+   cancels it in one completion. Neither command reaches the server, and nothing is written to history.
+2. After `PER_TASK` of them the worker completes the workflow task before the server's timeout for it (10 seconds), and
+   starts a timer of a millisecond, which brings the next workflow task. This writes five events.
+3. An update is taken in the workflow task that brought it; the server rejects it otherwise. So only what else comes
+   waits for the next workflow task, and an update is not counted: a rejected one is missing in a replay.
+4. A task ends, or continues in a new run, only after the last batch, since a new run is not given what the old one
+   left. In all other batches the history's length reads 0 (`more_comes`).
+
+The numbers count jobs, never time, so a replay takes the same batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from temporalio import workflow
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
+
+if TYPE_CHECKING:
+    from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+
+BATCH = 50
+"""The most jobs, updates aside, that a workflow is given at once. Histories depend on it, as on `PER_TASK`."""
+
+PER_TASK = 1_000
+"""The most jobs, updates aside, that a workflow is given in one workflow task."""
+
+OWN = 2**31
+"""The number of the activity that never runs, and of the timer. The SDK counts its own from 1."""
+
+_ENDS = {
+    "complete_workflow_execution",
+    "fail_workflow_execution",
+    "cancel_workflow_execution",
+    "continue_as_new_workflow_execution",
+}
+
+Activate = Callable[[WorkflowActivation], "WorkflowActivationCompletion"]
+
+
+def more_comes() -> bool:
+    """Whether the workflow's current batch is not the last one. Called from workflow code only."""
+    return workflow.info().get_current_history_length() == 0
+
+
+class Batches:
+    """Gives one workflow its jobs in batches.
+
+    Args:
+        activate: Activates the workflow.
+    """
+
+    def __init__(self, activate: Activate) -> None:
+        self._activate = activate
+        self._rest: list[WorkflowActivationJob] = []
+        self._taken = 0  # in this workflow task
+        self._waits = False  # for the timer
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        """Activate the workflow with the first of the jobs that it has not been given yet."""
+        new = [job for job in act.jobs if not _is_own(job)]
+        if len(new) == len(act.jobs) and (_asks(new) or not (self._rest or len(new) > BATCH)):
+            return self._activate(act)
+        if any(job.HasField("fire_timer") for job in act.jobs if _is_own(job)):
+            self._waits = False
+        if not any(job.HasField("resolve_activity") for job in act.jobs if _is_own(job)):
+            self._taken = 0
+        jobs, self._rest = _split([*self._rest, *_in_order(new)], BATCH)
+        self._taken += BATCH
+        if self._rest and self._taken >= PER_TASK:
+            jobs += [job for job in self._rest if job.HasField("do_update")]
+            self._rest = [job for job in self._rest if not job.HasField("do_update")]
+        completion = self._activate(self._batch(act, jobs))
+        ended = any(command.WhichOneof("variant") in _ENDS for command in completion.successful.commands)
+        if completion.HasField("failed") or ended:
+            self._rest = []
+        if self._rest:
+            self._ask_for_more(completion)
+        return completion
+
+    def _batch(self, act: WorkflowActivation, jobs: Iterable[WorkflowActivationJob]) -> WorkflowActivation:
+        batch = WorkflowActivation()
+        batch.CopyFrom(act)
+        del batch.jobs[:]
+        batch.jobs.extend(jobs)
+        if self._rest:
+            batch.history_length, batch.continue_as_new_suggested = 0, False
+        return batch
+
+    def _ask_for_more(self, completion: WorkflowActivationCompletion) -> None:
+        commands = completion.successful.commands
+        if self._taken < PER_TASK:
+            activity = commands.add().schedule_activity
+            activity.seq, activity.activity_id, activity.activity_type = OWN, "refold.batch", "refold.batch"
+            activity.task_queue = "refold.batch"
+            activity.start_to_close_timeout.FromSeconds(1)
+            commands.add().request_cancel_activity.seq = OWN
+        elif not self._waits:
+            timer = commands.add().start_timer
+            timer.seq = OWN
+            timer.start_to_fire_timeout.FromMilliseconds(1)
+            self._waits = True
+
+
+def _is_own(job: WorkflowActivationJob) -> bool:
+    return OWN in (job.resolve_activity.seq, job.fire_timer.seq)
+
+
+def _asks(jobs: Iterable[WorkflowActivationJob]) -> bool:
+    return any(job.HasField("query_workflow") or job.HasField("remove_from_cache") for job in jobs)
+
+
+def _in_order(jobs: Iterable[WorkflowActivationJob]) -> list[WorkflowActivationJob]:
+    """In the order in which the SDK would take them from one activation, but for the workflow's start: it is first."""
+
+    def place(job: WorkflowActivationJob) -> int:
+        match job.WhichOneof("variant"):
+            case "initialize_workflow" | "notify_has_patch":
+                return 0
+            case "signal_workflow" | "do_update":
+                return 1
+            case _:
+                return 2
+
+    return sorted(jobs, key=place)
+
+
+def _split(
+    jobs: list[WorkflowActivationJob], count: int
+) -> tuple[list[WorkflowActivationJob], list[WorkflowActivationJob]]:
+    """As many of the first jobs as hold this many that are no update, and the rest."""
+    for place, job in enumerate(jobs):
+        if not job.HasField("do_update"):
+            if count == 0:
+                return jobs[:place], jobs[place:]
+            count -= 1
+    return jobs, []
