@@ -1,10 +1,10 @@
-"""A task to which many things happen at once, for the tests of the order in which it takes them."""
+"""Tasks to which many things happen at once, for the tests of the order in which they take them."""
 
 from __future__ import annotations
 
 from pydantic import BaseModel
 
-from refold import Content, Ctx, Transition, flow_skill, step, tool
+from refold import Content, Ctx, Event, Transition, UserMessage, flow_skill, step, tool
 from refold.temporal import workflow_for
 
 HANDS = "order-hands"
@@ -59,5 +59,35 @@ class Mingled:
         return ctx.complete("done")
 
 
+class Asking(BaseModel):
+    """The one state of a skill that asks again and again."""
+
+
+@flow_skill(id="asks_again")
+class AsksAgain:
+    """Asks after each answer, until the answer is `stop`."""
+
+    @staticmethod
+    def initial() -> Asking:
+        return Asking()
+
+    def on_event(self, state: Asking, event: Event, ctx: Ctx) -> Transition:
+        if isinstance(event, UserMessage) and event.content.text == "stop":
+            return Transition.complete(state).message("stopped")
+        return Transition.await_input("next", "And then?", state)
+
+
+@flow_skill(id="whole")
+class Whole:
+    """Has a part that asks again and again."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        part = await ctx.skill("part", AsksAgain, content)
+        return ctx.complete(part.text)
+
+
+AsksAgainWorkflow = workflow_for(AsksAgain)
+WholeWorkflow = workflow_for(Whole)
 MingledPartWorkflow = workflow_for(MingledPart)
 MingledWorkflow = workflow_for(Mingled)

@@ -65,8 +65,9 @@ class SkillWorkflow(TaskHandlers):
         self._display = Display(self._base)
         self._acting = False
         self._reported = () if start.snapshot is None else self._base.open_waits
-        self._reports: set[asyncio.Future[None]] = set()
+        self._report: asyncio.Future[None] | None = None  # on its way to the parent
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._error: Exception | None = None  # raised in a callback, and raised again in `_run`
         if self._first is not None:
             self._take(self._first)
 
@@ -107,7 +108,8 @@ class SkillWorkflow(TaskHandlers):
         while True:
             self._reconcile()
             try:
-                await self._over
+                if self._error is None:
+                    await self._over
                 if more_comes():
                     await workflow.wait_condition(lambda: not more_comes())
                 break
@@ -115,6 +117,8 @@ class SkillWorkflow(TaskHandlers):
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
                     self._feed(CancelRequested(reason=shortened(workflow.cancellation_reason() or "", REFUSAL_CHARS)))
+        if self._error is not None:
+            raise self._error
         if not finished(self._now):
             self._go_on()
         return await self._end()
@@ -146,10 +150,10 @@ class SkillWorkflow(TaskHandlers):
         for key, one in want.items():
             if key not in self._going and not (isinstance(one, Perform) and (draining or self._is_open(one))):
                 self._begin(key, one)
-        self._report()
+        self._report_waits()
         effects = any(isinstance(one, Perform) for one, _ in self._going.values())
         effects = effects or any(isinstance(one, Perform) and self._is_open(one) for one in want.values())
-        if not self._over.done() and (finished(self._now) or (draining and not effects)):
+        if not self._over.done() and (finished(self._now) or (draining and not effects and self._report is None)):
             self._over.set_result(None)
 
     def _stop(self, want: Want, future: asyncio.Future[Any]) -> None:
@@ -167,21 +171,25 @@ class SkillWorkflow(TaskHandlers):
         """Whether an attempt that is not wanted any more has not ended yet. The next one would have the same id."""
         return want.invocation_id in self._open
 
-    def _report(self) -> None:
-        """Let the task that this one is a part of know what is asked here, so that it can be answered there."""
+    def _report_waits(self) -> None:
+        """Tell the task that this one is a part of what is asked here, so that it can be answered there.
+
+        One signal at a time, since two could overtake each other: the next one leaves once this one is delivered.
+        """
         parent = workflow.info().parent
-        if parent is None or self._start.parent is None or self._now.open_waits == self._reported:
+        if parent is None or self._start.parent is None or self._report or self._now.open_waits == self._reported:
             return
         self._reported = self._now.open_waits
         asked = ChildAsked(invocation_id=self._now.task_id, waits=self._reported)
         signal = workflow.get_external_workflow_handle(parent.workflow_id).signal("child", asked)
-        self._reports.add(report := asyncio.ensure_future(signal))
-        report.add_done_callback(self._reported_to)
+        self._report = asyncio.ensure_future(signal)
+        self._report.add_done_callback(self._reported_to)
 
     def _reported_to(self, report: asyncio.Future[None]) -> None:
-        self._reports.discard(report)
+        self._report = None
         if not report.cancelled():
             report.exception()  # a parent that is gone needs to know nothing
+            self._reconcile()
 
     def _begin(self, key: str, want: Want) -> None:
         part = self._parts.get(want.invocation_id) if isinstance(want, Perform) else None
@@ -203,9 +211,11 @@ class SkillWorkflow(TaskHandlers):
             if event is not None:
                 self._feed(event)
         except Exception as error:  # noqa: BLE001 - raised again in `_run`
-            # An exception raised in a callback would be lost, and the task would wait for ever.
+            # An exception raised in a callback would be lost, and the task would wait for ever. `_over` does not carry
+            # it: a request to cancel, in the same activation, has canceled that future.
+            self._error = self._error or error
             if not self._over.done():
-                self._over.set_exception(error)
+                self._over.set_result(None)
 
     # --- going on in a new run
 

@@ -133,3 +133,30 @@ async def test_a_task_takes_events_in_the_order_in_which_a_replay_takes_them(
 
         replayer = Replayer(workflows=[], plugins=[mill.plugin])
         await replayer.replay_workflows(mill.histories(task_ids), raise_on_replay_failure=True)
+
+
+async def test_a_part_reports_one_question_after_the_other(client: Client, values: Folder) -> None:
+    """
+    A report leaves once the one before is delivered, so that none overtakes another: the task shows what is asked now.
+    """
+    mill = Mill(client, values, seed=0)
+    async with mill.worker(max_cached_workflows=0):
+        view = await mill.engine.start("whole", Content.from_text("go"))
+        while not (view := await mill.engine.look(view.task_id)).waiting_for:
+            pass
+    part = client.get_workflow_handle(f"{view.task_id}/1.1")
+    for answer in range(5):
+        await part.signal("message", f"answer {answer}")
+
+    async with mill.worker():
+        newest = (await mill.engine.look(part.id)).waiting_for
+        while [wait.gate for wait in (await mill.engine.look(view.task_id)).waiting_for] != [newest[0].gate]:
+            pass
+        assert newest[0].gate == f"{part.id}/6.1"
+        await part.signal("message", "stop")
+        await client.get_workflow_handle(view.task_id).result()
+
+    names = [event.WhichOneof("attributes") or "" for event in (await part.fetch_history()).events]
+    reports = [name.removesuffix("_event_attributes") for name in names if "external" in name]
+    sent, delivered = "signal_external_workflow_execution_initiated", "external_workflow_execution_signaled"
+    assert (set(reports[::2]), set(reports[1::2])) == ({sent}, {delivered})
