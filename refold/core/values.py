@@ -30,6 +30,10 @@ Remark = Annotated[str, MaxLen(20_000)]
 LONGEST_S = 100 * 365 * 24 * 3600.0
 """A hundred years, the longest time that a skill can name: what is later cannot always be written as a date."""
 
+LONGEST_CALL_S = 3000.0
+"""The most seconds that one attempt of a tool may take: the server ends an attempt after an hour, in which the tool may
+also wait for a thread and for the storage of its result."""
+
 DEEPEST = 100
 """How many levels JSON data may nest. A reader of JSON takes about 200, and there is a task around the data."""
 

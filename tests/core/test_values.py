@@ -457,6 +457,18 @@ def test_an_activity_is_given_some_time(seconds: float) -> None:
         tool(effect="read_only", timeout_s=seconds)(len)
 
 
+def test_a_tool_takes_less_than_the_hour_after_which_the_server_ends_its_attempt() -> None:
+    """
+    A longer one would be ended and performed again, five times over.
+    """
+
+    async def reads() -> None: ...
+
+    tool(effect="read_only", timeout_s=3_000)(reads)
+    with pytest.raises(DefinitionError, match="at most 3000; let a tool start longer work"):
+        tool(effect="read_only", timeout_s=3_600)(reads)
+
+
 @pytest.mark.parametrize("asked", [float("inf"), 1e13, LONGEST_WAIT_S + 1])
 def test_what_the_other_side_asks_to_wait_is_cut(asked: float) -> None:
     """

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from refold.core.commands import EffectPolicy, Undo
 from refold.core.errors import DefinitionError, SkillError
-from refold.core.values import LONGEST_S
+from refold.core.values import LONGEST_CALL_S
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,7 +92,7 @@ def tool(
     Args:
         effect: One of `EffectPolicy`; no default, since only the author knows.
         name: The tool's name in commands; None takes the function's name.
-        timeout_s: How long one attempt may take, in seconds; more than 0, at most `LONGEST_S`.
+        timeout_s: How long one attempt may take, in seconds; more than 0, at most `LONGEST_CALL_S`.
         undo: For `compensate`: the tool that compensates the effect. Its parameters get the effect's arguments of the
             same names, and `result` the effect's result.
         probe: For `at_most_once` and `compensate`: a function, `async def` or not, that takes the idempotency key and
@@ -114,9 +114,10 @@ def tool(
         parameters = list(inspect.signature(author).parameters.values())
         found = [*_effect_problems(effect), *_undo_problems(effect, undo, parameters), *_probe_problems(effect, probe)]
         found += _parameter_problems(parameters)
-        if not 0 < timeout_s <= LONGEST_S:
+        if not 0 < timeout_s <= LONGEST_CALL_S:
             found.append(
-                f"timeout_s={timeout_s!r} must be a number of seconds, more than 0 and at most {LONGEST_S:.0f}"
+                f"timeout_s={timeout_s!r} must be a number of seconds, more than 0 and at most {LONGEST_CALL_S:.0f}; "
+                "let a tool start longer work, and another ask for its end"
             )
         if found or effect is None:
             raise DefinitionError(own, found, what="tool")

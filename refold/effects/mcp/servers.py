@@ -19,13 +19,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from annotated_types import Gt
+from annotated_types import Gt, Le
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from refold.core.commands import EffectPolicy
 from refold.core.errors import DefinitionError
 from refold.core.schema import problems
-from refold.core.values import Value, lean
+from refold.core.values import LONGEST_CALL_S, Value, lean
 
 ENV = "REFOLD_MCP"
 """The environment variable that names the file of servers."""
@@ -50,7 +50,7 @@ class McpServer(BaseModel):
         url: The server's URL, for example `https://example.com/mcp`.
         headers: Headers of each request, for example `{"Authorization": "Bearer …"}`.
         trusted: Accept the server's hints about which tools are read-only and which are idempotent.
-        timeout_s: The time limit of one request, in seconds.
+        timeout_s: The time limit of one request, in seconds; at most `LONGEST_CALL_S`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -63,7 +63,7 @@ class McpServer(BaseModel):
     url: Annotated[str, Field(pattern=r"^https?://")] | None = None
     headers: Mapping[str, str] = Field(default_factory=dict, repr=False)
     trusted: bool = False
-    timeout_s: Annotated[float, Gt(0)] = 60.0
+    timeout_s: Annotated[float, Gt(0), Le(LONGEST_CALL_S)] = 60.0
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> Self:
