@@ -7,10 +7,14 @@ with the new outcomes, and commands that have not been sent yet are replaced by 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from refold.core.events import EVENT, Event, Recovered, Result, ToolResult
 from refold.core.fold.draft import Draft
 from refold.core.fold.snapshot import Pending, Redo, Snapshot
 from refold.core.lineage.ids import place, renamed
+
+_FIRST = "the skill goes on with the first outcome of what was performed again"
 
 
 def note_redone(draft: Draft, result: Result) -> None:
@@ -23,19 +27,22 @@ def note_redone(draft: Draft, result: Result) -> None:
 def adopt_new_outcomes(draft: Draft) -> None:
     """Once all effects are performed again, replace the skill's state by the one it has with the new outcomes.
 
-    If the skill would ask for other commands or questions with them, the first outcomes stay, and the journal says so.
+    If the skill would ask for other commands or questions with them, or an effect was first performed before the part
+    of the journal that recovery folds, the first outcomes stay, and the journal says so.
     """
     if draft.redo is None or draft.redoing:
         return
     redo, draft.redo = draft.redo, None
     assert draft.refold is not None
     past = tuple(one.model_copy(update={"event": _renewed(redo, one.event)}) for one in redo.past)
+    if redo.outcomes.keys() - _performed((*(one.event for one in past), *draft.held)):
+        draft.notes.append(f"{_FIRST}: it is too far back in the journal")
     if past == redo.past:
         _renew_held(draft, redo)
         return
     now = draft.refold(draft.skill, redo.base, past, skipped=frozenset(redo.skipped))
     if why := _divergence(draft, now):
-        draft.notes.append(f"the skill goes on with the first outcome of what was performed again: {why}")
+        draft.notes.append(f"{_FIRST}: {why}")
         return
     by_place = {place(id): id for id in draft.pending}
     ids = {id: by_place[place(id)] for id in now.pending if place(id) in by_place}
@@ -55,6 +62,12 @@ def _renew_held(draft: Draft, redo: Redo) -> None:
     for event in draft.held:
         if isinstance(event, ToolResult):
             draft.keep_receipt(event)
+
+
+def _performed(events: Sequence[Event]) -> set[str]:
+    """The places of the effects whose results are among these events."""
+    again = (EVENT.validate_python(one.again) for one in events if isinstance(one, Recovered) and one.again is not None)
+    return {place(one.invocation_id) for one in (*events, *again) if isinstance(one, ToolResult)}
 
 
 def _renewed(redo: Redo, event: Event) -> Event:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
@@ -16,20 +17,32 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import EngineError, InputRejected, NoWorker, StorageError, TaskNotFound
+from refold.core.events import ToolResult
 from refold.core.fold.journal import Entry
-from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.lifecycle import Status, TaskState, derive_status
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import NOT_FITTING, explained, server_away, server_refused, why_unanswered
+from refold.temporal.client.errors import (
+    NOT_FITTING,
+    explained,
+    server_away,
+    server_refused,
+    timed_out,
+    why_unanswered,
+)
 from refold.temporal.client.views import result_of
-from refold.temporal.data.payloads import load
-from refold.temporal.data.wire import PAGE_ENTRIES, EarlierRun, Page, Segment
+from refold.temporal.data.payloads import Stored, load
+from refold.temporal.data.wire import PAGE_ENTRIES, EarlierRun, Page, Segment, TaskResult
 
 T = TypeVar("T")
 
 AFTER_ALL = 2**31
 """A number after every entry."""
+
+FOLDED_ENTRIES = 1_000
+"""The most entries that a task folds when it starts from another one, within the SDK's 2 seconds; more only where the
+other one ended in a run before its last, and that run has more."""
 
 QUERY_PATIENCE = timedelta(seconds=10)
 """How long a worker may take to read a run's history again, which a question about an ended run needs."""
@@ -94,8 +107,7 @@ class JournalReader:
         description = await self.connection.describe(self.task_id)
         result = await result_of(self.connection, description)
         if result is not None:
-            last = EarlierRun(run_id=description.run_id, last=result.task.seq, journal=result.journal)
-            async for entry in self._stretches((*result.earlier, last), after):
+            async for entry in self._stretches((*result.earlier, _last_run(description, result)), after):
                 yield entry
             return
         while True:  # ended over its head: only its history is left
@@ -125,12 +137,7 @@ class JournalReader:
 
     async def _stretch(self, run: EarlierRun, after: int) -> list[Entry]:
         if run.journal is not None:
-            try:
-                return list((await load(run.journal, self.connection.client.data_converter)).entries)
-            except StorageError as error:
-                raise EngineError(
-                    f"entries up to {run.last} of task {self.task_id!r} cannot be read: {error}"
-                ) from error
+            return list((await self._stored(run, run.journal)).entries)
         found: list[Entry] = []
         while True:
             page = await self.page(run.run_id, after)
@@ -139,45 +146,68 @@ class JournalReader:
                 return found
             after = page.entries[-1].seq
 
-    async def whole(self) -> Segment:
-        """The whole journal of a task, and the task before its first entry."""
+    async def end(self) -> Segment:
+        """The end of an ended task's journal, and the task before it: what recovery folds, in one activation.
+
+        It reaches back to the run in which the task ended; and to the results of effects that were compensated since,
+        as far as it stays short.
+
+        Raises:
+            EngineError: The task left no journal.
+        """
         description = await self.connection.describe(self.task_id)
         result = await result_of(self.connection, description)
-        runs = result.earlier if result is not None else ()
-        first = runs[0].journal if runs else None if result is None else result.journal
-        if first is None:
+        if result is None:
             raise EngineError(f"the journal of task {self.task_id!r} is not kept; it cannot be recovered")
-        base = (await load(first, self.connection.client.data_converter)).base
-        return Segment(base=base, entries=tuple([entry async for entry in self.entries(0)]))
+        found: Segment | None = None
+        for run in reversed((*result.earlier, _last_run(description, result))):
+            segment = await self._segment(run)
+            found = segment if found is None else Segment(base=segment.base, entries=(*segment.entries, *found.entries))
+            if any(entry.ends for entry in found.entries) and _is_far_enough(found.entries):
+                break
+        assert found is not None
+        if len(found.entries) > FOLDED_ENTRIES and result.mark is not None:
+            mark = await load(result.mark, self.connection.client.data_converter)
+            found = Segment(base=mark, entries=tuple(entry for entry in found.entries if entry.seq > mark.seq))
+        return found
 
     async def upto(self, seq: int) -> Segment:
-        """The run that holds entry `seq`: the task before its first entry, and its entries up to that one.
-
-        Runs that are over need no worker.
+        """Entry `seq`, and the task some entries before it, with the entries in between: what a fork folds.
 
         Raises:
             InputRejected: There is no such entry.
         """
+        runs = await self._runs()
+        held = next((run for run in runs if seq <= run.last), runs[0])
+        segment = await self._segment(held)
+        if not segment.base.seq < seq <= held.last:
+            first = segment.base.seq + 1
+            raise InputRejected(f"task {self.task_id!r} has the entries {first} to {runs[-1].last}, not {seq}")
+        entries = tuple(entry for entry in segment.entries if entry.seq <= seq)
+        if len(entries) > FOLDED_ENTRIES and not any(entry.ends for entry in entries):
+            return Segment(base=await self.at(seq - 1), entries=entries[-1:])
+        return Segment(base=segment.base, entries=entries)
+
+    async def _runs(self) -> tuple[EarlierRun, ...]:
+        """All runs of the task, oldest first; those of an ended task need no worker."""
         description = await self.connection.describe(self.task_id)
         result = await result_of(self.connection, description) if description.status in search.CLOSED else None
         if result is not None:
-            last = EarlierRun(run_id=description.run_id, last=result.task.seq, journal=result.journal)
-            runs: tuple[EarlierRun, ...] = (*result.earlier, last)
-        else:
-            page = await self.page(description.run_id, AFTER_ALL)
-            runs = (*page.earlier, EarlierRun(run_id=description.run_id, last=page.last))
-        held = next((run for run in runs if seq <= run.last), runs[0])
-        base = await self._base(held)
-        if not base.seq < seq <= held.last:
-            raise InputRejected(f"task {self.task_id!r} has the entries {base.seq + 1} to {runs[-1].last}, not {seq}")
-        entries = [entry async for entry in self.entries(base.seq) if entry.seq <= seq]
-        return Segment(base=base, entries=tuple(entries))
+            return (*result.earlier, _last_run(description, result))
+        page = await self.page(description.run_id, AFTER_ALL)
+        return (*page.earlier, EarlierRun(run_id=description.run_id, last=page.last))
 
-    async def _base(self, run: EarlierRun) -> Snapshot:
-        """The task before the first entry of a run."""
+    async def _segment(self, run: EarlierRun) -> Segment:
         if run.journal is not None:
-            return (await load(run.journal, self.connection.client.data_converter)).base
-        return await self.at((await self.page(run.run_id, AFTER_ALL)).base)
+            return await self._stored(run, run.journal)
+        base = await self._ask(run.run_id, "state_at", ((await self.page(run.run_id, AFTER_ALL)).base,), Snapshot)
+        return Segment(base=base, entries=tuple(await self._stretch(run, base.seq)))
+
+    async def _stored(self, run: EarlierRun, journal: Stored[Segment]) -> Segment:
+        try:
+            return await load(journal, self.connection.client.data_converter)
+        except StorageError as error:
+            raise EngineError(f"entries up to {run.last} of task {self.task_id!r} cannot be read: {error}") from error
 
     async def page(self, run_id: str | None, after: int) -> Page:
         """A page of one run's journal, from its worker."""
@@ -198,18 +228,11 @@ class JournalReader:
 
     async def at(self, seq: int) -> Snapshot:
         """The snapshot after entry `seq`, from a worker with the skill's code."""
-        description = await self.connection.describe(self.task_id)
-        run_id, last = await self._run_holding(description.run_id, seq)
-        if not 0 <= seq <= last:
-            raise InputRejected(f"task {self.task_id!r} has the entries 1 to {last}, not {seq}")
-        return await self._ask(run_id, "state_at", (seq,), Snapshot)
-
-    async def _run_holding(self, run_id: str, seq: int) -> tuple[str, int]:
-        page: Page = await self._ask(run_id, "journal", (AFTER_ALL,), Page)
-        for run in page.earlier:
-            if seq <= run.last:
-                return run.run_id, page.last
-        return run_id, page.last
+        runs = await self._runs()
+        if not 0 <= seq <= runs[-1].last:
+            raise InputRejected(f"task {self.task_id!r} has the entries 1 to {runs[-1].last}, not {seq}")
+        held = next(run for run in runs if seq <= run.last)
+        return await self._ask(held.run_id, "state_at", (seq,), Snapshot)
 
     async def _ask(
         self, run_id: str | None, query: str, arguments: tuple[object, ...], kind: type[T], *, if_open: bool = False
@@ -230,4 +253,20 @@ class JournalReader:
                 ) from None
             if isinstance(error, RPCError) and server_away(error):
                 raise server_refused(error, f"reach task {self.task_id!r}") from None
+            if timed_out(error) and await self.connection.is_polled():
+                raise NoWorker(
+                    f"no worker answered for task {self.task_id!r} within {patience.seconds} s. One asked task queue "
+                    f"{self.connection.task_queue!r} for work within the last five minutes: it may be busy, or still "
+                    "read the task's history. Ask again, or start one with `refold worker`"
+                ) from None
             raise NoWorker(why_unanswered(error, self.connection.task_queue)) from None
+
+
+def _last_run(description: WorkflowExecutionDescription, result: TaskResult) -> EarlierRun:
+    return EarlierRun(run_id=description.run_id, last=result.task.seq, journal=result.journal)
+
+
+def _is_far_enough(entries: Sequence[Entry]) -> bool:
+    """Whether entries hold the results of all effects that they compensate, or are many."""
+    done = {entry.event.invocation_id for entry in entries if isinstance(entry.event, ToolResult)}
+    return len(entries) >= FOLDED_ENTRIES or {id.removesuffix(UNDO) for id in done} <= done

@@ -65,7 +65,7 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
         )
     await _refuse_recovered_above(connection, description)
     new_id = await _next_id(connection, task_id)
-    history = await JournalReader(connection, task_id).whole()
+    history = await JournalReader(connection, task_id).end()
     base = history.base
     parts = await _parts(connection, history)
     start = TaskStart(recover=history, by=by, parts=parts, stream=base.stream, owner=base.owner, context=base.context)
@@ -127,7 +127,7 @@ async def _parts(connection: Connection, history: Segment) -> dict[str, Part]:
     waited_for = {id for id in history.base.pending if isinstance(asked[id], CallSkill)}
     unstarted = {place(id) for id in waited_for - heard - found.keys()}
     if unstarted and (failed := history.base.recovered_from) is not None:
-        earlier = await _parts(connection, await JournalReader(connection, failed).whole())
+        earlier = await _parts(connection, await JournalReader(connection, failed).end())
         found |= {id: part for id, part in earlier.items() if place(id) in unstarted}
     return found
 
@@ -143,7 +143,7 @@ async def _part(connection: Connection, id: str) -> Part | None:
         result = await views.result_of(connection, description)
         return None if result is None else Part(outcome=result.outcome)
     await _next_id(connection, id)  # raises where the part was recovered by itself
-    journal = await JournalReader(connection, id).whole()
+    journal = await JournalReader(connection, id).end()
     return Part(journal=journal, parts=await _parts(connection, journal))
 
 

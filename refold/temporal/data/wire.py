@@ -150,6 +150,8 @@ class TaskResult(BaseModel):
         task: The task as people see it.
         journal: The last run's stretch of the journal.
         earlier: The runs before it, oldest first.
+        mark: The task at most some hundred entries before it ended, where its last run has many: recovery folds the
+            journal from there.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -157,6 +159,7 @@ class TaskResult(BaseModel):
     task: TaskView
     journal: Stored[Segment]
     earlier: tuple[EarlierRun, ...] = lean(())
+    mark: Stored[Snapshot] | None = lean()
 
     @property
     def outcome(self) -> SkillOutcome:

@@ -32,6 +32,10 @@ LARGEST_REFUSED = 2_000_000
 """The largest input of an update, in bytes, that is refused before it is in history."""
 
 
+MARK_ENTRIES = 500
+"""A run keeps the snapshot after so many entries, and so on, so that no query and no recovery folds a whole run."""
+
+
 class TaskHandlers(ABC):
     """The handlers of a task. No handler waits: the task takes or refuses an event before the handler returns."""
 
@@ -40,6 +44,7 @@ class TaskHandlers(ABC):
     _base: Snapshot
     _now: Snapshot
     _entries: list[Entry]
+    _marks: list[Snapshot]
 
     @abstractmethod
     def _feed(self, event: Event) -> Entry:
@@ -199,7 +204,8 @@ class TaskHandlers(ABC):
                 f"this run holds the entries {self._base.seq + 1} to {self._now.seq} of task "
                 f"{self._now.task_id!r}, not {seq}"
             )
-        return fold(self.skill, self._base, self._entries[: seq - self._base.seq])
+        near = next((mark for mark in reversed(self._marks) if mark.seq <= seq), self._base)
+        return fold(self.skill, near, self._entries[near.seq - self._base.seq : seq - self._base.seq])
 
 
 def _writes(pending: Pending) -> bool:

@@ -34,7 +34,7 @@ from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Segment, TaskResult, TaskStart
 from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
-from refold.temporal.worker.handlers import TaskHandlers
+from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
 from refold.temporal.worker.perform import begin, outcome
 
 
@@ -59,6 +59,7 @@ class SkillWorkflow(TaskHandlers):
         self._now = self._base
         self._parts = {own_id(self._base.task_id, id): part for id, part in start.parts.items()}
         self._entries: list[Entry] = []
+        self._marks: list[Snapshot] = []
         self._live = Live()
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
         self._open: dict[str, asyncio.Future[Any]] = {}  # attempts that are not wanted any more, and have not ended
@@ -132,6 +133,8 @@ class SkillWorkflow(TaskHandlers):
             self.skill, self._now, event, workflow.now(), live=self._live, patched=workflow.patched
         )
         self._entries.append(entry)
+        if len(self._entries) % MARK_ENTRIES == 0:
+            self._marks.append(self._now)
         self._display.update(self._now, entry)
         return entry
 
@@ -257,7 +260,8 @@ class SkillWorkflow(TaskHandlers):
     # --- the end
 
     async def _end(self) -> TaskResult:
-        result = TaskResult(task=view_of(self._now), journal=self._segment(), earlier=self._start.earlier)
+        mark = next((Stored[Snapshot](value=mark) for mark in reversed(self._marks) if not mark.ended), None)
+        result = TaskResult(task=view_of(self._now), journal=self._segment(), earlier=self._start.earlier, mark=mark)
         match self._now.ending:
             case Ending.COMPLETED:
                 return result

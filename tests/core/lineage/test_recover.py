@@ -683,6 +683,25 @@ def test_what_was_undone_is_done_again_once(cut: bool) -> None:
 
 
 @BOTH
+def test_a_first_outcome_that_lies_too_far_back_stays(cut: bool) -> None:
+    """
+    Where the journal is folded from a later entry on, the state keeps the first outcome, and a note says so.
+    """
+    task = started(pays, cut=cut)
+    task.give("charge", 50)
+    task.base, task.journal = task.task, []
+    task.fail("mail")
+    task.give("undo charge")
+
+    new = task.recovered()
+    new.give("charge", "anew")
+    new.give("mail", "sent")
+
+    assert (new.status, new.said) == (Status.COMPLETED, ["50 sent"])
+    assert "the first outcome of what was performed again: it is too far back" in new.journal[1].note
+
+
+@BOTH
 def test_an_effect_whose_result_met_a_bug_was_undone_too(cut: bool) -> None:
     """
     It took place before the bug; the new task does it again before it reads the result.
