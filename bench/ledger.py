@@ -19,7 +19,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
@@ -32,6 +32,7 @@ from refold.effects.http.client import open_client
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.thread_pool import ThreadPool
+from refold.effects.threads import Threads
 from refold.effects.tools import tools_of
 
 EXTRA_LIMIT_MS = 2.0
@@ -102,7 +103,7 @@ def run(options: argparse.Namespace) -> Report:
 async def _rounds(folder: Path, rounds: int, calls: int) -> list[Round]:
     commit = _committer(folder / "plain.db")
     http, pool = open_client(), ThreadPool(1, "commits")
-    with Ledger(str(folder / "ledger.db")) as ledger, ThreadPoolExecutor(1) as threads:
+    with Ledger(str(folder / "ledger.db")) as ledger, closing(Threads(1, "tools")) as threads:
         tools = tools_of([plain, ledgered])
 
         async def call(name: str, number: int) -> None:

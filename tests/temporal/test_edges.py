@@ -22,7 +22,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
 from refold.web.callback import approval_app, bearer_keys
-from tests.effects.ledger.test_ledger_postgres import Postgres
+from tests.services.postgres import Postgres
 from tests.services.shop import Shop
 from tests.temporal import gate_skills
 from tests.temporal.conftest import replay_all
