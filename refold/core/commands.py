@@ -175,11 +175,16 @@ class CallTool(_Command):
 
 
 class CallSkill(_Command):
-    """Run another skill as a task of its own and wait for it."""
+    """Run another skill as a task of its own and wait for it.
+
+    Attributes:
+        queue: The task queue of the workers that serve the skill; None is the task's own.
+    """
 
     kind: Literal["skill"] = "skill"
     skill: str
     input: Content
+    queue: str | None = lean()
 
     @property
     def subject(self) -> str:
@@ -579,7 +584,7 @@ class Cmd:
         return _valid(CallTool, id, id=id, name=name, args=data, **about)
 
     @staticmethod
-    def skill(id: str, skill: Any, input: str | Content | Any) -> CallSkill:
+    def skill(id: str, skill: Any, input: str | Content | Any, *, queue: str | None = None) -> CallSkill:
         """Run another skill, given by id, class or table; see `CallSkill`.
 
         Anything but text and `Content` is sent as data.
@@ -589,7 +594,7 @@ class Cmd:
         """
         name = skill if isinstance(skill, str) else _skill_name(skill)
         content = input if isinstance(input, str | Content) else Content.from_data(as_json(input, f"input of {id!r}"))
-        return _valid(CallSkill, id, id=id, skill=name, input=as_content(content))
+        return _valid(CallSkill, id, id=id, skill=name, input=as_content(content), queue=queue)
 
     @staticmethod
     def activity(

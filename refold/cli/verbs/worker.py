@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +18,9 @@ from refold.cli.application import application
 from refold.cli.errors import CallError
 from refold.cli.verb import Call, add
 from refold.cli.verbs.code import Modules
+from refold.core.authoring.skill import skill_id
 from refold.core.authoring.tool import tool_spec
+from refold.core.errors import UnknownSkill
 from refold.core.schema import fields_of_kind
 from refold.static import Parts
 from refold.temporal.worker.profile import DEFAULT, PROFILES, Profile
@@ -52,6 +56,10 @@ NoSandbox = Annotated[
 ]
 
 
+Served = Annotated[
+    list[str] | None,
+    typer.Option("--skill", metavar="ID", help="Serve only this skill of the modules; repeatable.", show_default=False),
+]
 Grace = Annotated[
     float | None,
     typer.Option(
@@ -103,6 +111,7 @@ def add_to(app: typer.Typer) -> None:
 async def worker(
     call: Call,
     modules: Modules = None,
+    skill: Served = None,
     model: Model = None,
     recovery: Recovery = DEFAULT.name,
     no_sandbox: NoSandbox = False,
@@ -126,6 +135,12 @@ async def worker(
     found = application(modules or [])
     if not found.skills:
         raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
+    skills: Sequence[Any] = found.modules
+    if skill:
+        if unknown := set(skill) - found.skills.keys():
+            raise UnknownSkill(min(unknown), list(found.skills))
+        found = replace(found, skills={id: one for id, one in found.skills.items() if id in skill})
+        skills = [cls for cls in temporal.workflows_of(skills) if skill_id(cls.skill) in skill]
     if with_parent:
         end_with_parent()
 
@@ -142,7 +157,7 @@ async def worker(
         "max_task_queue_activities_per_second": rate,
     }
     await temporal.run_worker(
-        skills=found.modules,
+        skills=skills,
         tools=found.tools,
         address=call.connection.address,
         namespace=call.connection.namespace,

@@ -282,9 +282,9 @@ class Ctx:
             Cmd.tool(id or name, tool, given, key=key, key_scope=key_scope, retry=retry, queue=queue), kind
         )
 
-    def skill(self, id: str, skill: Any, input: str | Content | Any) -> Call[SkillOutcome]:
+    def skill(self, id: str, skill: Any, input: str | Content | Any, *, queue: str | None = None) -> Call[SkillOutcome]:
         """Run another skill as a task of its own, and wait for its outcome. See `CallSkill`."""
-        return self._call(Cmd.skill(id, skill, input), SkillOutcome)
+        return self._call(Cmd.skill(id, skill, input, queue=queue), SkillOutcome)
 
     def activity(
         self,

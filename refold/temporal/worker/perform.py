@@ -132,7 +132,7 @@ def _effect(want: Perform, task: Snapshot, part: Part, wrapped: bool) -> asyncio
                 context=task.context,
             )
             shown = at_start(command.skill, workflow.now())
-            return _child(want, command.skill, [start], TaskResult, None, shown)
+            return _child(want, command.skill, [start], TaskResult, command.queue, shown)
         case CallWorkflow():
             return _child(want, command.name, list(command.args), None, command.queue)
         case Sleep():

@@ -147,6 +147,8 @@ def test_a_delivery_is_taken_once(refold: Shell) -> None:
         (["nope"], "UsageError", "refold --help"),
         (["list", "--limit", "0"], "BadParameter", "--limit"),
         (["list", "--lifecycle", "asleep"], "BadParameter", "paused"),
+        (["worker", "--skill", "nope"], "UnknownSkill", "forty_steps, hello"),
+        (["worker", "--grace", "-1"], "BadParameter", "--grace"),
         (["start", "hello"], "CallError", "nothing to send"),
         (["start", "hello", "two", "texts"], "CallError", "quotes"),
         (["start", "hello", "a=1", "a=2"], "CallError", "twice"),

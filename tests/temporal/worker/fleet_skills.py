@@ -17,6 +17,7 @@ def new_tool() -> str:
 class Errand(BaseModel):
     tool: str = ""
     skill: str = ""
+    queue: str | None = None
 
 
 @flow_skill(id="fleet_errand", input=Errand)
@@ -27,7 +28,7 @@ class FleetErrand:
     async def begin(self, ctx: Ctx, errand: Errand) -> Transition:
         if errand.tool:
             return ctx.complete(str(await ctx.tool(errand.tool)))
-        return ctx.complete((await ctx.skill("part", errand.skill, "go")).text)
+        return ctx.complete((await ctx.skill("part", errand.skill, "go", queue=errand.queue)).text)
 
 
 @flow_skill(id="fleet_newcomer")

@@ -40,13 +40,15 @@ class Fleet:
         self.engine = TemporalEngine(client, self.queue, patience=PATIENT)
 
     @asynccontextmanager
-    async def workers(self, *releases: tuple[Sequence[Any], Sequence[Any]]) -> AsyncIterator[None]:
+    async def workers(
+        self, *releases: tuple[Sequence[Any], Sequence[Any]], queue: str | None = None
+    ) -> AsyncIterator[None]:
         """Workers of these releases inside the block."""
         made = [
             make_worker(
                 await self.another_client(),
                 RefoldPlugin(skills, tools, storage=self.values),
-                task_queue=self.queue,
+                task_queue=queue or self.queue,
                 sticky_queue_schedule_to_start_timeout=SOON,
             )
             for skills, tools in releases
@@ -146,3 +148,15 @@ async def test_a_rollback_fails_no_task_that_has_begun(fleet: Fleet, monkeypatch
 
     async with fleet.workers(NEW):
         assert (await fleet.ended(view.task_id)).messages[-1].text == "new"
+
+
+async def test_a_skill_may_have_a_queue_of_its_own(fleet: Fleet) -> None:
+    """
+    A part runs on the queue that its command names, by workers that serve nothing else.
+    """
+    parts = f"{fleet.queue}-parts"
+    async with fleet.workers(OLD), fleet.workers(([FleetNewcomer], []), queue=parts):
+        errand = Content.from_data({"skill": "fleet_newcomer", "queue": parts})
+        view = await fleet.ended((await fleet.engine.start("fleet_errand", errand)).task_id)
+
+    assert view.messages[-1].text == "new"
