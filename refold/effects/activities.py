@@ -58,6 +58,7 @@ from refold.effects.attempt import (
     lease_s,
     left_to_others,
     readable,
+    still_wanted,
     until_stored,
     why_stopped,
 )
@@ -389,7 +390,7 @@ def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Json
         outcome = None if given is None else readable(Given, given)
 
         async def call(command: CallTool, invocation: Invocation, opened: _Open, **about: Any) -> JsonValue:
-            return await tool.call(command, invocation, opened.threads, opened.ledger, **about)
+            return await tool.call(command, invocation, opened.threads, opened.ledger, wanted=still_wanted, **about)
 
         return await _tool_effect(effects, tool.spec.name, asked, decided, outcome, owner, call, tool.result)
 

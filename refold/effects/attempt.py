@@ -13,8 +13,10 @@ import structlog
 from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio import activity
+from temporalio.client import AsyncActivityCancelledError
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import PayloadTooLarge, StorageError
 from refold.core.retry_policy import Failure, FailureKind
@@ -38,6 +40,9 @@ STORAGE_PAUSES_S = (0.25, 15.0)
 
 LEASES = 3
 """A lease in heartbeat timeouts: after one the server gives the effect to another worker, which waits for two more."""
+
+WANTED_PATIENCE = timedelta(seconds=2)
+"""How long the server may take to say whether an attempt is still wanted."""
 
 OTHERS_S = 600.0
 """For how long, in seconds, a command that no worker knows is offered to other workers before it fails."""
@@ -105,6 +110,24 @@ def why_stopped() -> Stopped:
     if why.worker_shutdown:
         return Stopped.LEAVING
     return Stopped.TIMED_OUT if why.not_found or why.timed_out else Stopped.UNWANTED
+
+
+async def still_wanted() -> bool:
+    """Whether the server still wants the current attempt. A cancellation otherwise comes with the next heartbeat.
+
+    Raises:
+        RPCError: The server does not say.
+    """
+    attempt = activity.client().get_async_activity_handle(task_token=activity.info().task_token)
+    try:
+        await attempt.heartbeat(rpc_timeout=WANTED_PATIENCE)
+    except AsyncActivityCancelledError:
+        return False
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return False
+    return True
 
 
 def about_try(decided: int | bool, attempt: int) -> int:

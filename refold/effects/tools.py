@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
 
 T = TypeVar("T")
+
+WAITED_S = 0.02
+"""From which wait for a thread on, in seconds, a call asks whether it is still wanted before it begins."""
+
+ANSWER_S = 5.0
+"""How long a call waits for that answer, in seconds."""
 
 LEDGERED = frozenset({EffectPolicy.AT_MOST_ONCE, EffectPolicy.COMPENSATE})
 """The policies of tools whose effects have receipts."""
@@ -83,6 +89,7 @@ class Tool:
         lease_s: float = LEASE_S,
         decided: int = 0,
         why: Callable[[], Stopped] = lambda: Stopped.UNWANTED,
+        wanted: Callable[[], Coroutine[Any, Any, bool]] | None = None,
     ) -> JsonValue:
         """Run the tool; if its effects have receipts, only if this effect has not taken place yet.
 
@@ -94,6 +101,7 @@ class Tool:
             lease_s: How long this worker counts as alive without renewing its lease, in seconds.
             decided: See `Ask.decided`.
             why: Asked at a cancellation for its reason.
+            wanted: Asked before a call that has waited for a thread begins; it does not begin if the answer is False.
 
         Raises:
             Verdict: The arguments or the result do not fit the declared types, or `LedgeredCall.result` raised it.
@@ -102,7 +110,7 @@ class Tool:
         """
         self._refuse_without_undo(command)
         given = self._given(command.args)
-        in_thread = _InThread(threads, self.spec.timeout_s, why)
+        in_thread = _InThread(threads, self.spec.timeout_s, why, wanted)
 
         async def perform(invocation: Invocation) -> Any:
             with as_current(invocation):
@@ -248,10 +256,17 @@ def _asked(
 class _InThread:
     """One call of a tool that is a plain `def`, in one of the worker's threads, which cannot be stopped."""
 
-    def __init__(self, threads: Threads, timeout_s: float, why: Callable[[], Stopped]) -> None:
+    def __init__(
+        self,
+        threads: Threads,
+        timeout_s: float,
+        why: Callable[[], Stopped],
+        wanted: Callable[[], Coroutine[Any, Any, bool]] | None,
+    ) -> None:
         self._threads = threads
         self._timeout_s = timeout_s
         self._why = why
+        self._wanted = wanted
         self._thread: Future[Any] | None = None
 
     def why(self) -> Stopped:
@@ -270,9 +285,11 @@ class _InThread:
         """
         loop, context = asyncio.get_running_loop(), copy_context()
         began: list[float] = []
-        begun = asyncio.Event()
+        begun, submitted = asyncio.Event(), time.monotonic()
 
         def in_context() -> T:
+            if time.monotonic() - submitted > WAITED_S and not self._still_wanted(loop, context):
+                raise NotBegun(None)
             began.append(time.monotonic())  # the time limit is the tool's, without its wait for a thread
             with suppress(RuntimeError):  # the loop is closed, so no caller waits
                 loop.call_soon_threadsafe(begun.set)
@@ -304,6 +321,15 @@ class _InThread:
         if canceled is not None and running.exception() is not None:
             raise canceled
         return running.result()
+
+    def _still_wanted(self, loop: asyncio.AbstractEventLoop, context: Context) -> bool:
+        """Ask the server, from the tool's thread. Where it does not answer, the call begins."""
+        if self._wanted is None or loop.is_closed():
+            return not loop.is_closed()
+        try:
+            return context.run(asyncio.run_coroutine_threadsafe, self._wanted(), loop).result(ANSWER_S)
+        except Exception:  # noqa: BLE001 - whatever went wrong, nobody has said that it is not wanted
+            return True
 
 
 def tools_of(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:

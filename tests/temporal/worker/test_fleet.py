@@ -1,8 +1,9 @@
-"""Workers of two releases on one task queue, as while one is deployed or rolled back."""
+"""Workers of two releases on one task queue, as while one is deployed or rolled back; and workers that are full."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -10,10 +11,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import EventType, PendingActivityState
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 
-from refold import Content, Status, TaskState, UnknownSkill
+from refold import Content, Status, TaskState, UnknownSkill, tool
+from refold.effects import current
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
@@ -41,13 +43,13 @@ class Fleet:
 
     @asynccontextmanager
     async def workers(
-        self, *releases: tuple[Sequence[Any], Sequence[Any]], queue: str | None = None
+        self, *releases: tuple[Sequence[Any], Sequence[Any]], queue: str | None = None, threads: int = 32
     ) -> AsyncIterator[None]:
         """Workers of these releases inside the block."""
         made = [
             make_worker(
                 await self.another_client(),
-                RefoldPlugin(skills, tools, storage=self.values),
+                RefoldPlugin(skills, tools, storage=self.values, threads=threads),
                 task_queue=queue or self.queue,
                 sticky_queue_schedule_to_start_timeout=SOON,
             )
@@ -75,6 +77,11 @@ class Fleet:
             handle.describe, lambda found: found.status is not WorkflowExecutionStatus.RUNNING, within_s=IN_TIME_S
         )
         return await self.engine.look(task_id)
+
+
+def _is_started(found: WorkflowExecutionDescription) -> bool:
+    started = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+    return [one.state for one in found.raw_description.pending_activities] == [started]
 
 
 @pytest.fixture
@@ -160,3 +167,37 @@ async def test_a_skill_may_have_a_queue_of_its_own(fleet: Fleet) -> None:
         view = await fleet.ended((await fleet.engine.start("fleet_errand", errand)).task_id)
 
     assert view.messages[-1].text == "new"
+
+
+async def test_a_payment_that_waits_for_a_thread_is_not_made_once_its_task_is_canceled(fleet: Fleet) -> None:
+    """
+    The only thread is busy when the payment arrives; the task is canceled; then the thread is free. The payment of
+    another task is made.
+    """
+    begun, go_on, paid = threading.Event(), threading.Event(), list[str]()
+
+    @tool(effect="read_only")
+    def occupy() -> str:
+        begun.set()
+        assert go_on.wait(60)
+        return "done"
+
+    @tool(effect="at_most_once")
+    def pay() -> str:
+        paid.append(current().task_id)
+        return "paid"
+
+    async with fleet.workers(([FleetErrand], [occupy, pay]), threads=1):
+        busy = await fleet.engine.start("fleet_errand", Content.from_data({"tool": "occupy"}))
+        await asyncio.to_thread(begun.wait)
+        views = [await fleet.engine.start("fleet_errand", Content.from_data({"tool": "pay"})) for _ in range(2)]
+        for view in views:
+            handle = fleet.client.get_workflow_handle(view.task_id)
+            await until(handle.describe, _is_started)
+        await fleet.engine.cancel(views[0].task_id)
+        assert (await fleet.ended(views[0].task_id)).status is Status.CANCELED
+        go_on.set()
+        ended = [await fleet.ended(view.task_id) for view in (busy, views[1])]
+
+    assert [view.messages[-1].text for view in ended] == ["done", "paid"]
+    assert paid == [views[1].task_id]
