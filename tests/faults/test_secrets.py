@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowExecutionStatus
 
 from refold import Content, InputRejected, Status, TaskState
 from refold.temporal import TemporalEngine, connect, dev_server
@@ -99,6 +100,7 @@ async def through_everything(engine: TemporalEngine) -> None:
     await until(lambda: engine.look(stuck), lambda view: view.lifecycle is TaskState.BLOCKED)
     canceled = await engine.cancel(stuck, reason=f"enough of {MARKER}")
     assert (canceled.status, canceled.reason) == (Status.CANCELED, f"enough of {MARKER}")
+    assert (await engine.client.get_workflow_handle(stuck).describe()).status is WorkflowExecutionStatus.CANCELED
 
 
 async def test_no_word_is_left_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

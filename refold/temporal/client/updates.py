@@ -31,7 +31,7 @@ from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import server_refused, unwritable, why_stuck
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
-from refold.temporal.data.wire import TaskResult, Verdict
+from refold.temporal.data.wire import CANCEL_REASON, TaskResult, Verdict
 
 
 async def update(
@@ -109,9 +109,9 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> None:
         raise InputRejected(f"task {task_id!r} has ended ({view.status}); there is nothing to cancel")
     handle = connection.client.get_workflow_handle(task_id, result_type=TaskResult)
     if reason and codec_in(connection.client.data_converter) is not None:
-        await handle.signal("cancel", reason)  # encrypted, as the reason of Temporal's own request never is
-    else:
-        await handle.cancel(reason=reason or "canceled on request")
+        await handle.signal(CANCEL_REASON, reason)
+        reason = ""
+    await handle.cancel(reason=reason or "canceled on request")
     with contextlib.suppress(TimeoutError, WorkflowFailureError):
         async with asyncio.timeout(connection.patience.total_seconds()):
             await handle.result()

@@ -26,6 +26,9 @@ RESULT_MEMO = "refold-result"
 START: Literal["start/1"] = "start/1"
 """What the argument of a task that refold started holds under the key `refold`."""
 
+CANCEL_REASON = "cancel_reason"
+"""The signal that brings the reason of a cancellation that follows, encrypted: Temporal's own request never is."""
+
 PAGE_ENTRIES = 500
 """The most entries that one page of a journal holds."""
 

@@ -26,7 +26,7 @@ from refold.engine import TaskView, view_of
 from refold.record import TaskRecord, receipts, record_of
 from refold.temporal.data import signing
 from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
-from refold.temporal.data.wire import PAGE_ENTRIES, Accepted, Page, TaskStart, Verdict
+from refold.temporal.data.wire import CANCEL_REASON, PAGE_ENTRIES, Accepted, Page, TaskStart, Verdict
 
 LARGEST_REFUSED = 2_000_000
 """The largest input of an update, in bytes, that is refused before it is in history."""
@@ -45,6 +45,7 @@ class TaskHandlers(ABC):
     _now: Snapshot
     _entries: list[Entry]
     _marks: list[Snapshot]
+    _why_canceled: str = ""
 
     @abstractmethod
     def _feed(self, event: Event) -> Entry:
@@ -59,6 +60,10 @@ class TaskHandlers(ABC):
     @workflow.signal(name="cancel", description="Stop the task; a string is the reason.")
     def _cancel_signal(self, *inputs: Any) -> None:
         self._feed(_cancel(inputs))
+
+    @workflow.signal(name=CANCEL_REASON, description="Why a cancellation follows; sent by refold's client.")
+    def _cancel_reason_signal(self, *inputs: Any) -> None:
+        self._why_canceled = reason_from(inputs)
 
     @workflow.signal(name="child", description="What a part of this task asks; sent by that part.")
     def _child_signal(self, *inputs: Any) -> None:

@@ -117,7 +117,8 @@ class SkillWorkflow(TaskHandlers):
             except asyncio.CancelledError:
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
-                    self._feed(CancelRequested(reason=shortened(workflow.cancellation_reason() or "", REFUSAL_CHARS)))
+                    why = self._why_canceled or workflow.cancellation_reason() or ""
+                    self._feed(CancelRequested(reason=shortened(why, REFUSAL_CHARS)))
         if self._error is not None:
             raise self._error
         if not finished(self._now):
