@@ -18,7 +18,7 @@ from refold.core.fold.snapshot import Fork, Pending, Snapshot
 from refold.core.lifecycle import Status, TaskState
 from refold.core.schema import fields_of, type_name
 from refold.core.values import Value, lean
-from refold.core.waits import Wait
+from refold.core.waits import Unresolved, Wait
 from refold.record import TaskRecord
 
 
@@ -147,6 +147,7 @@ class TaskView(_View):
         artifacts: In the order in which they were added.
         pending: Commands without a result yet, oldest first.
         waiting_for: Open questions, oldest first.
+        unresolved: Blocked commands that only an operator can resolve, of this task and its parts.
         seq: The newest journal entry's number.
         updated_at: The time of that entry.
         progress: The skill's progress line.
@@ -167,6 +168,7 @@ class TaskView(_View):
     artifacts: tuple[ArtifactView, ...] = ()
     pending: tuple[PendingView, ...] = ()
     waiting_for: tuple[WaitView, ...] = ()
+    unresolved: tuple[Unresolved, ...] = lean(())
     seq: int = 0
     updated_at: datetime | None = None
     progress: str = ""
@@ -211,6 +213,7 @@ class TaskFilter(Value):
         owner: Of this owner; empty selects tasks without an owner.
         context: Of this conversation; a task that belongs to none is one of its own, by its id.
         since: Whose status changed at this time, or later.
+        waits: True selects tasks that wait for people: at a question, at a gate, or blocked.
     """
 
     skill: str | None = None
@@ -219,6 +222,7 @@ class TaskFilter(Value):
     owner: str | None = None
     context: str | None = None
     since: datetime | None = None
+    waits: bool = False
 
 
 class Place(Value):
@@ -326,7 +330,7 @@ class Engine(Protocol):
 
         Raises:
             InputRejected: It has ended already.
-            NoWorker: No worker is running to cancel it.
+            NoWorker: No worker has canceled it yet; the message says why.
         """
         ...
 
@@ -468,7 +472,8 @@ class Engine(Protocol):
 
         Args:
             after: 0 begins with the first entry.
-            follow: Continue at pauses; otherwise the first pause with nothing new ends it. The task's end always does.
+            follow: Continue at pauses; otherwise the first pause with nothing new ends it, and so does a
+                command that only an operator can resolve. The task's end always does.
                 A caller that leaves before must close it (`contextlib.aclosing`).
         """
         ...
@@ -517,6 +522,7 @@ def view_of(snapshot: Snapshot, note: str = "") -> TaskView:
             *(_wait(wait) for wait in snapshot.waits),
             *(_wait(wait, wait.asked_by) for pending in snapshot.pending.values() for wait in pending.asks),
         ),
+        unresolved=snapshot.unresolved,
         seq=snapshot.seq,
         updated_at=snapshot.at,
         progress=snapshot.progress,

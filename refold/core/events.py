@@ -15,7 +15,7 @@ from refold.core.content import Artifact, Content
 from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import Name, Remark, Value, encodable, lean, text, unreadable
-from refold.core.waits import Wait
+from refold.core.waits import Unresolved, Wait
 
 
 class UserMessage(Value):
@@ -168,16 +168,18 @@ class BackoffOver(Value):
 
 
 class ChildAsked(Value):
-    """The open questions of a part, which is a task of its own, have changed. Never delivered to the skill.
+    """What a part, which is a task of its own, waits for people with has changed. Never delivered to the skill.
 
     Attributes:
         invocation_id: The part's id.
         waits: All open questions of the part.
+        unresolved: All commands of the part that only an operator can resolve.
     """
 
     kind: Literal["child_asked"] = "child_asked"
     invocation_id: Name
     waits: tuple[Wait, ...] = lean(())
+    unresolved: tuple[Unresolved, ...] = lean(())
 
 
 class Notified(_Result):

@@ -1,4 +1,4 @@
-"""Open questions and gates, with their timeouts and the grants so far."""
+"""What a task waits for people with: open questions, gates with the grants so far, and unresolved commands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,23 @@ from datetime import datetime, timedelta
 
 from refold.core.commands import AskApproval, Question
 from refold.core.gates import DecisionMade
-from refold.core.values import Value, lean
+from refold.core.values import Name, Value, lean
+
+
+class Unresolved(Value):
+    """A blocked command that only an operator can resolve, since nobody knows whether its effect took place.
+
+    Attributes:
+        task_id: The task that takes the resolution: the task itself, or one of its parts.
+        invocation_id: The command's id.
+        command: Kind and subject of the command, for people: `tool charge_card`.
+        failure: Why nobody knows.
+    """
+
+    task_id: Name
+    invocation_id: Name
+    command: str
+    failure: str = lean("")
 
 
 class Wait(Value):

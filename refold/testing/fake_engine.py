@@ -42,12 +42,12 @@ from refold.core.fold.wanted import Alarm, Perform, SendAnswer, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskState
 from refold.core.lineage.fork import fork
-from refold.core.lineage.ids import own_id
+from refold.core.lineage.ids import check_task_id, own_id
 from refold.core.lineage.previous import Previous, check_previous, previous_of
 from refold.core.lineage.recover import recover
 from refold.core.retry_policy import Failure
 from refold.core.schema import checked
-from refold.core.waits import Wait
+from refold.core.waits import Unresolved, Wait
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, recovered_before, view_of
 from refold.record import TaskRecord, record_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
@@ -87,7 +87,7 @@ class _Task:
     going: dict[str, object] = field(default_factory=dict)
     first: Event | None = None
     asked_by: str | None = None
-    reported: tuple[Wait, ...] = ()
+    reported: tuple[tuple[Wait, ...], tuple[Unresolved, ...]] = ((), ())
     watchers: list[asyncio.Future[None]] = field(default_factory=list)
 
     @property
@@ -172,6 +172,8 @@ class FakeEngine:
             raise UnknownSkill(skill, list(self.skills))
         if task_id is None:
             task_id = next(id for n in self._numbers if (id := f"{skill}-{n}") not in self._tasks)
+        else:
+            check_task_id(task_id)
         if task_id in self._tasks:
             raise TaskExists(task_id)
         message = checked(UserMessage, content=content, message_id=message_id, delivery_id=delivery_id)
@@ -300,6 +302,8 @@ class FakeEngine:
         task = self._task(task_id)
         if new_id is None:
             new_id = next(id for n in count(1) if (id := f"{task_id}.f{n}") not in self._tasks)
+        else:
+            check_task_id(new_id)
         if new_id in self._tasks:
             raise TaskExists(new_id)
         snapshot, first = fork(
@@ -399,7 +403,7 @@ class FakeEngine:
                 position += 1
                 if isinstance(news, Tokens) or news.seq > after:
                     yield news
-            if task.now.ended or (task.now.open_waits and not follow):
+            if task.now.ended or ((task.now.open_waits or task.now.unresolved) and not follow):
                 return
             await task.more()
 
@@ -657,9 +661,9 @@ class FakeEngine:
         self._stop_children(task)
         if task.asked_by is not None and snapshot.ended:
             self._report(task, task.asked_by)
-        elif task.asked_by is not None and snapshot.open_waits != task.reported:
-            task.reported = snapshot.open_waits
-            asked = ChildAsked(invocation_id=snapshot.task_id, waits=task.reported)
+        elif task.asked_by is not None and (snapshot.open_waits, snapshot.unresolved) != task.reported:
+            waits, unresolved = task.reported = snapshot.open_waits, snapshot.unresolved
+            asked = ChildAsked(invocation_id=snapshot.task_id, waits=waits, unresolved=unresolved)
             self._feed(self._tasks[task.asked_by], asked)
         return entry
 
@@ -731,6 +735,7 @@ def _is(task: Snapshot, wanted: TaskFilter) -> bool:
         and wanted.status in (None, task.status)
         and (wanted.owner is None or (task.parent is None and wanted.owner == (task.owner or "")))
         and (wanted.context is None or (task.parent is None and wanted.context == (task.context or task.task_id)))
+        and (not wanted.waits or bool(task.open_waits) or task.lifecycle is TaskState.BLOCKED)
         and (wanted.since is None or wanted.since <= (task.status_at or task.at))
     )
 

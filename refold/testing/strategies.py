@@ -71,7 +71,7 @@ from refold.core.lineage.fork import fork
 from refold.core.lineage.recover import recover
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import Schema
-from refold.core.waits import Wait
+from refold.core.waits import Unresolved, Wait
 from refold.testing.play import START
 from refold.testing.values import TEXTS, Values, any_json, values_for, values_of_schema
 
@@ -506,7 +506,9 @@ def _child_asks(id: str) -> Recipe:
             3: AskUser(id="size", message=said, expect={"type": "integer"}, timeout_s=60),
         }
         waits = tuple(Wait(gate=f"{id}/1.{gate}", ask=asks[gate], since=START) for gate in gates)
-        return ChildAsked(invocation_id=id, waits=waits)
+        stuck = Unresolved(task_id=id, invocation_id=f"{id}/1.9", command="tool pay", failure="nobody knows")
+        unresolved = draw(st.sampled_from([(), (), (stuck,)]))
+        return ChildAsked(invocation_id=id, waits=waits, unresolved=unresolved)
 
     return recipe
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from refold import Content, NoWorker, Status, TaskState
+from refold import Content, NoWorker, Status
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.engine import TaskView
@@ -200,21 +200,6 @@ async def test_a_long_sleep_is_slept_through_runs(client: Client, restless: Temp
 
 
 # --- where nobody is
-
-
-async def test_without_a_worker_a_task_is_submitted(client: Client) -> None:
-    """
-    `start` answers all the same, and `look` says what is missing and how to mend it.
-    """
-    engine = TemporalEngine(client, "empty")
-
-    view = await engine.start("hello", text("Ada"))
-    looked = await engine.look(view.task_id)
-
-    assert (view.status, view.lifecycle) == (Status.SUBMITTED, TaskState.PLANNED)
-    assert "refold worker" in view.note
-    assert "no worker answers on task queue 'empty'" in looked.note
-    await client.get_workflow_handle(view.task_id).terminate()
 
 
 async def test_a_worker_that_comes_late_finds_everything(client: Client, plugin: RefoldPlugin) -> None:

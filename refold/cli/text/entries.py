@@ -122,9 +122,8 @@ def event_text(event: Event) -> str:
             return f"{clean(id)} failed ({failure.kind}): {snippet(failure.message)}"
         case BackoffOver(invocation_id=id, retry=retry):
             return f"{clean(id)} is tried again, attempt {retry + 1}"
-        case ChildAsked(invocation_id=id, waits=waits):
-            asks = "; ".join(f"{wait.slot}: {wait.ask.message.text}" for wait in waits)
-            return f"{clean(id)} asks: {snippet(asks)}" if waits else f"{clean(id)} has its answer"
+        case ChildAsked():
+            return _for_people(event)
         case DecisionMade(slot=slot, gate=gate, decision=decision, approver=approver, comment=comment):
             said = f": {snippet(comment)}" if comment else ""
             return f"{clean(slot or gate)} {decision} by {clean(approver)}{said}"
@@ -147,6 +146,15 @@ def event_text(event: Event) -> str:
             return f"cancel requested{f' by {clean(by)}' if by else ''}{f': {snippet(reason)}' if reason else ''}"
         case Unreadable(sent_as=sent_as):
             return f"{clean(sent_as)} that the task cannot take"
+
+
+def _for_people(event: ChildAsked) -> str:
+    part = clean(event.invocation_id)
+    if event.unresolved:
+        blocked = "; ".join(f"{one.command}: {one.failure}" for one in event.unresolved)
+        return f"{part} is blocked until an operator resolves it: {snippet(blocked)}"
+    asks = "; ".join(f"{wait.slot}: {wait.ask.message.text}" for wait in event.waits)
+    return f"{part} asks: {snippet(asks)}" if asks else f"{part} waits for nobody any more"
 
 
 def _replied(reply: Reply) -> str:

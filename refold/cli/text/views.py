@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from shlex import quote
 
 from rich.text import Text
 
 from refold.cli.text.output import clean, indented, snippet
 from refold.core.lifecycle import Status, TaskState
+from refold.core.waits import Unresolved
 from refold.engine import ArtifactView, PendingView, TaskView, WaitView
 
 FAILED = frozenset({Status.FAILED, Status.REJECTED, Status.CANCELED})
@@ -44,7 +46,10 @@ def brief(view: TaskView) -> Iterator[str | Text]:
         yield from indented(said[-1] if said else "")
         yield from (f"  {clean(one.name)}: {snippet(_content(one))}" for one in view.artifacts)
     else:
-        yield from (f"  {_pending(one)}" for one in view.pending)
+        for one in view.pending:
+            yield f"  {_pending(one)}"
+            yield from indented(_why_blocked(one), "    ")
+        yield from (f"  {line}" for one in _of_parts(view) for line in _blocked(one))
 
 
 def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
@@ -65,14 +70,15 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
     yield from _family(view)
     if view.refused:
         yield _row("refused", f"{view.refused} event{'s' if view.refused > 1 else ''}, see `refold journal`")
-    yield from _rows("pending", [_pending(one) for one in view.pending])
+    pending = [line for one in view.pending for line in (_pending(one), *indented(_why_blocked(one)))]
+    yield from _rows("pending", pending)
+    yield from _rows("blocked", [line for one in _of_parts(view) for line in _blocked(one)])
     for wait in view.waiting_for:
         article = "an" if (wait.expects or "").lower().startswith(("a", "e", "i", "o")) else "a"
         fits = f" ({article} {wait.expects})" if wait.expects else ""
         yield from _rows("waits for", [f"{wait.slot}{fits}", *asked(wait)])
-        if past:
-            continue
-        yield _row("", way_out(view, wait))
+    if not past:
+        yield from _rows("next", ways_out(view))
     if view.messages:
         yield "messages"
     for message in view.messages:
@@ -92,16 +98,54 @@ def asked(wait: WaitView) -> list[str]:
     return [*indented(wait.message), *shown]
 
 
-def way_out(view: TaskView, wait: WaitView) -> str:
-    """The command that answers a question, or decides at a gate."""
-    several = len(view.waiting_for) > 1
+def ways_out(view: TaskView) -> list[str]:
+    """What a person types next, a whole command each, by how the task stands; empty where nothing is left to do."""
+    lines = [line for wait in view.waiting_for for line in _answers(view, wait)]
+    for one in view.unresolved:
+        lines += _resolutions(one.task_id)
+    if lines:
+        return lines
+    task_id = quote(view.task_id)
+    match view.lifecycle:
+        case TaskState.BLOCKED:
+            return [f"refold resolve {task_id} --retry    # to retry it now", f"refold watch {task_id}"]
+        case TaskState.RUNNING | TaskState.RETRYING | TaskState.PAUSED if not view.note:
+            return [f"refold watch {task_id}"]
+        case TaskState.FAILED if not any(one.how == "recovered" for one in view.offspring):
+            return [f"refold recover {task_id}"]
+        case _:
+            return []  # it is done, or another task goes on for it, or its note says what to do
+
+
+def _answers(view: TaskView, wait: WaitView) -> list[str]:
+    """The commands that answer a question, or decide at a gate."""
+    task_id, several = quote(view.task_id), len(view.waiting_for) > 1
     if wait.gate_kind is not None:
-        return f"refold approve {view.task_id}{f' {wait.gate}' if several else ''}"
+        gate = f" {quote(wait.gate)}" if several else ""
+        return [f"refold approve {task_id}{gate}", f"refold deny {task_id}{gate}"]
     if wait.fields:
         reply = " ".join(f"{name}=…" for name in wait.fields if not name.endswith("?")) or f"{wait.fields[0][:-1]}=…"
     else:
         reply = "TEXT" if wait.expects is None else "--data JSON"
-    return f"refold answer {view.task_id} {reply}{f' --slot {wait.slot}' if several else ''}"
+    return [f"refold answer {task_id} {reply}{f' --slot {quote(wait.slot)}' if several else ''}"]
+
+
+def _resolutions(task_id: str) -> list[str]:
+    resolve = f"refold resolve {quote(task_id)}"
+    return [f"{resolve} --outcome JSON    # it took place: its result", f"{resolve} --retry    # it did not"]
+
+
+def _of_parts(view: TaskView) -> list[Unresolved]:
+    """The blocked commands of the task's parts; its own are pending ones."""
+    return [one for one in view.unresolved if one.task_id != view.task_id]
+
+
+def _blocked(one: Unresolved) -> list[str]:
+    return [clean(f"{one.command}  {one.invocation_id}  blocked"), *indented(one.failure)]
+
+
+def _why_blocked(pending: PendingView) -> str:
+    return (pending.failure or "") if pending.blocked else ""
 
 
 def _family(view: TaskView) -> Iterator[str]:
@@ -135,6 +179,8 @@ def moment(at: datetime) -> str:
 def _what(view: TaskView) -> str:
     if view.waiting_for:
         return snippet("; ".join(f"{wait.slot}: {wait.message}" for wait in view.waiting_for), 80)
+    if view.unresolved:
+        return snippet("; ".join(f"blocked: {one.command}: {one.failure}" for one in view.unresolved), 80)
     if view.reason or view.progress:
         return snippet(view.reason or view.progress, 80)
     return snippet(", ".join(one.command for one in view.pending) or view.note, 80)
@@ -144,7 +190,9 @@ def _pending(pending: PendingView) -> str:
     text = f"{pending.command}  {pending.invocation_id}"
     if pending.attempt > 1:
         text += f"  attempt {pending.attempt}"
-    if pending.failure:
+    if pending.blocked:
+        text += "  blocked"
+    elif pending.failure:
         text += f"  after: {snippet(pending.failure, 100)}"
     if pending.due_at is not None:
         text += f"  due {pending.due_at.astimezone():%H:%M:%S}"

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 import typer
 from pydantic import JsonValue
 from rich.text import Text
 
-from refold.cli.errors import DONE, CallError
+from refold.cli.errors import CallError
 from refold.cli.text.output import clean, indented
-from refold.cli.text.views import asked, brief
+from refold.cli.text.views import asked, ways_out
 from refold.cli.verb import Call, TaskId, add
-from refold.engine import TaskView, WaitView
+from refold.cli.waiting import Wait, newest, shown
+from refold.core.errors import TaskNotFound
+from refold.engine import Engine, Listed, TaskFilter, TaskView, WaitView
+
+PAGE = 20
+"""How many waiting tasks are looked at together."""
 
 Gate = Annotated[str | None, typer.Argument(metavar="GATE", help="The gate's name or id; needed if several are open.")]
 As = Annotated[
@@ -55,41 +61,42 @@ async def inbox(
     approver: Annotated[
         str | None, typer.Option("--for", metavar="NAME", help="Only gates at which this person may decide.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many tasks to search, newest first.")] = 100,
 ) -> None:
-    """List the gates that wait for a decision, newest task first."""
+    """List the gates that wait for a decision, and blocked tasks.
+
+    The latest come first. A gate or blocked command of a part is listed once, under the part's id. With --json, a gate
+    has a `gate_kind`, a blocked command a `command`.
+    """
     engine = await call.engine()
     found = 0
-    async for view in engine.list(limit=limit):
-        for wait in view.waiting_for:
-            if wait.gate_kind is None or not _may(wait, approver):
-                continue
-            found += 1
-            if call.out.json:
-                call.out.value({"task_id": view.task_id, "skill": view.skill, **wait.model_dump(mode="json")})
-            else:
-                call.out.say(*_open_gate(view, wait))
-    if not found and not call.out.json:
+    async for view in _waiting(engine):
+        found += _gates(call, view, approver)
+        if approver is None:
+            found += _blocked(call, view)
+            if view.note:
+                call.out.alert(f"{view.task_id} waits, and cannot be asked for what: {view.note}")
+    if not found:
         call.out.note("nothing waits for a decision")
 
 
 async def approve(
     call: Call, task_id: TaskId, gate: Gate = None, approver: As = None, digest: Digest = None,
     comment: Comment = "", vouched_by: VouchedBy = None, changed: Set = [],  # noqa: B006 - typer's way to say none
+    wait: Wait = False,
 ) -> int:  # fmt: skip
     """Grant the request of a gate. A grant after the gate's timeout is recorded for `refold recover`.
 
     With --set the changed data is granted: `--set 'arguments={"amount_cents": 500}'`. Earlier grants become void.
     """
-    return await _decide(call, task_id, gate, True, approver, digest, comment, vouched_by, _changes(changed))
+    return await _decide(call, task_id, gate, True, approver, digest, comment, vouched_by, wait, _changes(changed))
 
 
 async def deny(
     call: Call, task_id: TaskId, gate: Gate = None, approver: As = None, digest: Digest = None,
-    comment: Comment = "", vouched_by: VouchedBy = None,
+    comment: Comment = "", vouched_by: VouchedBy = None, wait: Wait = False,
 ) -> int:  # fmt: skip
     """Deny the request of a gate."""
-    return await _decide(call, task_id, gate, False, approver, digest, comment, vouched_by)
+    return await _decide(call, task_id, gate, False, approver, digest, comment, vouched_by, wait)
 
 
 async def _decide(
@@ -101,10 +108,12 @@ async def _decide(
     digest: str | None,
     comment: str,
     vouched_by: str | None,
+    wait: bool,
     changes: dict[str, JsonValue] | None = None,
 ) -> int:
     call.hint = f"`refold show {task_id}` tells what it waits for"
     engine = await call.engine()
+    before = await newest(engine, task_id) if wait else 0
     view = await engine.decide(
         task_id,
         gate,
@@ -115,10 +124,10 @@ async def _decide(
         vouched_by=vouched_by,
         changes=changes,
     )
-    _show(call, view)
+    code = await shown(call, engine, view, wait=wait, after=before)
     if view.late:
         call.out.note(f"recorded, too late: `refold recover {task_id}` goes on from here")
-    return DONE
+    return code
 
 
 async def resolve(
@@ -139,12 +148,14 @@ async def resolve(
     ] = None,
     comment: Comment = "",
     by: As = None,
-) -> None:
+    wait: Wait = False,
+) -> int:
     """Retry the blocked command of a task, or supply its result."""
     if retry == (outcome is not None):
         raise CallError("give one of --retry and --outcome JSON")
     call.hint = f"`refold show {task_id}` tells what is blocked"
     engine = await call.engine()
+    before = await newest(engine, task_id) if wait else 0
     view = await engine.resolve(
         task_id,
         retry=retry,
@@ -153,20 +164,23 @@ async def resolve(
         by=by or getpass.getuser(),
         comment=comment,
     )
-    _show(call, view)
+    return await shown(call, engine, view, wait=wait, after=before)
 
 
 async def recover(
     call: Call,
     task_id: TaskId,
     by: As = None,
-) -> None:
+    wait: Wait = False,
+) -> int:
     """Start a task that continues from where this one failed. Finished effects are not repeated.
 
     Its id is the old one with `.r1`; with `.r2` if that task failed too, and so on.
     """
     call.hint = f"`refold show {task_id}` tells how it ended"
-    _show(call, await (await call.engine()).recover(task_id, by=by or getpass.getuser()))
+    engine = await call.engine()
+    view = await engine.recover(task_id, by=by or getpass.getuser())
+    return await shown(call, engine, view, wait=wait)
 
 
 async def fork(
@@ -181,7 +195,8 @@ async def fork(
         str | None, typer.Option("--id", help="The new task's id; else the old id with a number.")
     ] = None,
     by: As = None,
-) -> None:
+    wait: Wait = False,
+) -> int:
     """Start a task that branches off from an entry of this one.
 
     This task, open or ended, does not change. Without --live no effect is performed: each model call, tool and so on
@@ -189,16 +204,8 @@ async def fork(
     """
     call.hint = f"`refold journal {task_id}` lists its entries"
     engine = await call.engine()
-    _show(call, await engine.fork(task_id, at=at, live=live, new_id=new_id, by=by or getpass.getuser()))
-
-
-def _show(call: Call, view: TaskView) -> None:
-    if call.out.json:
-        call.out.value(view)
-        return
-    call.out.say(*brief(view))
-    if view.note:
-        call.out.note(f"note: {view.note}")
+    view = await engine.fork(task_id, at=at, live=live, new_id=new_id, by=by or getpass.getuser())
+    return await shown(call, engine, view, wait=wait)
 
 
 def _json(text: str, option: str = "--outcome") -> JsonValue:
@@ -219,6 +226,51 @@ def _changes(given: list[str]) -> dict[str, JsonValue]:
             raise CallError(f"--set takes KEY=JSON, for example 'arguments={{\"amount_cents\": 500}}'; got {one!r}")
         changes[name] = _json(text, f"--set {name}")
     return changes
+
+
+async def _waiting(engine: Engine) -> AsyncIterator[TaskView]:
+    """All tasks that wait for people, a page at a time."""
+    place = None
+    while True:
+        page = await engine.find(TaskFilter(waits=True), after=place, limit=PAGE)
+        for view in await asyncio.gather(*(_looked(engine, one) for one in page)):
+            if view is not None:
+                yield view
+        if len(page) < PAGE:
+            return
+        place = page[-1].place
+
+
+async def _looked(engine: Engine, listed: Listed) -> TaskView | None:
+    try:
+        return await engine.look(listed.task_id)
+    except TaskNotFound:
+        return None  # it was deleted meanwhile
+
+
+def _gates(call: Call, view: TaskView, approver: str | None) -> int:
+    """Print the gates of a task at which this person may decide, and count them."""
+    gates = [wait for wait in view.waiting_for if wait.gate_kind is not None and wait.asked_by is None]
+    gates = [wait for wait in gates if _may(wait, approver)]
+    for wait in gates:
+        if call.out.json:
+            call.out.value({"task_id": view.task_id, "skill": view.skill, **wait.model_dump(mode="json")})
+        else:
+            call.out.say(*_open_gate(view, wait))
+    return len(gates)
+
+
+def _blocked(call: Call, view: TaskView) -> int:
+    """Print the blocked commands of a task, and count them."""
+    blocked = [one for one in view.pending if one.blocked]
+    for one in blocked:
+        if call.out.json:
+            call.out.value({"task_id": view.task_id, "skill": view.skill, **one.model_dump(mode="json")})
+        else:
+            call.out.say(Text(clean(view.task_id)).append("  ").append(clean(f"{one.command} (blocked)"), "yellow"))
+            call.out.say(*indented(one.failure or ""))
+            call.out.say(*(f"  {line}" for line in ways_out(view)))
+    return len(blocked)
 
 
 def _may(wait: WaitView, approver: str | None) -> bool:

@@ -12,8 +12,10 @@ from pydantic import JsonValue
 from refold.cli.errors import DONE, TASK_FAILED
 from refold.cli.text.entries import Story
 from refold.cli.text.output import clean, snippet
-from refold.cli.text.views import FAILED, card, way_out
+from refold.cli.text.views import FAILED, card
 from refold.cli.verb import Call, TaskId, add
+from refold.cli.waiting import tell_blocked, tell_next
+from refold.core.fold.journal import Entry
 from refold.engine import view_of
 
 After = Annotated[int, typer.Option("--after", min=0, help="Only entries after this number.")]
@@ -42,17 +44,21 @@ async def watch(
     """Print a task's journal as it is written.
 
     Prints journal entries, and the model's text if the task was started with --stream. Begins with the first entry,
-    ends when the task pauses or ends. Exits 1 if the task failed, was rejected or canceled. With --json, model text
-    comes as `{"kind": "tokens", …}` between the entries.
+    ends when the task ends, pauses, or needs an operator. Exits 1 if the task failed, was rejected or canceled. With
+    --json, model text comes as `{"kind": "tokens", …}` between the entries.
     """
     engine = await call.engine()
     story = Story(call.out)
     async for news in engine.watch(task_id, after=after, follow=follow):
         story.tell(news)
+        if isinstance(news, Entry):
+            tell_blocked(call, task_id, news)
     view = await engine.look(task_id)
     for wait in view.waiting_for:
-        verb = "answer" if wait.gate_kind is None else "decide"
-        call.out.note(f"waiting for {wait.slot}: {wait.message}\n{verb} it with: {way_out(view, wait)}")
+        call.out.note(f"waiting for {wait.slot}: {wait.message}")
+    for one in view.unresolved:
+        call.out.note(f"waiting for an operator: {one.command}: {one.failure}")
+    tell_next(call, view)
     return TASK_FAILED if view.status in FAILED else DONE
 
 

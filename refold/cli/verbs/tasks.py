@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 from typing import Annotated
 
 import typer
 
-from refold.cli.errors import DONE, TASK_FAILED
+from refold.cli.errors import DONE
 from refold.cli.text.content import content_of
-from refold.cli.text.entries import Story
-from refold.cli.text.output import Output
-from refold.cli.text.views import FAILED, brief
+from refold.cli.text.views import FAILED
 from refold.cli.verb import Call, TaskId, add
-from refold.core.errors import NoWorker
-from refold.core.fold.journal import Entry
+from refold.cli.waiting import Wait, newest, report, settled
+from refold.core.errors import EngineError
 from refold.engine import Engine, TaskView
 
-ASK_AGAIN_S = 1.0
-"""Seconds between two looks for a worker, while none is running."""
+EFFECTS = ("tool ", "activity ", "workflow ", "skill ")
+"""How the commands begin that may change something outside: all but calls of models, timers and notifications."""
 
-Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait until the task pauses or ends; its journal goes to stderr meanwhile.")
-]
 Data = Annotated[
     str | None, typer.Option("--data", metavar="JSON", help="The data of the message; `-` reads it from stdin.")
 ]
@@ -90,8 +84,8 @@ async def start(
         started_by=started_by or getpass.getuser(),
     )
     if wait:
-        view = await _settled(call, engine, view.task_id, after=0)
-    return _answer(call, view)
+        view = await settled(call, engine, view.task_id, after=0)
+    return report(call, view)
 
 
 async def answer(
@@ -120,11 +114,11 @@ async def answer(
     call.hint = f"`refold show {task_id}` tells how it stands"
     engine = await call.engine()
     content = content_of(words or [], data)
-    before = (await engine.look(task_id)).seq if wait else 0
+    before = await newest(engine, task_id) if wait else 0
     view = await engine.send(task_id, content, slot=slot, delivery_id=delivery_id)
     if wait:
-        view = await _settled(call, engine, task_id, after=before)
-    return _answer(call, view)
+        view = await settled(call, engine, task_id, after=before)
+    return report(call, view)
 
 
 async def cancel(
@@ -132,38 +126,32 @@ async def cancel(
     task_id: TaskId,
     reason: Annotated[str, typer.Option("--reason", help="The reason, for the journal.")] = "",
 ) -> int:
-    """Cancel a task, and print its status."""
+    """Cancel a task, and print its status.
+
+    What the task leaves undone or unknown goes to stderr. Exits 2 if it is not canceled yet, and says why.
+    """
     call.hint = f"`refold show {task_id}` tells how it ended"
-    view = await (await call.engine()).cancel(task_id, reason=reason)
-    _answer(call, view)
+    engine = await call.engine()
+    before = await engine.look(task_id)
+    view = await engine.cancel(task_id, reason=reason)
+    report(call, view)
+    for line in await _left(engine, before, view):
+        call.out.note(line)
     return DONE  # to cancel the task was what the caller wanted
 
 
-async def _settled(call: Call, engine: Engine, task_id: str, *, after: int) -> TaskView:
-    """Wait until the task pauses or ends, and return it."""
-    story = None if call.out.json else Story(Output(json=False, talk=True))
-    told = False
-    while True:
-        try:
-            async for news in engine.watch(task_id, after=after):
-                if story is not None:
-                    story.tell(news)
-                if isinstance(news, Entry):
-                    after = news.seq
-            return await engine.look(task_id)
-        except NoWorker as error:
-            # A caller with --wait has time: a worker may be starting just now.
-            if not told:
-                call.out.note(f"waiting: {error}")
-            told = True
-            await asyncio.sleep(ASK_AGAIN_S)
-
-
-def _answer(call: Call, view: TaskView) -> int:
-    if call.out.json:
-        call.out.value(view)
-    else:
-        call.out.say(*brief(view))
-        if view.note:
-            call.out.note(f"note: {view.note}")
-    return TASK_FAILED if view.status in FAILED else DONE
+async def _left(engine: Engine, before: TaskView, after: TaskView) -> list[str]:
+    """What a canceled task leaves to people: effects that may have taken place, and what is not compensated."""
+    still = {one.invocation_id for one in after.pending}
+    out = [one for one in before.pending if one.command.startswith(EFFECTS) and not one.blocked and one.due_at is None]
+    cut = [one for one in out if one.invocation_id not in still]
+    lines = [f"was being performed, and may have taken place: {one.command}  {one.invocation_id}" for one in cut]
+    lines += [f"still going on, see `refold show`: {one.command}  {one.invocation_id}" for one in after.pending]
+    if after.status not in FAILED:
+        lines.append(f"it has not ended yet: `refold watch {after.task_id}` tells when it has")
+    try:
+        async for entry in engine.journal(before.task_id, after=before.seq):
+            lines += [entry.note] if "NOT " in entry.note else []
+    except EngineError as error:
+        lines.append(f"what else it left cannot be read: {error}")
+    return lines

@@ -160,8 +160,8 @@ def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
             return [event]
         case BackoffOver(invocation_id=id):
             _backoff_over(draft, id)
-        case ChildAsked(invocation_id=id, waits=waits):
-            questions.part_asked(draft, id, waits)
+        case ChildAsked():
+            questions.part_asked(draft, event)
         case CancelRequested(reason=reason):
             ending.end(draft, Ending.CANCELED, reason or "canceled on request")
         case DecisionMade():

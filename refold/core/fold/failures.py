@@ -223,7 +223,7 @@ def retry(draft: Draft, failed: CommandFailed) -> None:
 def hold(draft: Draft, failed: CommandFailed) -> None:
     """Hold a failure until the task runs again, and drop the open questions of a part that failed."""
     if failed.invocation_id in draft.pending:
-        draft.change_pending(failed.invocation_id, failure=failed.failure.message, asks=(), answers=())
+        draft.change_pending(failed.invocation_id, failure=failed.failure.message, asks=(), answers=(), unresolved=())
     draft.hold(failed)
 
 

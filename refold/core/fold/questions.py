@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from refold.core.codec import misfit
 from refold.core.commands import AskUser
 from refold.core.content import Content
-from refold.core.events import CommandFailed, Event, UserMessage
+from refold.core.events import ChildAsked, CommandFailed, Event, UserMessage
 from refold.core.fold.draft import Draft
 from refold.core.fold.snapshot import Receipt, ReceiptStatus
 from refold.core.gates import DecisionMade
@@ -93,13 +93,13 @@ def _pass_on(draft: Draft, message: UserMessage, answered: Wait) -> None:
             return
 
 
-def part_asked(draft: Draft, part: str, waits: Sequence[Wait]) -> None:
-    """Record a part's open questions, without those whose answer is stored here and not taken by the part yet."""
-    gates = {wait.gate for wait in waits}
+def part_asked(draft: Draft, asked: ChildAsked) -> None:
+    """Record what a part waits for, without questions whose answer is stored here and not taken by the part yet."""
+    part, gates = asked.invocation_id, {wait.gate for wait in asked.waits}
     answers = tuple(answer for answer in draft.pending[part].answers if answer.gate in gates)
     answered = {answer.gate for answer in answers}
-    asks = tuple(wait for wait in waits if wait.gate not in answered)
-    draft.change_pending(part, asks=asks, answers=answers)
+    asks = tuple(wait for wait in asked.waits if wait.gate not in answered)
+    draft.change_pending(part, asks=asks, answers=answers, unresolved=asked.unresolved)
 
 
 def answer_early(draft: Draft) -> Sequence[Event] | None:

@@ -128,7 +128,9 @@ def _next_try(snapshot: Snapshot, id: str, retry: int) -> str:
 def _resolution(snapshot: Snapshot, event: DependencyResolved) -> str:
     blocked = next((pending for pending in snapshot.pending.values() if pending.blocked), None)
     if blocked is None:
-        return f"no command of the task is blocked; it is {snapshot.lifecycle}"
+        parts = ", ".join(f"{one.invocation_id} of task {one.task_id!r}" for one in snapshot.unresolved)
+        own = f"no command of the task is blocked; it is {snapshot.lifecycle}"
+        return f"{own}; resolve the blocked command of its part: {parts}" if parts else own
     if event.invocation_id not in (None, blocked.invocation_id):
         return f"command {event.invocation_id} is not blocked; blocked: {blocked.invocation_id}"
     if event.retry:

@@ -20,7 +20,7 @@ from refold.core.events import Event, UserMessage
 from refold.core.gates import DecisionMade, Grace
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
 from refold.core.values import Value, lean
-from refold.core.waits import Wait
+from refold.core.waits import Unresolved, Wait
 
 SEEN_LIMIT = 100
 """How many delivery ids a snapshot stores, to refuse a message that is delivered twice."""
@@ -75,6 +75,7 @@ class Pending(Value):
             recovery, and for reminders. Saved as `aside`, its name in older histories.
         asks: If the command is a part (`CallSkill`): the part's open questions that have no answer yet.
         answers: If the command is a part: answers sent to the part that the part has not confirmed yet.
+        unresolved: If the command is a part: the part's commands that only an operator can resolve.
     """
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True, serialize_by_alias=True)
@@ -93,11 +94,17 @@ class Pending(Value):
     background: bool = lean(False, alias="aside")
     asks: tuple[Wait, ...] = lean(())
     answers: tuple[UserMessage, ...] = lean(())
+    unresolved: tuple[Unresolved, ...] = lean(())
 
     @property
     def attempt(self) -> int:
         """The number of the current or next attempt; 1 is the first."""
         return self.retries + 1
+
+    @property
+    def awaits_operator(self) -> bool:
+        """Whether only an operator can resolve the command. Any other blocked command is probed at `due_at`."""
+        return self.blocked and not self.started and self.due_at is None
 
     @property
     def backs_off(self) -> bool:
@@ -260,6 +267,17 @@ class Snapshot(Value):
             if pending.asks:
                 waits += pending.asks
         return waits
+
+    @property
+    def unresolved(self) -> tuple[Unresolved, ...]:
+        """All commands that only an operator can resolve: those of the task, and those of its parts."""
+        found: list[Unresolved] = []
+        for id, one in self.pending.items():
+            found += one.unresolved
+            if one.awaits_operator:
+                command = f"{one.command.kind} {one.command.subject}"
+                found.append(Unresolved(task_id=self.task_id, invocation_id=id, command=command, failure=one.failure))
+        return tuple(found)
 
     @property
     def ended(self) -> bool:

@@ -11,9 +11,7 @@ from datetime import timedelta
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, Plugin, RPCTimeoutOrCancelledError, WorkflowExecutionDescription
 from temporalio.common import QueryRejectCondition
 from temporalio.envconfig import ClientConfig
@@ -119,14 +117,6 @@ class Connection:
             else:
                 return answer
         raise AssertionError("the last attempt returns or raises")
-
-    async def is_polled(self) -> bool:
-        """Whether a worker has asked the task queue for workflow tasks within the last five minutes."""
-        queue = TaskQueue(name=self.task_queue)
-        kind = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
-        request = DescribeTaskQueueRequest(namespace=self.client.namespace, task_queue=queue, task_queue_type=kind)
-        with refusals(f"describe task queue {self.task_queue!r}"):
-            return bool((await self.client.workflow_service.describe_task_queue(request)).pollers)
 
     async def ping(self) -> None:
         """Ask for the namespace, so that both the server and the namespace must be there.

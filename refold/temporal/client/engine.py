@@ -16,6 +16,7 @@ from refold.core.events import DependencyResolved, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
+from refold.core.lineage.ids import check_task_id
 from refold.core.schema import checked
 from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens
 from refold.record import TaskRecord
@@ -100,8 +101,9 @@ class TemporalEngine:
             started_by=() if started_by is None else (started_by,),
             events_per_run=self.events_per_run,
         )
+        new_id = f"{skill}-{uuid4().hex[:8]}" if task_id is None else check_task_id(task_id)
         summary = " ".join(content.text.split()) or to_json(content.data).decode()
-        return await starting.start(self.connection, skill, argument, task_id or f"{skill}-{uuid4().hex[:8]}", summary)
+        return await starting.start(self.connection, skill, argument, new_id, summary)
 
     async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
         """See `Engine.recover`."""
@@ -112,6 +114,8 @@ class TemporalEngine:
         self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
     ) -> TaskView:
         """See `Engine.fork`."""
+        if new_id is not None:
+            check_task_id(new_id)
         argument, origin = await lineage.branch(self.connection, task_id, at, live=live, by=by)
         return await self._start_from(
             origin, argument, new_id or await starting.free_id(self.connection, f"{task_id}.f")
@@ -198,8 +202,7 @@ class TemporalEngine:
 
     async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
         """See `Engine.cancel`."""
-        await updates.cancel(self.connection, task_id, reason=reason)
-        return await self.look(task_id)
+        return await updates.cancel(self.connection, task_id, reason=reason)
 
     # --- look
 

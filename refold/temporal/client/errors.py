@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from shlex import quote
 
 from pydantic_core import PydanticSerializationError
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, TaskQueueType
 from temporalio.api.history.v1 import WorkflowTaskFailedEventAttributes
-from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
@@ -24,6 +27,12 @@ from refold.temporal.data.search_attributes import REGISTER
 
 NEWEST_EVENTS = 20
 """How many events are read, newest first. Only the first of several failures in a row is recorded."""
+
+POLLING_S = 90
+"""A worker polls at least once a minute; the server remembers workers that are gone for five minutes."""
+
+QUEUE = "refold"
+"""The queue of workers that are given no other."""
 
 NOT_FITTING = "TMPRL1100"
 """Temporal's number for code that does not fit a history."""
@@ -45,16 +54,55 @@ def timed_out(error: Exception) -> bool:
     )
 
 
-def why_unanswered(error: Exception, task_queue: str) -> str:
-    """Why a task's worker could not be asked, and what to do."""
-    if timed_out(error):
-        return (
-            f"no worker answers on task queue {task_queue!r}, so this is what the server knows; "
-            "start one with `refold worker`"
-        )
+def in_failed_state(error: Exception) -> bool:
+    """Whether the server did not ask a worker at all, because the task's workflow tasks fail."""
+    return isinstance(error, WorkflowQueryFailedError | RPCError) and "Workflow Task in failed state" in error.message
+
+
+async def why_unanswered(client: Client, error: Exception, description: WorkflowExecutionDescription) -> str:
+    """Why a task's worker could not be asked, and what to do.
+
+    Args:
+        client: Connected.
+        error: The failure of the question.
+        description: Of the run that was asked.
+    """
+    if timed_out(error) or in_failed_state(error):
+        return await why_silent(client, description)
+    if isinstance(error, RPCError) and error.status is RPCStatusCode.FAILED_PRECONDITION:
+        return f"it begins at {description.execution_time:%Y-%m-%d %H:%M:%S} UTC"  # no workflow task is scheduled yet
     if isinstance(error, WorkflowQueryFailedError | RPCError):
         return f"this is what the server knows: {explained(error.message)}"
     return str(error)
+
+
+async def why_silent(client: Client, description: WorkflowExecutionDescription) -> str:
+    """Why nothing came from a task's worker in time, and what to do."""
+    if (stuck := await why_stuck(client, description)) is not None:
+        return stuck
+    queue = description.task_queue
+    polled = await last_poll(client, queue)
+    command = "refold worker" if queue == QUEUE else f"refold worker --task-queue {quote(queue)}"
+    if polled is None or polled > POLLING_S:
+        return f"no worker answers on task queue {queue!r}; start one with `{command}`"
+    return (
+        f"no answer came in time. A worker polled task queue {queue!r} {polled:.0f} s ago: it is busy, reads a long "
+        f"history, or has just stopped; `{command}` starts another one"
+    )
+
+
+async def last_poll(client: Client, queue: str) -> float | None:
+    """How many seconds ago a worker last polled a queue for workflow tasks; None if the server knows of no worker."""
+    kind = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
+    )
+    try:
+        answer = await client.workflow_service.describe_task_queue(request)
+    except RPCError:
+        return None
+    seen = [one.last_access_time.ToDatetime(tzinfo=UTC) for one in answer.pollers]
+    return max(0.0, (datetime.now(UTC) - max(seen)).total_seconds()) if seen else None
 
 
 def server_refused(error: RPCError, what: str) -> EngineError:

@@ -26,9 +26,9 @@ from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import (
     NOT_FITTING,
     explained,
+    in_failed_state,
     server_away,
     server_refused,
-    timed_out,
     why_unanswered,
 )
 from refold.temporal.client.views import result_of
@@ -59,6 +59,7 @@ class Newest:
         status: In A2A's words.
         writes: A model is at work, and its text can be seen meanwhile.
         over: Its workflow has closed.
+        unresolved: A command waits for an operator, here or in a part.
     """
 
     entries: tuple[Entry, ...]
@@ -67,6 +68,7 @@ class Newest:
     status: Status
     writes: bool
     over: bool
+    unresolved: bool = False
 
 
 class JournalReader:
@@ -92,7 +94,9 @@ class JournalReader:
         page = await self.open_page(after, limit)
         if page is not None:
             standing = (page.lifecycle, page.status)
-            return Newest(page.entries, page.last, *standing, writes=page.writes, over=False)
+            return Newest(
+                page.entries, page.last, *standing, writes=page.writes, over=False, unresolved=page.unresolved
+            )
         description = await self.connection.describe(self.task_id)
         result = await result_of(self.connection, description)
         if result is not None:
@@ -242,9 +246,10 @@ class JournalReader:
             return await self.connection.query(
                 self.task_id, query, arguments, kind=kind, run_id=run_id, patience=patience, if_open=if_open
             )
-        except WorkflowQueryFailedError as error:
-            raise InputRejected(explained(error.message) if NOT_FITTING in error.message else error.message) from None
-        except (RPCTimeoutOrCancelledError, RPCError) as error:
+        except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
+            if isinstance(error, WorkflowQueryFailedError) and not in_failed_state(error):
+                why = explained(error.message) if NOT_FITTING in error.message else error.message
+                raise InputRejected(why) from None
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:
                 if run_id is None:
                     raise TaskNotFound(self.task_id) from None
@@ -253,13 +258,9 @@ class JournalReader:
                 ) from None
             if isinstance(error, RPCError) and server_away(error):
                 raise server_refused(error, f"reach task {self.task_id!r}") from None
-            if timed_out(error) and await self.connection.is_polled():
-                raise NoWorker(
-                    f"no worker answered for task {self.task_id!r} within {patience.seconds} s. One asked task queue "
-                    f"{self.connection.task_queue!r} for work within the last five minutes: it may be busy, or still "
-                    "read the task's history. Ask again, or start one with `refold worker`"
-                ) from None
-            raise NoWorker(why_unanswered(error, self.connection.task_queue)) from None
+            description = await self.connection.describe(self.task_id)
+            why = await why_unanswered(self.connection.client, error, description)
+            raise NoWorker(f"task {self.task_id!r} cannot be asked: {why}") from None
 
 
 def _last_run(description: WorkflowExecutionDescription, result: TaskResult) -> EarlierRun:

@@ -50,11 +50,10 @@ async def read_record(connection: Connection, cache: RecordCache, task_id: str) 
             raise TaskNotFound(task_id) from None
         if isinstance(error, RPCError) and server_away(error):
             raise server_refused(error, f"reach task {task_id!r}") from None
-        why = why_unanswered(error, connection.task_queue)
         description = await connection.describe(task_id)
         if description.status is not WorkflowExecutionStatus.RUNNING:
             return await _ended(connection, cache, description)
-        return await _as_started(connection, description, why)
+        return await _as_started(connection, description, await why_unanswered(connection.client, error, description))
 
 
 async def _ended(connection: Connection, cache: RecordCache, description: WorkflowExecutionDescription) -> TaskRecord:

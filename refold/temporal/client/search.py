@@ -11,7 +11,7 @@ import structlog
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
-from temporalio.common import SearchAttributePair, TypedSearchAttributes
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import EngineError
@@ -47,6 +47,15 @@ ENDED_AS = "('Completed', 'Failed', 'Canceled', 'Terminated', 'TimedOut')"
 # A failed task that compensates its effects or waits for a late grant is still open, but already shows how it ends.
 FINAL = "('completed', 'failed', 'canceled', 'rejected')"
 SHOWN_AT = f"(ExecutionStatus = 'Running' OR {STATUS.name} IN {FINAL})"
+# A new task is marked as running, so that its first worker need not write that to its history. The server itself writes
+# `BuildIds` when a worker completes the first workflow task of a run.
+BUILD_IDS = SearchAttributeKey.for_keyword_list("BuildIds")
+UNTAKEN = f"({STATE.name} = '{TaskState.RUNNING}' AND {BUILD_IDS.name} IS NULL)"
+
+WAITS = (
+    f"(ExecutionStatus = 'Running' AND ({STATUS.name} IN ('{Status.INPUT_REQUIRED}', '{Status.AUTH_REQUIRED}') OR "
+    f"{STATE.name} = '{TaskState.BLOCKED}'))"
+)
 CLOSED_AT = f"(ExecutionStatus IN {ENDED_AS} AND {STATUS.name} NOT IN {FINAL})"
 
 
@@ -62,12 +71,18 @@ def tasks(wanted: TaskFilter) -> str:
         parts.append(_lifecycle(wanted.lifecycle))
     if wanted.status is not None:
         parts.append(_status(wanted.status))
+    if wanted.waits:
+        parts.append(WAITS)
     return " AND ".join(parts)
 
 
 def _lifecycle(lifecycle: TaskState) -> str:
     open_in = f"(ExecutionStatus = 'Running' AND {STATE.name} = {quoted(lifecycle.value)})"
     match lifecycle:
+        case TaskState.PLANNED:
+            return f"(ExecutionStatus = 'Running' AND {UNTAKEN})"
+        case TaskState.RUNNING:
+            return f"({open_in} AND NOT {UNTAKEN})"
         case TaskState.DONE:
             return "ExecutionStatus = 'Completed'"
         case TaskState.FAILED:
@@ -80,6 +95,10 @@ def _status(status: Status) -> str:
     shows = f"{STATUS.name} = {quoted(status.value)}"
     open_as = f"(ExecutionStatus = 'Running' AND {shows})"
     match status:
+        case Status.SUBMITTED:
+            return _lifecycle(TaskState.PLANNED)
+        case Status.WORKING:
+            return f"({open_as} AND NOT {UNTAKEN})"
         case Status.COMPLETED:
             return "ExecutionStatus = 'Completed'"
         case Status.FAILED:
@@ -159,15 +178,21 @@ def as_shown(execution: WorkflowExecution) -> tuple[TaskState, Ending | None]:
         state, ending = CLOSED[execution.status]
         rejected = execution.typed_search_attributes.get(STATUS) == Status.REJECTED.value
         return state, Ending.REJECTED if rejected else ending
-    shown = execution.typed_search_attributes.get(STATE)
-    return TaskState(shown) if shown else TaskState.RUNNING, None
+    shown = execution.typed_search_attributes.get(STATE) or TaskState.RUNNING
+    return TaskState.PLANNED if shown == TaskState.RUNNING and _untaken(execution) else TaskState(shown), None
+
+
+def _untaken(execution: WorkflowExecution) -> bool:
+    """Whether no worker has taken the task. A later run of a task was begun by a worker."""
+    first = execution.raw_info.first_run_id or execution.run_id
+    return execution.typed_search_attributes.get(BUILD_IDS) is None and first == execution.run_id
 
 
 def as_listed(execution: WorkflowExecution) -> Listed:
     """A task as the server's index has it."""
     lifecycle, ending = as_shown(execution)
-    shown = execution.typed_search_attributes.get(STATUS)
-    status = Status(shown) if ending is None and shown else derive_status(lifecycle, ending)
+    open_as = execution.typed_search_attributes.get(STATUS) if ending is None else None
+    status = Status(open_as) if open_as and lifecycle is not TaskState.PLANNED else derive_status(lifecycle, ending)
     return Listed(
         task_id=execution.id,
         skill=execution.typed_search_attributes.get(SKILL) or execution.workflow_type,

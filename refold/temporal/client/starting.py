@@ -18,7 +18,7 @@ from refold.core.lineage.previous import Previous, check_previous, previous_of
 from refold.engine import TaskView
 from refold.temporal.client import search, unserved, views
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import server_away, server_refused, timed_out, unwritable
+from refold.temporal.client.errors import server_away, server_refused, timed_out, unwritable, why_unanswered
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.lineage import Origin
 from refold.temporal.data.wire import TaskResult, TaskStart
@@ -121,13 +121,16 @@ async def _first_look(connection: Connection, task_id: str) -> TaskView:
         return view
     description = await connection.describe(task_id)
     if description.status is WorkflowExecutionStatus.RUNNING:
-        note = await unserved.why_not_begun(connection, description) or str(view)
-        return views.unanswered(description, note, submitted=True)
+        why = view if isinstance(view, str) else ""
+        if isinstance(view, Exception):
+            unknown = await unserved.why_not_begun(connection, description)
+            why = unknown or await why_unanswered(connection.client, view, description)
+        return views.unanswered(description, why)
     return await views.view_of_closed(connection, description, new=True)
 
 
-async def _begins(connection: Connection, task_id: str) -> TaskView | str:
-    """A new task as its worker sees it; or why it has not begun."""
+async def _begins(connection: Connection, task_id: str) -> TaskView | Exception | str:
+    """A new task as its worker sees it; or what came in place of an answer, or why it has not begun."""
     asking = asyncio.ensure_future(views.status(connection, task_id))
     try:
         while not (await asyncio.wait([asking], timeout=LOOK_S))[0]:

@@ -13,11 +13,8 @@ from temporalio.service import RPCError
 
 from refold.core.errors import UnknownSkill
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import failed_task
+from refold.temporal.client.errors import POLLING_S, failed_task
 from refold.temporal.client.views import forget
-
-POLLS_WITHIN_S = 90
-"""A worker that is there asks the server for work at least this often, in seconds."""
 
 
 async def why_not_begun(connection: Connection, description: WorkflowExecutionDescription) -> str | None:
@@ -53,4 +50,4 @@ async def _workers(connection: Connection) -> set[str]:
     )
     seen = {one.identity: one.last_access_time.seconds for one in answer.pollers}
     newest = max(seen.values(), default=0)  # by the server's clock, as all of them
-    return {identity for identity, when in seen.items() if newest - when <= POLLS_WITHIN_S}
+    return {identity for identity, when in seen.items() if newest - when <= POLLING_S}

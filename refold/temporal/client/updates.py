@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -25,10 +26,10 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
 from refold.core.schema import checked
-from refold.engine import WaitView
+from refold.engine import TaskView, WaitView
 from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
-from refold.temporal.client.errors import server_refused, unwritable, why_stuck
+from refold.temporal.client.errors import in_failed_state, server_refused, unwritable, why_silent
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
 from refold.temporal.data.wire import CANCEL_REASON, TaskResult, Verdict
@@ -52,19 +53,23 @@ async def update(
     except PydanticSerializationError as error:
         raise unwritable(error) from None
     except RPCTimeoutOrCancelledError:
-        if (stuck := await why_stuck(connection.client, await connection.describe(task_id))) is not None:
-            raise NoWorker(f"task {task_id!r} cannot take the {name}: {stuck}") from None
-        raise NoWorker(
-            f"no worker took the {name} for task {task_id!r} within {UPDATE_PATIENCE.seconds} s; start one with "
-            f"`refold worker` (task queue {connection.task_queue!r}), and look at the task before sending it again: it "
-            "may still be taken"
-        ) from None
+        raise await _not_taken(connection, task_id, name) from None
     except RPCError as error:
+        if in_failed_state(error):
+            raise await _not_taken(connection, task_id, name) from None
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise server_refused(error, f"reach task {task_id!r}") from None
         view = await views.look(connection, task_id)
         way_out = "recover it, or start a new one" if view.lifecycle is TaskState.FAILED else "start a new one"
         raise InputRejected(f"task {task_id!r} has ended ({view.status}); {way_out}") from None
+
+
+async def _not_taken(connection: Connection, task_id: str, name: str) -> NoWorker:
+    why = await why_silent(connection.client, await connection.describe(task_id))
+    return NoWorker(
+        f"task {task_id!r} cannot take the {name}: {why}. It may still take it later: look at the task before you send "
+        "it again"
+    )
 
 
 async def decide(
@@ -96,11 +101,12 @@ async def decide(
     await update(connection, holder, "decide", _signed(holder, decision))
 
 
-async def cancel(connection: Connection, task_id: str, *, reason: str) -> None:
+async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskView:
     """Ask a task to cancel, and wait a little until it has ended.
 
     Raises:
         InputRejected: It has ended already.
+        NoWorker: It has not canceled yet, and nobody can say when.
         EngineError: The server refuses, or does not answer.
     """
     description = await connection.describe(task_id)
@@ -115,10 +121,21 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> None:
     with contextlib.suppress(TimeoutError, WorkflowFailureError):
         async with asyncio.timeout(connection.patience.total_seconds()):
             await handle.result()
+    try:
+        return await views.told(connection, task_id)
+    except views.Silent as silent:
+        raise NoWorker(
+            f"task {task_id!r} is not canceled yet: {silent}. The server keeps the request until a worker can carry it "
+            f"out. `temporal workflow terminate --workflow-id {shlex.quote(task_id)}` ends the task at once, but "
+            "undoes nothing and writes no last entry"
+        ) from None
 
 
 async def _gate(connection: Connection, task_id: str, named: str | None, digest: str | None) -> WaitView:
-    view = await views.look(connection, task_id)
+    try:
+        view = await views.told(connection, task_id)
+    except views.Silent as silent:
+        raise NoWorker(f"task {task_id!r} cannot be asked for its gates: {silent}") from None
     gates = [wait for wait in view.waiting_for if wait.gate_kind is not None]
     met = [wait for wait in gates if named in (None, wait.gate, wait.slot)]
     if len(met) == 1:

@@ -18,8 +18,8 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from refold.core.errors import InputRejected, UnknownSkill
-from refold.core.lifecycle import Ending, Status, TaskState, derive_status
+from refold.core.errors import InputRejected, NoWorker, UnknownSkill
+from refold.core.lifecycle import Ending, derive_status
 from refold.engine import TaskView
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
@@ -29,6 +29,31 @@ from refold.temporal.data.wire import RESULT_MEMO, TaskResult
 
 async def look(connection: Connection, task_id: str) -> TaskView:
     """See `Engine.look`."""
+    try:
+        return await told(connection, task_id)
+    except Silent as silent:
+        return unanswered(silent.description, str(silent))
+
+
+class Silent(NoWorker):
+    """An open task whose worker does not answer; the message says why.
+
+    Attributes:
+        description: The task as the server knows it.
+    """
+
+    def __init__(self, why: str, description: WorkflowExecutionDescription) -> None:
+        self.description = description
+        super().__init__(why)
+
+
+async def told(connection: Connection, task_id: str) -> TaskView:
+    """A task as its worker tells it, or as its end has left it.
+
+    Raises:
+        Silent: It is open, and its worker does not answer.
+        TaskNotFound: There is no such task.
+    """
     # One query for an open task; the server refuses to ask about one that has ended.
     view = await status(connection, task_id, if_open=True)
     if isinstance(view, TaskView):
@@ -36,7 +61,7 @@ async def look(connection: Connection, task_id: str) -> TaskView:
     description = await connection.describe(task_id)
     if description.status is not WorkflowExecutionStatus.RUNNING:
         return await view_of_closed(connection, description)
-    return unanswered(description, view)
+    raise Silent(await why_unanswered(connection.client, view, description), description)
 
 
 async def view_of(connection: Connection, description: WorkflowExecutionDescription) -> TaskView:
@@ -44,19 +69,19 @@ async def view_of(connection: Connection, description: WorkflowExecutionDescript
     if description.status is not WorkflowExecutionStatus.RUNNING:
         return await view_of_closed(connection, description)
     view = await status(connection, description.id, run_id=description.run_id)
-    return view if isinstance(view, TaskView) else unanswered(description, view)
+    if isinstance(view, TaskView):
+        return view
+    return unanswered(description, await why_unanswered(connection.client, view, description))
 
 
 async def status(
     connection: Connection, task_id: str, *, run_id: str | None = None, if_open: bool = False
-) -> TaskView | str:
-    """The task as its worker sees it; or why the worker cannot be asked, as one sentence."""
+) -> TaskView | Exception:
+    """The task as its worker sees it; or what came in place of an answer."""
     try:
         return await connection.query(task_id, "status", kind=TaskView, run_id=run_id, if_open=if_open)
-    except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
-        return why_unanswered(error, connection.task_queue)
-    except WorkflowQueryRejectedError:
-        return "it has ended"
+    except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError, WorkflowQueryRejectedError) as error:
+        return error
 
 
 async def view_of_closed(
@@ -96,14 +121,14 @@ async def result_of(
     return memo if isinstance(memo, TaskResult) else None
 
 
-def unanswered(description: WorkflowExecutionDescription, why: str, *, submitted: bool = False) -> TaskView:
+def unanswered(description: WorkflowExecutionDescription, why: str) -> TaskView:
     """A task as the server sees it, where neither its worker nor its result tells more."""
     lifecycle, ending = search.as_shown(description)
     return TaskView(
         task_id=description.id,
         skill=description.workflow_type,
-        status=Status.SUBMITTED if submitted else derive_status(lifecycle, ending),
-        lifecycle=TaskState.PLANNED if submitted else lifecycle,
+        status=derive_status(lifecycle, ending),
+        lifecycle=lifecycle,
         reason=why if ending is not None and ending is not Ending.COMPLETED else "",
         updated_at=description.close_time or description.start_time,
         note=why,

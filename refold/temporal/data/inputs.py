@@ -33,7 +33,7 @@ EXPECTED = {
     UserMessage: "a text, or an object with text or data, and perhaps slot, gate, delivery_id or sender",
     Verdict: "an object with gate, digest, decision (approved or denied) and approver, and perhaps comment",
     DependencyResolved: "an object with retry (true) or outcome, and perhaps invocation_id, by and comment",
-    ChildAsked: "an object with invocation_id and waits; only a task's own parts send it",
+    ChildAsked: "an object with invocation_id, waits and unresolved; only a task's own parts send it",
     TaskStart: "the first message: a text, or an object with text or data",
 }
 

@@ -186,6 +186,7 @@ class Page(Value):
         lifecycle: Where the task is in its life.
         status: In A2A's words.
         writes: A model is at work, and its text can be seen meanwhile.
+        unresolved: A command waits for an operator, here or in a part.
         earlier: The runs before this one, oldest first.
     """
 
@@ -195,6 +196,7 @@ class Page(Value):
     lifecycle: TaskState
     status: Status
     writes: bool = lean(False)
+    unresolved: bool = lean(False)
     earlier: tuple[EarlierRun, ...] = lean(())
 
 

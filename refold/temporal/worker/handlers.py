@@ -187,6 +187,7 @@ class TaskHandlers(ABC):
             lifecycle=now.lifecycle,
             status=now.status,
             writes=now.stream and any(_writes(pending) for pending in now.pending.values()),
+            unresolved=bool(now.unresolved),
             earlier=self._start.earlier,
         )
 

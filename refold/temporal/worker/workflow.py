@@ -28,6 +28,7 @@ from refold.core.lineage.ids import own_id
 from refold.core.lineage.recover import recover
 from refold.core.lineage.upgrade import upgraded
 from refold.core.values import REFUSAL_CHARS, shortened
+from refold.core.waits import Unresolved, Wait
 from refold.engine import view_of
 from refold.temporal.data.inputs import AnotherRelease, start_from
 from refold.temporal.data.payloads import Stored
@@ -65,7 +66,7 @@ class SkillWorkflow(TaskHandlers):
         self._open: dict[str, asyncio.Future[Any]] = {}  # attempts that are not wanted any more, and have not ended
         self._display = Display(self._base)
         self._acting = False
-        self._reported = () if start.snapshot is None else self._base.open_waits
+        self._reported = ((), ()) if start.snapshot is None else _for_people(self._base)
         self._report: asyncio.Future[None] | None = None  # on its way to the parent
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._error: Exception | None = None  # raised in a callback, and raised again in `_run`
@@ -176,15 +177,15 @@ class SkillWorkflow(TaskHandlers):
         return want.invocation_id in self._open
 
     def _report_waits(self) -> None:
-        """Tell the task that this one is a part of what is asked here, so that it can be answered there.
+        """Tell the task that this one is a part of what waits for people here, so that they see it there.
 
         One signal at a time, since two could overtake each other: the next one leaves once this one is delivered.
         """
         parent = workflow.info().parent
-        if parent is None or self._start.parent is None or self._report or self._now.open_waits == self._reported:
+        if parent is None or self._start.parent is None or self._report or _for_people(self._now) == self._reported:
             return
-        self._reported = self._now.open_waits
-        asked = ChildAsked(invocation_id=self._now.task_id, waits=self._reported)
+        waits, unresolved = self._reported = _for_people(self._now)
+        asked = ChildAsked(invocation_id=self._now.task_id, waits=waits, unresolved=unresolved)
         signal = workflow.get_external_workflow_handle(parent.workflow_id).signal("child", asked)
         self._report = asyncio.ensure_future(signal)
         self._report.add_done_callback(self._reported_to)
@@ -273,6 +274,10 @@ class SkillWorkflow(TaskHandlers):
                 pass
         kind = "TaskRejected" if self._now.ending is Ending.REJECTED else "TaskFailed"
         raise ApplicationError(self._now.reason, result, type=kind, non_retryable=True)
+
+
+def _for_people(task: Snapshot) -> tuple[tuple[Wait, ...], tuple[Unresolved, ...]]:
+    return task.open_waits, task.unresolved
 
 
 async def _close_as_canceled() -> None:

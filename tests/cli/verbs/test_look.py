@@ -31,7 +31,7 @@ def test_show_is_a_card(refold: Shell) -> None:
     assert lines[3:] == [
         "waits for   guidance",
         "              Which coast?",
-        "            refold answer t1 TEXT",
+        "next        refold answer t1 TEXT",
         "messages",
         "  user      Tides",
         "  agent     Which coast?",
@@ -65,12 +65,13 @@ def test_each_question_shows_the_command_that_answers_it() -> None:
     shell = Shell(FakeEngine([Asks]))
     shell.start("asks", "hi", "a")
 
-    shown = [line.strip() for line in shell("show", "a").out.splitlines() if "refold " in line]
+    shown = [line[12:] for line in shell("show", "a").out.splitlines() if "refold " in line]
 
     assert shown == [
         "refold answer a to=… --slot trip",
         "refold answer a TEXT --slot note",
         "refold approve a a/1.3",
+        "refold deny a a/1.3",
     ]
     assert shell("approve", "a", "a/1.3", "--as", "Ann").exit == 0
     assert shell("answer", "a", "yes", "--slot", "trip").err.count("the fields to, nights?") == 1

@@ -16,13 +16,16 @@ FIELDS = {
 }  # fmt: skip
 
 
+ANSWER = "refold answer t1 TEXT"
+
+
 def test_start_says_what_the_task_waits_for(refold: Shell) -> None:
     """
-    For people: the task, what it waits for, and the question.
+    For people: the task, what it waits for, and the question; what to type next goes to stderr.
     """
     done = refold("start", "research_loop", "Tides", "--id", "t1")
 
-    assert (done.exit, done.out, done.err) == (0, "t1  waiting for: guidance\n  Which coast?\n", "")
+    assert (done.exit, done.out, done.err) == (0, "t1  waiting for: guidance\n  Which coast?\n", f"next: {ANSWER}\n")
 
 
 def test_answer_says_how_it_went_on(refold: Shell) -> None:
@@ -94,7 +97,7 @@ def test_a_failed_task_exits_1(flags: tuple[str, ...], refold: Shell) -> None:
 
     assert done.exit == 1
     assert "no such model" in done.out
-    assert done.err == ""
+    assert done.err == ("" if flags else "next: refold recover h\n")
 
 
 def test_waiting_tells_the_story_on_stderr(refold: Shell) -> None:

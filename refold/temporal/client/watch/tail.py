@@ -217,6 +217,7 @@ class Watcher:
             if tail.newest is None and tail.error is None:
                 await self.news.wait()
             self.news.clear()
+            before = self.after
             if tail.error is not None:
                 raise tail.error
             try:
@@ -228,6 +229,10 @@ class Watcher:
                 continue
             if self._is_through(over_pauses=over_pauses):
                 return
+            if tail.newest is not None and tail.newest.over:
+                if self.after == before:
+                    return
+                continue  # the task ended while the caller had an entry in hand: more are there, and no news follows
             for tokens in self._new_text():
                 yield tokens
             tail.forget()
@@ -247,9 +252,10 @@ class Watcher:
 
     def _is_through(self, *, over_pauses: bool) -> bool:
         newest = self.tail.newest
-        if newest is None or newest.over:
-            return newest is not None
-        rests = newest.lifecycle in TERMINAL or (newest.status in PAUSES and not over_pauses)
+        if newest is None:
+            return False
+        waits = newest.status in PAUSES or newest.unresolved
+        rests = newest.over or newest.lifecycle in TERMINAL or (waits and not over_pauses)
         return rests and newest.last <= self.after
 
     def _new_text(self) -> Iterator[Tokens]:

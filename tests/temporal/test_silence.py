@@ -1,0 +1,103 @@
+"""What people are told where a task's worker does not answer: none is there, or it cannot go on with the task."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+
+from refold import NoWorker, Status, TaskState
+from refold.engine import TaskFilter
+from refold.temporal import TemporalEngine
+from tests.temporal.test_odd_payloads import payload, start
+from tests.temporal.test_task import collected, text
+
+WEDGED = r"its worker cannot go on with it: another release of refold started this task \(start/9\)"
+NOBODY = r"no worker answers on task queue 'nobody-polls'; start one with `refold worker --task-queue nobody-polls`"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody answers here: the sooner that is said, the better."""
+    monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", timedelta(seconds=2))
+    monkeypatch.setattr("refold.temporal.client.journal.QUERY_PATIENCE", timedelta(seconds=1))
+
+
+async def wedged(engine: TemporalEngine) -> str:
+    """A task whose workflow tasks fail."""
+    task_id = await start(engine, "gated", payload({"refold": "start/9"}))
+    async for event in engine.client.get_workflow_handle(task_id).fetch_history_events(wait_new_event=True):
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+            return task_id
+    raise AssertionError("it goes on")
+
+
+async def unserved(engine: TemporalEngine) -> str:
+    """A task on a queue that nobody polls."""
+    impatient = TemporalEngine(engine.client, "nobody-polls", patience=timedelta(seconds=1))
+    return (await impatient.start("gated", text("go"))).task_id
+
+
+@pytest.mark.parametrize(("stuck", "why"), [(wedged, WEDGED), (unserved, NOBODY)])
+async def test_everybody_is_told_why_a_task_does_not_answer(
+    stuck: Callable[[TemporalEngine], Awaitable[str]], why: str, engine: TemporalEngine
+) -> None:
+    """
+    Look, journal, answer, decision and resolution each name the failure of the worker, or the queue without one.
+    """
+    task_id = await stuck(engine)
+    impatient = TemporalEngine(engine.client, "tests", patience=timedelta(seconds=1))
+
+    view = await impatient.look(task_id)
+    with pytest.raises(NoWorker, match=why):
+        await collected(impatient.journal(task_id))
+    with pytest.raises(NoWorker, match=rf"cannot take the message: {why}"):
+        await impatient.send(task_id, text("hello"))
+    with pytest.raises(NoWorker, match=rf"cannot be asked for its gates: {why}"):
+        await impatient.decide(task_id, approved=True, approver="ada")
+    with pytest.raises(NoWorker, match=rf"cannot take the resolve: {why}"):
+        await impatient.resolve(task_id, retry=True)
+    with pytest.raises(NoWorker, match=rf"is not canceled yet: {why}.* `temporal workflow terminate"):
+        await impatient.cancel(task_id)
+
+    assert re.search(why, view.note)
+    await engine.client.get_workflow_handle(task_id).terminate()
+
+
+async def test_a_task_that_nobody_serves_is_planned_everywhere(client: Client) -> None:
+    """
+    To `start`, `look`, `record`, `find` and `list` alike, until a worker takes it.
+    """
+    impatient = TemporalEngine(client, "nobody-polls", patience=timedelta(seconds=1))
+    wanted = TaskFilter(skill="gated", lifecycle=TaskState.PLANNED, status=Status.SUBMITTED)
+
+    started = await impatient.start("gated", text("go"))
+    looked, record = await impatient.look(started.task_id), await impatient.record(started.task_id)
+    while started.task_id not in {one.task_id for one in await impatient.find(wanted)}:
+        pass  # the index lags by moments
+    listed = [view async for view in impatient.list(lifecycle=TaskState.PLANNED) if view.task_id == started.task_id]
+
+    for view in (started, looked, *listed):
+        assert (view.lifecycle, view.status) == (TaskState.PLANNED, Status.SUBMITTED)
+        assert re.search(NOBODY, view.note)
+    assert (record.lifecycle, record.status) == (TaskState.PLANNED, Status.SUBMITTED)
+    assert len(listed) == 1
+
+
+async def test_a_start_that_is_delayed_is_planned(engine: TemporalEngine) -> None:
+    """
+    A task that Temporal's own tools start with a delay is planned, and its note says until when.
+    """
+    id = f"later-{uuid4().hex[:8]}"
+    await engine.client.start_workflow("talk", "go", id=id, task_queue="tests", start_delay=timedelta(hours=1))
+
+    view = await TemporalEngine(engine.client, "tests", patience=timedelta(seconds=1)).look(id)
+
+    assert (view.lifecycle, view.status) == (TaskState.PLANNED, Status.SUBMITTED)
+    assert re.fullmatch(r"it begins at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", view.note)
+    await engine.client.get_workflow_handle(id).terminate()
