@@ -102,6 +102,7 @@ async def dev_server(
     port: int | None = None,
     ui: bool = False,
     ui_port: int | None = None,
+    usual: tuple[int, int] = (0, 0),
     db: Path | None = None,
     namespace: str = "default",
     time_skipping: bool = False,
@@ -112,9 +113,10 @@ async def dev_server(
     """Run a server for the length of the block; the server accepts calls when the block starts.
 
     Args:
-        port: For gRPC; None takes a free one.
+        port: For gRPC; None takes the usual one if it is free, else any free one.
         ui: Whether the web UI is served too.
-        ui_port: For the UI; None takes a free one.
+        ui_port: For the UI; None as for `port`.
+        usual: The usual ports, for gRPC and for the UI; 0 for none.
         db: The SQLite file that keeps its state, made if missing; None keeps it in memory.
         namespace: Made if missing.
         time_skipping: Let tests move a workflow's clock (`temporalio.testing.TimeSkipper`).
@@ -134,7 +136,7 @@ async def dev_server(
             _refuse_taken(given)
     with _output(log) as output:
         for attempt in range(1, ATTEMPTS + 1):
-            grpc, web = _ports(port, ui_port)
+            grpc, web = _ports(port, ui_port, usual if attempt == 1 else (0, 0))
             server_args = _arguments(
                 grpc, web if ui else None, db, namespace, time_skipping, search_attributes, settings
             )
@@ -281,21 +283,36 @@ def _tail(output: IO[bytes]) -> str:
     return output.read().decode(errors="replace").strip()
 
 
-def _ports(port: int | None, ui_port: int | None) -> tuple[int, int]:
+def _ports(port: int | None, ui_port: int | None, usual: tuple[int, int]) -> tuple[int, int]:
     # Both sockets stay open until both ports are known, so that the ports differ.
     with socket.socket() as first, socket.socket() as second:
         for candidate in (first, second):
             candidate.bind((HOST, 0))
-        return port or first.getsockname()[1], ui_port or second.getsockname()[1]
+        return (
+            port or _free(usual[0]) or first.getsockname()[1],
+            ui_port or _free(usual[1]) or second.getsockname()[1],
+        )
 
 
-def _refuse_taken(port: int) -> None:
+def _free(port: int) -> int:
+    """The port, if it is free and not 0; else 0."""
+    return port if port and _unusable(port) is None else 0
+
+
+def _unusable(port: int) -> str | None:
+    """Why no server can listen on a port of this machine; None if one can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise DevServerError(
-                f"port {port} cannot be used for the Temporal server ({error.strerror}); "
-                "choose another, or give none and a free one is taken"
-            ) from None
+            return error.strerror or str(error)
+    return None
+
+
+def _refuse_taken(port: int) -> None:
+    if (why := _unusable(port)) is not None:
+        raise DevServerError(
+            f"port {port} cannot be used for the Temporal server ({why}); choose another, or give none and a free one "
+            "is taken"
+        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
+import socket
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,6 +18,7 @@ from refold.cli.errors import DONE, WRONG_CALL
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
 from refold.cli.verbs.code import Modules
+from refold.cli.verbs.serve import PORT as A2A_PORT
 from refold.cli.verbs.worker import LogJson, Mcp, Model, NoSandbox, Recovery, stopped_by_signal
 from refold.temporal.worker.profile import DEFAULT
 
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 
 GRACE_S = 5.0
 """How long the worker's running effects may take to finish when `refold dev` is stopped, in seconds."""
+
+
+PORT, UI_PORT = 7233, 8233
+"""The ports of Temporal's own development server, where `refold` looks for a server without a setting."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,8 +47,10 @@ async def dev(
     db: Annotated[
         Path | None, typer.Option("--db", metavar="FILE", help="Store the server's state in this file; else in memory.")
     ] = None,
-    port: Annotated[int | None, typer.Option("--port", help="The server's port; else a free one.")] = None,
-    ui_port: Annotated[int | None, typer.Option("--ui-port", help="The web UI's port; else a free one.")] = None,
+    port: Annotated[int | None, typer.Option("--port", help="The server's port; else 7233, or a free one.")] = None,
+    ui_port: Annotated[
+        int | None, typer.Option("--ui-port", help="The web UI's port; else 8233, or a free one.")
+    ] = None,
     log: Annotated[Path | None, typer.Option("--log", metavar="FILE", help="Append the server's output to it.")] = None,
     namespace: Namespace = None,
     task_queue: TaskQueue = QUEUE,
@@ -50,7 +59,9 @@ async def dev(
     no_sandbox: NoSandbox = False,
     mcp: Mcp = None,
     log_json: LogJson = False,
-    a2a_port: Annotated[int, typer.Option("--a2a-port", help="The A2A gateway's port; 0 takes a free one.")] = 0,
+    a2a_port: Annotated[
+        int | None, typer.Option("--a2a-port", help="The A2A gateway's port; else 9000, or a free one.")
+    ] = None,
     a2a: Annotated[
         bool, typer.Option("--a2a/--no-a2a", help="Start the A2A gateway, if the extra `a2a` is installed.")
     ] = True,
@@ -63,7 +74,9 @@ async def dev(
     """
     stop = stopped_by_signal()
     space = namespace or "default"
-    async with temporal.dev_server(port=port, ui=True, ui_port=ui_port, db=db, namespace=space, log=log) as server:
+    async with temporal.dev_server(
+        port=port, ui=True, ui_port=ui_port, usual=(PORT, UI_PORT), db=db, namespace=space, log=log
+    ) as server:
         shared = [*(modules or []), *(more_modules or []), "--address", server.address]
         shared += ["--namespace", space, "--task-queue", task_queue]
         shared += ["--log-json"] if log_json else []
@@ -76,6 +89,8 @@ async def dev(
             worker = await running.enter_async_context(Supervised("worker", options, call.out.alert, grace_s=GRACE_S))
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
+                if a2a_port is None:
+                    a2a_port = A2A_PORT if _is_free(A2A_PORT) else 0
                 beside = ["--port", str(a2a_port), "--recovery", recovery, "--allow-loopback"]
                 served = Supervised("serve", [*shared, *beside], call.out.alert)
                 gateway = await running.enter_async_context(served)
@@ -111,16 +126,23 @@ def _say(call: Call, server: DevServer, worker: Supervised, gateway: Supervised 
     links = [f"UI         {ui}"]
     if gateway is not None:
         links += [f"A2A        {gateway.told['url']}", f"card       {gateway.told['card']}"]
+    found = server.address.endswith(f":{PORT}") and "TEMPORAL_ADDRESS" not in os.environ
     call.out.say(
         f"Temporal   {server.address}   namespace {server.namespace}",
         *links,
         f"worker     {', '.join(skills)}   task queue {task_queue}",
         "",
         "In another terminal:",
-        f"  export TEMPORAL_ADDRESS={server.address}",
+        *([] if found else [f"  export TEMPORAL_ADDRESS={server.address}"]),
         f"  {_first_start(worker.told)}",
     )
     call.out.note("Ctrl-C stops all of it.")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def _first_start(told: dict[str, Any]) -> str:

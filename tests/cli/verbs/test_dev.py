@@ -4,6 +4,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from refold.temporal.dev import _ports
 from tests.cli.conftest import Result
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +36,8 @@ class Dev:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         self.up: dict[str, Any] = json.loads(line) if line else {}
-        self.environment["TEMPORAL_ADDRESS"] = self.up.get("address", "")
+        if not self.up.get("address", "").endswith(":7233"):  # where `refold` looks without a setting
+            self.environment["TEMPORAL_ADDRESS"] = self.up.get("address", "")
         # The first task loads the skills into the sandbox, which a busy machine takes its time for.
         self.refold("start", "hello", "I am the first", "--wait")
 
@@ -215,3 +218,19 @@ def test_a_taken_port_is_said(shared: Dev) -> None:
 
     assert done.exit == 2
     assert "choose another" in done.error["message"]
+
+
+def test_the_usual_ports_are_taken_where_they_are_free() -> None:
+    """
+    A second server beside the first takes other ports; a port that is given is taken, or refused.
+    """
+    with socket.socket() as taken, socket.socket() as other:
+        for one in (taken, other):
+            one.bind(("127.0.0.1", 0))
+        free = other.getsockname()[1]
+        other.close()
+        busy = taken.getsockname()[1]
+
+        assert _ports(None, None, (free, 0))[0] == free
+        assert _ports(None, None, (busy, busy))[0] != busy
+        assert _ports(5, None, (free, 0))[0] == 5
