@@ -136,7 +136,7 @@ class Agent(StepMachine):
         )  # fmt: skip
         options = options_for(
             None, id=id, name=name or id, description=description, tags=tags, examples=examples,
-            retry=retry, version=version, upgrade=upgrade, converses=True,
+            retry=retry, version=version, upgrade=upgrade, converses=True, model=model,
             middleware=tuple(one for one in middleware if getattr(one, "scope", "") == "activity"),
         )  # fmt: skip
         if found := [*options.problems, *found]:

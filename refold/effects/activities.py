@@ -27,6 +27,7 @@ Of the modules of effects, only this one and `attempt` import Temporal.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
 from refold.effects.mcp.servers import McpServer, servers_from_env
 from refold.effects.middleware import Emitting, MiddlewareBySkill, shown
+from refold.effects.models import MODEL_SETTING
 from refold.effects.models.conversations import Conversations
 from refold.effects.models.model_calls import ModelCalls
 from refold.effects.models.tail import Tail
@@ -218,6 +220,12 @@ class Effects:
         if self._users == 0:
             self._opened = None
             await self._closing.aclose()
+
+    async def unusable_models(self, names: Iterable[str | None]) -> list[str]:
+        """See `ModelCalls.unusable`. Waits until the providers' libraries are loaded, unless no model needs them."""
+        named = {name for name in (self._model or os.environ.get(MODEL_SETTING), *names) if name}
+        wanted = {name for name in named if not name.startswith("scripted:")}
+        return await self.open.models.unusable(sorted(wanted)) if wanted else []
 
     async def performed(
         self,

@@ -5,7 +5,8 @@
 | unset               | the worker's log, at level warning                                      |
 | `http(s)://…`       | a POST of JSON to that URL, with `Idempotency-Key`                      |
 
-For any other channel (mail, a pager, a chat) implement `Notifier` and pass it as `Effects(notifier=...)`.
+For any other channel (mail, a pager, a chat) implement `Notifier` and pass it as `RefoldPlugin(notifier=...)` or
+`run_worker(notifier=...)`.
 """
 
 from __future__ import annotations

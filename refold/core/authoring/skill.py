@@ -63,6 +63,7 @@ class Options:
         contract: The contract of its steps, if they share a state.
         middleware: Runs around the skill's model calls and tools, in the worker; see `refold.middleware`.
         converses: Whether a task takes over the model conversations of the earlier task that it is started with.
+        model: The model that the skill is defined with; a worker says when it starts if it cannot use this model.
         problems: Problems found in the options; the compiler of the skill reports them with its own.
     """
 
@@ -74,6 +75,7 @@ class Options:
     contract: Contract | None = None
     middleware: tuple[Any, ...] = ()
     converses: bool = False
+    model: str | None = None
     problems: tuple[str, ...] = ()
 
 
@@ -194,6 +196,7 @@ def options_for(
     *,
     middleware: tuple[Any, ...] = (),
     converses: bool = False,
+    model: str | None = None,
     **said: Unpack[SkillOptions],
 ) -> Options:
     """The author's options, with defaults from the class's name and docstring.
@@ -203,6 +206,7 @@ def options_for(
         id: The skill's id; None takes the class's name in snake_case.
         middleware: See `Options`.
         converses: See `Options`.
+        model: See `Options`.
         said: The author's options.
     """
     default_name = id or "skill" if author is None else str(author.__name__)
@@ -223,7 +227,7 @@ def options_for(
     given: dict[str, Any] = {key: value for key, value in said.items() if value is not None and key not in unknown}
     on_card = {key: tuple(given.pop(key)) for key in _LISTED if key in given}
     card = Card(id=id, name=given.pop("name", default_name), description=given.pop("description", first), **on_card)
-    return Options(card=card, middleware=middleware, converses=converses, problems=tuple(found), **given)
+    return Options(card=card, middleware=middleware, converses=converses, model=model, problems=tuple(found), **given)
 
 
 def snake(name: str) -> str:

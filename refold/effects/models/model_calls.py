@@ -7,7 +7,7 @@ tools and timers do not need them; a model call waits for them, heartbeating.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -79,6 +79,17 @@ class ModelCalls:
         """
         loaded = await self._loaded()
         return await loaded.converse(recalled, loaded.models, tools, key=key, show=show)
+
+    async def unusable(self, names: Iterable[str]) -> list[str]:
+        """For each of these models that cannot be used, why: no such provider, no key, a missing package."""
+        found = []
+        for name in names:
+            try:
+                loaded = await self._loaded()
+                await loaded.models.get(name)
+            except Verdict as verdict:
+                found.append(verdict.failure.message)
+        return found
 
     async def _loaded(self) -> _Loaded:
         # Shielded: canceling one call must not cancel the loading that other calls await.

@@ -15,11 +15,11 @@ from pydantic_ai.providers import Provider, infer_provider, infer_provider_class
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient
+from refold.effects.models import MODEL_SETTING
 from refold.effects.models.failures import first_sentence
 from refold.effects.models.scripted import SCRIPTED, scripted_model
 
 DEFAULT_MODEL = "scripted:demo"
-MODEL_SETTING = "REFOLD_MODEL"
 _EXAMPLES = "for example openai:gpt-5, anthropic:claude-sonnet-4-5 or scripted:demo"
 
 

@@ -27,6 +27,7 @@ from temporalio.worker import (
 from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
 from refold.effects.activities import Effects
 from refold.effects.mcp.servers import McpServer
+from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
 from refold.temporal.data.codec import CodecSeal, codec_of, fit
 from refold.temporal.data.payloads import RefoldConverter, codec_in, data_converter
@@ -65,6 +66,7 @@ class RefoldPlugin(SimplePlugin):
         mcp: Sequence[McpServer] | None = None,
         codec: PayloadCodec | None = None,
         threads: int = TOOL_THREADS,
+        notifier: Notifier | None = None,
     ) -> None:
         """Check the skills and tools, and prepare what a worker needs.
 
@@ -79,6 +81,7 @@ class RefoldPlugin(SimplePlugin):
             mcp: MCP servers whose tools skills may call; None takes those in the file that `REFOLD_MCP` names.
             codec: Encrypts all that refold writes; None takes the client's own, else the one that `REFOLD_CODEC` names.
             threads: The most tools that are a plain `def` running at once.
+            notifier: Tells people of gates that wait for them; None takes `REFOLD_NOTIFY_URL`, else the worker's log.
 
         Raises:
             DefinitionError: A skill or tool is defined wrongly, a skill has no workflow, or two share a name.
@@ -92,10 +95,11 @@ class RefoldPlugin(SimplePlugin):
         self.recovery = recovery
         middleware = {cls.type_name: cls.skill.options.middleware for cls in classes}
         self._tools = tuple(tools)
-        performs = bool(classes or tools or mcp)
-        self._effects = (
-            Effects(tools, model=model, mcp=mcp, middleware=middleware, threads=threads) if performs else None
-        )
+        self._effects: Effects | None = None
+        if classes or tools or mcp:
+            self._effects = Effects(
+                tools, model=model, mcp=mcp, middleware=middleware, threads=threads, notifier=notifier
+            )
         super().__init__(
             "refold",
             data_converter=self._converter,
@@ -121,6 +125,14 @@ class RefoldPlugin(SimplePlugin):
         """
         servers = None if self._effects is None else self._effects.servers or None
         refuse(refusals(self._classes, self._tools, servers=servers, runner=runner or self._runner))
+
+    async def unusable_models(self) -> list[str]:
+        """Why each model that cannot be used cannot: the worker's own, and those that agents are defined with.
+
+        Called while the worker runs.
+        """
+        names = (cls.skill.options.model for cls in self._classes)
+        return [] if self._effects is None else await self._effects.unusable_models(names)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """See the SDK. Adds a dynamic workflow that leaves tasks of unknown skills to other workers, unless the program

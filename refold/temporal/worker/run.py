@@ -17,6 +17,7 @@ from temporalio.worker import Worker
 from refold.core.errors import DefinitionError
 from refold.core.values import LONGEST_S
 from refold.effects.mcp.servers import McpServer, servers_in
+from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
 from refold.temporal.client import search
 from refold.temporal.client.connection import connected
@@ -100,6 +101,7 @@ async def run_worker(
     recovery: Profile = DEFAULT,
     sandboxed: bool = True,
     mcp: Sequence[McpServer] | Path | None = None,
+    notifier: Notifier | None = None,
     log_json: bool = False,
     grace_s: float | None = None,
     threads: int = TOOL_THREADS,
@@ -122,6 +124,7 @@ async def run_worker(
         recovery: See `RefoldPlugin`.
         sandboxed: See `RefoldPlugin`.
         mcp: MCP servers, or the file that lists them; see `RefoldPlugin`.
+        notifier: See `RefoldPlugin`.
         log_json: Write log lines to stderr as JSON, instead of columns for people. A program that has set up
             structlog itself keeps its own settings.
         grace_s: How long running effects may take to finish after the signal; None takes `REFOLD_GRACE`, else 25 s.
@@ -138,7 +141,14 @@ async def run_worker(
     servers = servers_in(mcp) if isinstance(mcp, Path) else mcp
     grace = grace_from_env() if grace_s is None else checked_grace(grace_s)
     plugin = RefoldPlugin(
-        skills, tools, model=model, recovery=recovery, sandboxed=sandboxed, mcp=servers, threads=threads
+        skills,
+        tools,
+        model=model,
+        recovery=recovery,
+        sandboxed=sandboxed,
+        mcp=servers,
+        threads=threads,
+        notifier=notifier,
     )
     plugin.refuse_unfit()  # before a server is asked
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
@@ -155,6 +165,9 @@ async def run_worker(
     try:
         while not (worker.is_running or running.done()):  # noqa: ASYNC110 - the SDK has no event for it
             await asyncio.sleep(START_POLL_S)
+        if not running.done():
+            for why in await plugin.unusable_models():
+                log.warning("model_unusable", reason=why)
         if ready is not None and not running.done():
             ready(worker)
         await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
