@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from pydantic import JsonValue
+from structlog.testing import capture_logs
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper
 
@@ -221,6 +222,29 @@ async def test_a_refund_that_was_paid_is_not_paid_again(
 
     assert (done.status, done.reason) == (Status.COMPLETED, "")
     assert (len(shop.ledger), len(mail.inbox), shop.asked.count("GET /orders")) == (1, 1, 1)
+
+
+async def test_who_decided_and_who_was_refused_is_logged(engine: TemporalEngine) -> None:
+    """
+    The transition has the approver, the comment and the sender's time; a refusal has who and why, and is counted. What
+    is refused before it is in history leaves the journal as it was.
+    """
+    with capture_logs() as logs:
+        view = await engine.start("gates", Content.from_data({"amounts": [5], "approvers": ["ada"]}))
+        view = await settled(engine, view.task_id)
+        with pytest.raises(InputRejected, match="eve may not decide here"):
+            await engine.decide(view.task_id, approved=True, approver="eve", vouched_by="tests")
+        assert (await engine.look(view.task_id)).seq == view.seq
+        await engine.decide(view.task_id, approved=True, approver="ada", vouched_by="tests", comment="as agreed")
+        await settled(engine, view.task_id)
+
+    mine = [line for line in logs if line.get("task_id") == view.task_id]
+    (refused,) = [line for line in mine if line["event"] == "event_refused"]
+    (granted,) = [line["metadata"] for line in mine if line.get("trigger") == "approval_granted"]
+    assert (refused["trigger"], refused["by"], refused["seq"]) == ("update decide", "eve", None)
+    assert "eve may not decide here" in refused["reason"]
+    assert (granted["by"], granted["asserted_by"], granted["comment"]) == ("ada", "tests", "as agreed")
+    assert datetime.fromisoformat(granted["said_at"]).tzinfo is not None
 
 
 # --- retries, and what is blocked

@@ -124,10 +124,9 @@ async def _decide(
         vouched_by=vouched_by,
         changes=changes,
     )
-    code = await shown(call, engine, view, wait=wait, after=before)
     if view.late:
-        call.out.note(f"recorded, too late: `refold recover {task_id}` goes on from here")
-    return code
+        call.out.note("recorded, but too late: the task had failed already, and goes on as another one")
+    return await shown(call, engine, view, wait=wait, after=before)
 
 
 async def resolve(

@@ -66,7 +66,8 @@ class Connection:
         try:
             description = await self.client.get_workflow_handle(task_id).describe()
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            # An id that the server does not take, such as an empty one, belongs to no task.
+            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise TaskNotFound(task_id) from None
             raise server_refused(error, f"describe task {task_id!r}") from None
         skill = description.typed_search_attributes.get(search_attributes.SKILL)

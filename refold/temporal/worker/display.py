@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -12,12 +13,16 @@ from refold.core.commands import AskApproval, AskUser
 from refold.core.fold.wanted import finished
 from refold.core.lifecycle import Ending, Status, TaskState
 from refold.core.schema import type_name
+from refold.core.values import shortened
 from refold.temporal.data.search_attributes import SKILL, STATE, STATUS, STATUS_AT
 
 if TYPE_CHECKING:
     from refold.core.fold.journal import Entry
     from refold.core.fold.snapshot import Pending, Snapshot
     from refold.core.waits import Wait
+
+NAME_CHARS = 200
+"""The longest name of a sender in a log line, in characters; a longer one is cut."""
 
 LINE_CHARS = 500
 """The longest text in the Temporal UI's details, in characters; a longer one is cut."""
@@ -104,16 +109,42 @@ def _line(text: str) -> str:
     return joined if len(joined) <= LINE_CHARS else f"{joined[: LINE_CHARS - 1]}…"
 
 
+def note_refused(task: Snapshot, trigger: str, reason: str, *, by: str | None, seq: int | None = None) -> None:
+    """Log and count a refused event. Called from workflow code only, and not on a replay.
+
+    Args:
+        task: The task.
+        trigger: The kind of the event, or the update.
+        reason: Why it is refused.
+        by: Who sent it, as the sender says.
+        seq: The number of its journal entry; None if it has none.
+    """
+    state = task.lifecycle.value
+    log.warning("event_refused", task_id=task.task_id, seq=seq, state=state, trigger=trigger, by=by, reason=reason)
+    counter = workflow.metric_meter().create_counter("refold_refused", "Events that tasks refused.")
+    counter.add(1, {"skill": task.skill, "trigger": trigger})
+
+
+def said_by(event: object) -> str | None:
+    """The name that an event, or the data of one, gives as its sender's; None if it gives none."""
+    fields = event if isinstance(event, dict) else getattr(event, "__dict__", {})
+    names = (fields.get(name) for name in ("approver", "sender", "by"))
+    return next((shortened(name, NAME_CHARS) for name in names if isinstance(name, str)), None)
+
+
+def _metadata(snapshot: Snapshot, entry: Entry) -> dict[str, Any]:
+    """What is known of the cause of a transition: who said what, and when by the sender's clock."""
+    event = entry.event
+    known: dict[str, Any] = {"seq": entry.seq, "skill": snapshot.skill, "cause": event.kind, "by": said_by(event)}
+    for name in ("decision", "gate", "asserted_by", "comment", "said_at"):
+        value = getattr(event, name, None)
+        known[name] = value.isoformat() if isinstance(value, datetime) else value
+    return {name: _line(value) if name == "comment" else value for name, value in known.items() if value is not None}
+
+
 def _log(snapshot: Snapshot, entry: Entry) -> None:
     if entry.refused:
-        log.warning(
-            "event_refused",
-            task_id=snapshot.task_id,
-            seq=entry.seq,
-            state=snapshot.lifecycle.value,
-            trigger=entry.event.kind,
-            reason=entry.refused,
-        )
+        note_refused(snapshot, entry.event.kind, entry.refused, by=said_by(entry.event), seq=entry.seq)
     for move in entry.moves:
         log.info(
             "state_transition",
@@ -121,7 +152,7 @@ def _log(snapshot: Snapshot, entry: Entry) -> None:
             **{"from": move.from_state.value, "to": move.to_state.value},
             trigger=move.event.value,
             timestamp=entry.at.isoformat(),
-            metadata={"seq": entry.seq, "skill": snapshot.skill, "cause": entry.event.kind},
+            metadata=_metadata(snapshot, entry),
         )
     if snapshot.ending is Ending.CANCELED and not entry.refused:
         log.info(
@@ -130,5 +161,5 @@ def _log(snapshot: Snapshot, entry: Entry) -> None:
             **{"from": "open", "to": snapshot.lifecycle.value},
             trigger="canceled",
             timestamp=entry.at.isoformat(),
-            metadata={"seq": entry.seq, "skill": snapshot.skill, "cause": entry.event.kind},
+            metadata=_metadata(snapshot, entry),
         )

@@ -27,6 +27,7 @@ from refold.record import TaskRecord, receipts, record_of
 from refold.temporal.data import signing
 from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
 from refold.temporal.data.wire import CANCEL_REASON, PAGE_ENTRIES, Accepted, Page, TaskStart, Verdict
+from refold.temporal.worker.display import note_refused, said_by
 
 LARGEST_REFUSED = 2_000_000
 """The largest input of an update, in bytes, that is refused before it is in history."""
@@ -99,7 +100,7 @@ class TaskHandlers(ABC):
 
     @_message_update.validator
     def _check_message(self, *inputs: Any) -> None:
-        self._check(message_from, inputs)
+        self._check("message", message_from, inputs)
 
     @workflow.update(name="cancel", description="Stop the task, and hear whether it could be stopped.")
     def _cancel_update(self, *inputs: Any) -> Accepted:
@@ -107,7 +108,7 @@ class TaskHandlers(ABC):
 
     @_cancel_update.validator
     def _check_cancel(self, *inputs: Any) -> None:
-        self._check(_cancel, inputs)
+        self._check("cancel", _cancel, inputs)
 
     @workflow.update(name="decide", description="Decide at a gate, and hear whether the decision was taken.")
     def _decide_update(self, *inputs: Any) -> Accepted:
@@ -115,7 +116,7 @@ class TaskHandlers(ABC):
 
     @_decide_update.validator
     def _check_decide(self, *inputs: Any) -> None:
-        self._check(self._signed_decision, inputs)
+        self._check("decide", self._signed_decision, inputs)
 
     @workflow.update(name="resolve", description="Go on with a blocked command, and hear whether it was blocked.")
     def _resolve_update(self, *inputs: Any) -> Accepted:
@@ -123,7 +124,7 @@ class TaskHandlers(ABC):
 
     @_resolve_update.validator
     def _check_resolve(self, *inputs: Any) -> None:
-        self._check(partial(value_from, DependencyResolved), inputs)
+        self._check("resolve", partial(value_from, DependencyResolved), inputs)
 
     def _decision(self, inputs: Sequence[Any]) -> DecisionMade:
         said = value_from(Verdict, inputs)
@@ -136,10 +137,17 @@ class TaskHandlers(ABC):
             signing.check(self._now.task_id, said, said.signature)
         return self._decision(inputs)
 
-    def _check(self, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> None:
+    def _check(self, name: str, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> None:
         # A refusal goes to the server with the whole request, and may be too large for it where the request was not.
-        if size_of(inputs) <= LARGEST_REFUSED:
+        if size_of(inputs) > LARGEST_REFUSED:
+            return
+        try:
             self._refuse(read(inputs))
+        except InputRejected as error:
+            # Refused before it is in history: no stranger fills a task's journal. A worker's log and count have it.
+            by = said_by(inputs[0]) if inputs else None
+            note_refused(self._now, f"update {name}", shortened(str(error), REFUSAL_CHARS), by=by)
+            raise
 
     def _accept(self, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> Accepted:
         event = read(inputs)
