@@ -18,9 +18,9 @@ from activities.orders import find_order
 from activities.payments import pay_refund
 from refold import Content, DecisionMade, InputRejected, Status, TaskState
 from refold.core.commands import Notify
-from refold.core.events import LlmResult
+from refold.core.events import ChildAsked, LlmResult
 from refold.core.fold.journal import Entry
-from refold.engine import TaskView
+from refold.engine import TaskFilter, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from tests.services.mail import MailServer
@@ -688,6 +688,35 @@ async def test_an_outcome_that_a_person_gives_reaches_the_next_task(
     assert [paid.amount_cents for paid in shop.ledger] == [200]
     first = next(one.event for one in await journal(engine, other.task_id) if one.event.kind == "tool_result")
     assert first.value == charged
+
+
+async def test_a_parent_is_told_of_a_part_that_is_blocked(engine: TemporalEngine, shop: Shop, purchase: str) -> None:
+    """
+    A watch of the parent ends where only an operator can go on, and names the part, which the index finds too; once
+    the part is resolved, the parent is told that as well.
+    """
+    shop.trouble("/payments", 500)
+    shop.trouble("/payments?key", *[500] * 50)
+    view = await engine.start("orders", text(purchase))
+    await until(engine, f"{view.task_id}/1.1", TaskState.BLOCKED)
+    await forward(engine, f"{view.task_id}/1.1", 24 * 60 * MINUTE)  # the probe is asked again for a while
+    (one,) = (await settled(engine, view.task_id)).unresolved
+    charged: JsonValue = {"payment_id": "by hand", "order_id": purchase, "amount_cents": 100}
+    assert (one.task_id, one.command) == (f"{view.task_id}/1.1", "tool charge_card")
+    while one.task_id not in {listed.task_id for listed in await engine.find(TaskFilter(waits=True))}:
+        pass  # the index lags by moments
+
+    with pytest.raises(InputRejected, match=f"resolve the blocked command of its part: .* of task '{one.task_id}'"):
+        await engine.resolve(view.task_id, outcome=charged)
+    await engine.resolve(one.task_id, outcome=charged, by="ops")
+    async for entry in engine.watch(view.task_id, follow=True):
+        assert isinstance(entry, Entry)
+        if isinstance(entry.event, ChildAsked) and entry.event.waits:
+            break
+
+    after = await engine.look(view.task_id)
+    assert (after.status, after.unresolved) == (Status.INPUT_REQUIRED, ())
+    await engine.cancel(view.task_id)
 
 
 async def test_a_second_recovery_charges_a_third_time(engine: TemporalEngine, shop: Shop, purchase: str) -> None:

@@ -226,7 +226,7 @@ def test_decisions_wait_like_start(charging: Shell, words: tuple[str, ...], out:
 
 
 @pytest.mark.parametrize("id", ["a b/c", "", "-x", "a'b", 'a"b', "x" * 201, "ä", "a\n"])
-@pytest.mark.parametrize("verb", [("start", "hello", "Ada"), ("recover", "f1"), ("fork", "f1", "--at", "1")])
+@pytest.mark.parametrize("verb", [("start", "hello", "Ada"), ("fork", "f1", "--at", "1")])
 def test_an_id_is_checked_where_it_is_given(charging: Shell, verb: tuple[str, ...], id: str) -> None:
     """
     An id that has no address over A2A, or that a shell takes apart, is refused with the rule; nothing is started.
