@@ -295,13 +295,14 @@ class AskApproval(_Command):
 
 
 class Notify(_Command):
-    """Remind the people who can decide at a gate. Sent by the fold, never by a skill."""
+    """Tell the people who can decide at a gate that it opened, or remind them. Sent by the fold, never by a skill."""
 
     kind: Literal["notify"] = "notify"
     gate: str
     message: Content
     show: JsonValue = lean()
     approvers: tuple[str, ...] = lean(())
+    opened: bool = lean(False)
 
 
 class EmitMessage(Value):

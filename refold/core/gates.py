@@ -39,6 +39,7 @@ class GatePolicy(Value):
         timeout_s: Seconds until the gate times out; None waits for ever.
         on_timeout: Whether the timeout fails the task, or is delivered to the skill, as a `CommandFailed` whose failure
             has the type `timeout`.
+        notify_at_open: Whether the approvers are told when the gate opens, by the same way as they are reminded.
         reminder_s: Seconds until the approvers are reminded, once; None never does.
         grace_s: Seconds after the timeout in which a late grant is still recorded.
         allow_unsigned: Take decisions that nobody vouches for, such as raw signals.
@@ -52,6 +53,7 @@ class GatePolicy(Value):
     on_denied: Literal["fail", "continue"] = lean("fail")
     timeout_s: Patience | None = lean(1800.0)
     on_timeout: Literal["fail", "continue"] = lean("fail")
+    notify_at_open: bool = lean(False)
     reminder_s: Seconds | None = lean(900.0)
     grace_s: Seconds = lean(300.0)
     allow_unsigned: bool = lean(False)

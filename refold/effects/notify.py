@@ -37,6 +37,7 @@ class Reminder(Value):
         message: The question, as text.
         show: The data to decide on.
         approvers: The people who may decide; empty allows anyone.
+        opened: The gate has just opened; otherwise this is the reminder.
         key: The idempotency key; the same on every attempt.
     """
 
@@ -45,7 +46,13 @@ class Reminder(Value):
     message: str
     show: Any = lean()
     approvers: tuple[str, ...] = lean(())
+    opened: bool = lean(False)
     key: str
+
+    @property
+    def kind(self) -> str:
+        """What a log line and a POST call it."""
+        return "approval_requested" if self.opened else "approval_reminder"
 
     @classmethod
     def of(cls, command: Notify, key: str) -> Reminder:
@@ -56,12 +63,17 @@ class Reminder(Value):
             message=command.message.text,
             show=command.show,
             approvers=command.approvers,
+            opened=command.opened,
             key=key,
         )
 
 
 class Notifier(Protocol):
-    """Sends notifications. The worker calls it once for each gate, and again if a worker dies or the call fails."""
+    """Sends notifications.
+
+    The worker calls it when a gate opens, if the gate's policy says so, and for the gate's reminder; again if a worker
+    dies or the call fails.
+    """
 
     async def notify(self, reminder: Reminder) -> None:
         """Send a notification.
@@ -79,7 +91,7 @@ class LogNotifier:
     async def notify(self, reminder: Reminder) -> None:
         """Log one line, without `show`: more people may read the log than the gate's data."""
         log.warning(
-            "approval_reminder",
+            reminder.kind,
             task_id=reminder.task_id,
             gate=reminder.gate,
             message=reminder.message,
@@ -100,7 +112,7 @@ class WebhookNotifier:
 
     async def notify(self, reminder: Reminder) -> None:
         """POST the notification as JSON; a status below 300 counts as success."""
-        body = {"kind": "approval_reminder", **reminder.model_dump(mode="json", exclude={"key"})}
+        body = {"kind": reminder.kind, **reminder.model_dump(mode="json", exclude={"key", "opened"})}
         headers = {"Idempotency-Key": reminder.key}
         response = await self._http.post(self.url, json=body, headers=headers, timeout=TIMEOUT_S)
         response.raise_for_status()

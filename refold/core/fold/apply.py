@@ -144,6 +144,7 @@ def _take(draft: Draft) -> None:
         settle(draft, _open_task_took(draft, draft.event))
         while (answer := answer_early(draft)) is not None:
             settle(draft, answer)
+        draft.announce()
         draft.send_out()
     elif isinstance(draft.event, CommandFailed):
         decide(draft, draft.event)

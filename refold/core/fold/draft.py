@@ -31,7 +31,7 @@ from refold.core.content import Artifact, Message
 from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.events import ChatResult, ChildAsked, Event, Result, UserMessage
 from refold.core.fold.journal import Backoff, Entry, Issued, receipt_of, with_latest
-from refold.core.fold.snapshot import SEEN_LIMIT, UNDO, Compensable, Pending, Snapshot
+from refold.core.fold.snapshot import OPENED, SEEN_LIMIT, UNDO, Compensable, Pending, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Move, Status, TaskEvent, TaskState, next_state
 from refold.core.lineage.ids import place
@@ -138,6 +138,16 @@ class Draft:
         """Add a reminder and start it at once, although the task is paused."""
         id = self._next_id(notify)
         self.pending[id] = Pending.trusted(invocation_id=id, command=notify, started=True, background=True)
+
+    def announce(self) -> None:
+        """Tell the approvers of the gates that this event opened, where the policy says so."""
+        open_still = {wait.gate for wait in self.waits}
+        for gate, ask in [(one.invocation_id, one.command) for one in self.issued]:
+            if isinstance(ask, AskApproval) and ask.policy.notify_at_open and gate in open_still:
+                # Not numbered: the ids of the skill's own commands are the same with and without it.
+                id, told = gate + OPENED, notification(gate, ask, opened=True)
+                self.issued.append(Issued.trusted(invocation_id=id, command=told))
+                self.pending[id] = Pending.trusted(invocation_id=id, command=told, started=True, background=True)
 
     def issue_undo(self, effect: Compensable) -> None:
         """Add the command that compensates an effect."""
@@ -299,6 +309,18 @@ class Draft:
 def _answers(event: Event) -> str | None:
     """The id of the question or command whose outcome an event is; None for other events."""
     return event.gate if isinstance(event, UserMessage | DecisionMade) else getattr(event, "invocation_id", None)
+
+
+def notification(gate: str, ask: AskApproval, *, opened: bool) -> Notify:
+    """The notification of a gate's approvers: that it opened, or that it waits for them."""
+    return Notify(
+        id=f"{'announce' if opened else 'remind'} {ask.slot}",
+        gate=gate,
+        message=ask.message,
+        show=ask.show,
+        approvers=ask.policy.approvers,
+        opened=opened,
+    )
 
 
 def to_undo(id: str, command: CallTool, undo: Undo, result: JsonValue) -> Compensable:

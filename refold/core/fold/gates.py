@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from refold.core.commands import AskApproval, Notify
 from refold.core.events import Event
 from refold.core.fold import ending, questions
-from refold.core.fold.draft import Draft
+from refold.core.fold.draft import Draft, notification
 from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
 from refold.core.gates import DecisionMade, GatePolicy, Grace
 from refold.core.lifecycle import Ending, TaskEvent
@@ -145,9 +145,7 @@ def remind(draft: Draft, gate: str) -> None:
     ask = wait.ask
     assert isinstance(ask, AskApproval)
     draft.waits = tuple(one.model_copy(update={"reminded": True}) if one is wait else one for one in draft.waits)
-    draft.issue_reminder(
-        Notify(id=f"remind {ask.slot}", gate=gate, message=ask.message, show=ask.show, approvers=ask.policy.approvers)
-    )
+    draft.issue_reminder(notification(gate, ask, opened=False))
 
 
 def timed_out(draft: Draft, gate: str) -> Sequence[Event]:

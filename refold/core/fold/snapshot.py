@@ -28,6 +28,9 @@ SEEN_LIMIT = 100
 EARLY_LIMIT = 100
 """How many early messages a snapshot stores: messages that came before the skill asked for one."""
 
+OPENED = "~opened"
+"""The end of the invocation id of the notification that a gate opened: `T/1.1~opened`."""
+
 UNDO = "~undo"
 """The end of the invocation id of a command that compensates another one: `T/1.1~undo`."""
 

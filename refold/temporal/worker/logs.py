@@ -9,8 +9,13 @@ import sys
 import structlog
 from structlog.typing import EventDict
 
-TEXTS = {"event_refused": "reason", "approval_reminder": "message"}
-"""The fields of refold's log lines that quote what people or models wrote."""
+TEXTS = {
+    "event_refused": ("reason", "by"),
+    "approval_requested": ("message",),
+    "approval_reminder": ("message",),
+    "state_transition": ("comment",),
+}
+"""The fields of refold's log lines that quote what people or models wrote; a transition's stand in its `metadata`."""
 
 ENCRYPTED = "(encrypted)"
 
@@ -60,8 +65,11 @@ def keep_texts_out() -> None:
 
 
 def _without_texts(_logger: object, _method: str, line: EventDict) -> EventDict:
-    field = TEXTS.get(line.get("event", ""))
-    return line if field is None else {**line, field: ENCRYPTED}
+    texts = dict.fromkeys(TEXTS.get(line.get("event", ""), ()), ENCRYPTED)
+    kept: EventDict = {name: texts.get(name, value) for name, value in line.items()}
+    if isinstance(said := line.get("metadata"), dict):
+        kept["metadata"] = {name: texts.get(name, value) for name, value in said.items()}
+    return kept
 
 
 def _without_error(record: logging.LogRecord) -> bool:

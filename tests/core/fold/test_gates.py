@@ -430,6 +430,37 @@ def test_a_reminder_comes_once_at_15_minutes() -> None:
     assert (task.out, task.folded()) == (["pay"], task.task)
 
 
+def test_approvers_are_told_when_a_gate_opens() -> None:
+    """
+    With `notify_at_open`, before the reminder; the ids of the skill's commands are as without it.
+    """
+    task = at_gate(GatePolicy(approvers=("Ann", "Bob"), notify_at_open=True))
+
+    (asked,) = (one for one in wanted(task.task).values() if isinstance(one, Perform))
+    assert isinstance(asked.command, Notify)
+    assert (asked.command.opened, asked.command.approvers) == (True, ("Ann", "Bob"))
+    assert asked.invocation_id == f"{task.gate('pay')}~opened"
+    assert task.task.waits[0].gate == at_gate().task.waits[0].gate
+    task.give("announce pay")
+    task.clock("~remind")
+    assert (task.out, task.state) == (["remind pay"], TaskState.PAUSED)
+    task.decide("pay")
+    assert (task.out, task.folded()) == (["pay"], task.task)
+
+
+def test_what_is_decided_is_announced_no_more() -> None:
+    """
+    A notification that is still out, or fails, changes nothing of the gate.
+    """
+    decided, failed = (at_gate(GatePolicy(notify_at_open=True)) for _ in range(2))
+
+    decided.decide("pay")
+    entry = failed.fail("announce pay", busy())
+
+    assert decided.out == ["pay"]
+    assert (entry.note, failed.waiting) == ("not reminded: busy", ["pay"])
+
+
 def test_a_reminder_that_fails_fails_nothing() -> None:
     """
     The task waits on, and the journal says that nobody was reminded.

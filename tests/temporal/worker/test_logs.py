@@ -46,8 +46,9 @@ from refold.temporal.worker.logs import keep_texts_out, log_to_stderr
 log_to_stderr(as_json=True)
 keep_texts_out()
 keep_texts_out()
-structlog.get_logger().warning("event_refused", task_id="t", reason="xanthoma")
+structlog.get_logger().warning("event_refused", task_id="t", reason="xanthoma", by="xanthoma")
 structlog.get_logger().warning("approval_reminder", task_id="t", message="xanthoma")
+structlog.get_logger().info("state_transition", task_id="t", metadata={"by": "ada", "comment": "xanthoma"})
 logger = logging.getLogger("temporalio.activity")
 try:
     raise ValueError("xanthoma")
@@ -63,7 +64,7 @@ def test_where_texts_are_encrypted_the_log_has_none() -> None:
     Who and which, but not what was said: neither in refold's lines nor in the SDK's.
     """
     done = subprocess.run([sys.executable, "-c", ENCRYPTED], capture_output=True, text=True, timeout=60, check=True)
-    refused, asked, *others = done.stderr.splitlines()
+    refused, asked, moved, *others = done.stderr.splitlines()
 
     assert "xanthoma" not in done.stderr
     assert json.loads(refused) | {"timestamp": ""} == {
@@ -71,9 +72,11 @@ def test_where_texts_are_encrypted_the_log_has_none() -> None:
         "level": "warning",
         "task_id": "t",
         "reason": "(encrypted)",
+        "by": "(encrypted)",
         "timestamp": "",
     }
     assert json.loads(asked)["message"] == "(encrypted)"
+    assert json.loads(moved)["metadata"] == {"by": "ada", "comment": "(encrypted)"}
     assert others == [
         "Completing activity as failed ({'activity_id': 'a'})",
         "Completing as failure during heartbeat with error of type ValueError",
