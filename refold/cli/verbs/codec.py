@@ -44,7 +44,9 @@ async def codec(
     log_json: LogJson = False,
     with_parent: WithParent = False,
 ) -> None:
-    """Decrypt for Temporal's web UI and command line: a codec server for the codec in REFOLD_CODEC.
+    """Decrypt for Temporal's web UI and command line.
+
+    A codec server for the codec that REFOLD_CODEC names.
 
     Enter its address in the web UI (the glasses at the top right), or as `temporal --codec-endpoint`. It decrypts what
     a task wrote to Temporal and to the storage for large values, for whoever may call it: callers on this machine,

@@ -89,9 +89,7 @@ async def dev(
             worker = await running.enter_async_context(Supervised("worker", options, call.out.alert, grace_s=GRACE_S))
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
-                if a2a_port is None:
-                    a2a_port = A2A_PORT if _is_free(A2A_PORT) else 0
-                beside = ["--port", str(a2a_port), "--recovery", recovery, "--allow-loopback"]
+                beside = ["--port", str(_gateway_port(a2a_port)), "--recovery", recovery, "--allow-loopback"]
                 served = Supervised("serve", [*shared, *beside], call.out.alert)
                 gateway = await running.enter_async_context(served)
             both = [one for one in (worker, gateway) if one is not None]
@@ -105,6 +103,12 @@ async def dev(
         if server.ended.done() and not stop.is_set():
             raise temporal.DevServerError(f"{server.ended.result()}\n{_what_is_left(db)}")
     return DONE if stop.is_set() else WRONG_CALL
+
+
+def _gateway_port(asked: int | None) -> int:
+    if asked is not None:
+        return asked
+    return A2A_PORT if _is_free(A2A_PORT) else 0
 
 
 async def _all_ready(processes: Sequence[Supervised]) -> None:

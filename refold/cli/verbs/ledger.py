@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(
         name="ledger",
         no_args_is_help=True,
-        help="Count and prune the receipts of effects, in the ledger that REFOLD_LEDGER names.",
+        help="Count and prune receipts of effects.",
         rich_markup_mode=None,
     )
     for run in (show, prune):

@@ -163,11 +163,7 @@ async def run_worker(
     running = asyncio.create_task(worker.run())
     stopping = asyncio.create_task(stop.wait())
     try:
-        while not (worker.is_running or running.done()):  # noqa: ASYNC110 - the SDK has no event for it
-            await asyncio.sleep(START_POLL_S)
-        if not running.done():
-            for why in await plugin.unusable_models():
-                log.warning("model_unusable", reason=why)
+        await _until_ready(worker, running, plugin)
         if ready is not None and not running.done():
             ready(worker)
         await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -180,6 +176,15 @@ async def run_worker(
             task.cancel()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+async def _until_ready(worker: Worker, running: asyncio.Task[None], plugin: RefoldPlugin) -> None:
+    """Wait until a worker polls or has failed, and say which models it cannot use."""
+    while not (worker.is_running or running.done()):  # noqa: ASYNC110 - the SDK has no event for it
+        await asyncio.sleep(START_POLL_S)
+    if not running.done():
+        for why in await plugin.unusable_models():
+            log.warning("model_unusable", reason=why)
 
 
 async def _left(worker: Worker, running: asyncio.Task[None], grace_s: float) -> None:
