@@ -256,6 +256,25 @@ class Counts:
         return Transition.await_input("next", "And then?", state)
 
 
+@flow_skill(id="keeps_working")
+class KeepsWorking:
+    """Works on while a part waits for a person."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        async def work() -> int:
+            total = 0
+            for number in range(8):
+                total = await ctx.tool(add, a=total, b=number)
+            return total
+
+        async def part() -> str:
+            return (await ctx.skill("part", Counts, content)).text
+
+        total, said = await ctx.parallel(work(), part())
+        return ctx.complete(f"{total} {said}")
+
+
 @flow_skill(id="gated")
 class Gated:
     """Asks anybody for leave."""
@@ -267,6 +286,7 @@ class Gated:
 
 
 AdderWorkflow = workflow_for(Adder)
+KeepsWorkingWorkflow = workflow_for(KeepsWorking)
 GatedWorkflow = workflow_for(Gated)
 TalkWorkflow = workflow_for(Talk)
 PatientWorkflow = workflow_for(Patient)

@@ -183,6 +183,64 @@ async def test_whatever_waits_for_a_worker_is_taken(client: Client, plugin: Refo
     await replay_all(client, plugin, "flooded")
 
 
+async def works_beside_its_part(engine: TemporalEngine) -> tuple[str, str]:
+    """A task that has done all its work, over several runs, and its part, which asks a person all the while."""
+    view = await engine.start("keeps_working", text("go"))
+    while [entry.event.kind for entry in await collected(engine.journal(view.task_id))].count("tool_result") < 8:
+        pass
+    view = await settled(engine, view.task_id)
+    assert [wait.slot for wait in view.waiting_for] == ["next"]
+    assert await runs_of(engine, view.task_id) > 5
+    return view.task_id, view.waiting_for[0].gate.rpartition("/")[0]
+
+
+async def test_a_task_works_on_while_a_part_waits_for_a_person(restless: TemporalEngine) -> None:
+    """
+    It continues in new runs, and leaves the part open, which takes answers as before and reports its end.
+    """
+    task_id, part = await works_beside_its_part(restless)
+
+    await restless.send(task_id, text("more"))
+    while (await restless.look(part)).seq < 2:
+        pass
+    await settled(restless, part)
+    await restless.client.get_workflow_handle(part).signal("message", "stop")
+    done = await ended(restless, task_id)
+
+    assert (done.status, done.messages[-1].text) == (Status.COMPLETED, "28 stopped")
+    assert (await restless.look(part)).status is Status.COMPLETED
+
+
+async def test_a_part_that_an_earlier_run_started_is_canceled_with_its_task(restless: TemporalEngine) -> None:
+    """
+    As any other part is, with its journal.
+    """
+    task_id, part = await works_beside_its_part(restless)
+
+    await restless.cancel(task_id)
+
+    assert (await ended(restless, task_id)).status is Status.CANCELED
+    assert (await ended(restless, part)).status is Status.CANCELED
+
+
+async def test_a_part_that_an_earlier_run_started_reports_its_failure(restless: TemporalEngine) -> None:
+    """
+    The task hears of it as of any other part's.
+    """
+    task_id, part = await works_beside_its_part(restless)
+
+    await restless.cancel(part)
+    failed = await ended(restless, task_id)
+
+    assert (failed.status, "it was canceled from outside" in failed.reason) == (Status.FAILED, True)
+
+
+async def ended(engine: TemporalEngine, task_id: str) -> TaskView:
+    """The task, once its workflow has closed."""
+    await asyncio.gather(engine.client.get_workflow_handle(task_id).result(), return_exceptions=True)
+    return await engine.look(task_id)
+
+
 async def test_a_long_sleep_is_slept_through_runs(client: Client, restless: TemporalEngine) -> None:
     """
     A sleep's end is a time, not a duration: a new run does not begin it again.

@@ -22,7 +22,7 @@ from refold.core.errors import InputRejected
 from refold.core.events import ChildAsked, DependencyResolved, UserMessage
 from refold.core.schema import problems
 from refold.core.values import Value, shortened, unreadable
-from refold.temporal.data.wire import START, TaskStart, Verdict
+from refold.temporal.data.wire import START, PartEnded, TaskStart, Verdict
 
 V = TypeVar("V", bound=Value)
 
@@ -34,6 +34,7 @@ EXPECTED = {
     Verdict: "an object with gate, digest, decision (approved or denied) and approver, and perhaps comment",
     DependencyResolved: "an object with retry (true) or outcome, and perhaps invocation_id, by and comment",
     ChildAsked: "an object with invocation_id, waits and unresolved; only a task's own parts send it",
+    PartEnded: "an object with invocation_id and outcome or failure; only a task's own parts send it",
     TaskStart: "the first message: a text, or an object with text or data",
 }
 

@@ -12,6 +12,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.lineage.previous import Previous
+from refold.core.retry_policy import Failure
 from refold.core.values import Name, Value, lean
 from refold.engine import TaskView
 from refold.temporal.data.payloads import Stored
@@ -104,6 +105,20 @@ class Part(Value):
     parts: dict[str, Part] = lean(factory=dict)
 
 
+class PartEnded(Value):
+    """The outcome of a part, as the part sends it to its task where that continued in a new run meanwhile.
+
+    Attributes:
+        invocation_id: The part's id.
+        outcome: What it came to, if it completed.
+        failure: Why it did not complete.
+    """
+
+    invocation_id: Name
+    outcome: SkillOutcome | None = lean()
+    failure: Failure | None = lean()
+
+
 class TaskStart(Value):
     """The argument of a task's workflow.
 
@@ -125,6 +140,8 @@ class TaskStart(Value):
         recover: The journal of a failed task that this one goes on for.
         by: Who wants it.
         parts: How far that one's parts came, by invocation id.
+        left: The task's parts that an earlier run of it started, by invocation id: each sends its outcome as a signal.
+        reports_end: The task is such a part.
         fork: The entry of another task that this one branches off from.
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
     """
@@ -142,6 +159,8 @@ class TaskStart(Value):
     recover: Segment | None = lean()
     by: str | None = lean()
     parts: dict[str, Part] = lean(factory=dict)
+    left: tuple[str, ...] = lean(())
+    reports_end: bool = lean(False)
     fork: Branch | None = lean()
     events_per_run: int | None = lean()
 

@@ -26,7 +26,7 @@ from refold.engine import TaskView, view_of
 from refold.record import TaskRecord, receipts, record_of
 from refold.temporal.data import signing
 from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
-from refold.temporal.data.wire import CANCEL_REASON, PAGE_ENTRIES, Accepted, Page, TaskStart, Verdict
+from refold.temporal.data.wire import CANCEL_REASON, PAGE_ENTRIES, Accepted, Page, PartEnded, TaskStart, Verdict
 from refold.temporal.worker.display import note_refused, said_by
 
 LARGEST_REFUSED = 2_000_000
@@ -46,11 +46,16 @@ class TaskHandlers(ABC):
     _now: Snapshot
     _entries: list[Entry]
     _marks: list[Snapshot]
+    _reports_end: bool
     _why_canceled: str = ""
 
     @abstractmethod
     def _feed(self, event: Event) -> Entry:
         """Pass an event to the fold, then start and cancel effects accordingly."""
+
+    @abstractmethod
+    def _part_ended(self, ended: PartEnded) -> None:
+        """Take a part's outcome, unless the task has it already."""
 
     # --- signals: taken, or refused with a log line and a journal entry; the sender hears nothing
 
@@ -69,6 +74,19 @@ class TaskHandlers(ABC):
     @workflow.signal(name="child", description="What a part of this task asks; sent by that part.")
     def _child_signal(self, *inputs: Any) -> None:
         self._hear("child", partial(value_from, ChildAsked), inputs)
+
+    @workflow.signal(name="part_ended", description="How a part of this task ended; sent by that part.")
+    def _part_ended_signal(self, *inputs: Any) -> None:
+        try:
+            ended = value_from(PartEnded, inputs)
+        except InputRejected as error:
+            self._feed(Unreadable(sent_as="signal 'part_ended'", why=str(error)))
+        else:
+            self._part_ended(ended)
+
+    @workflow.signal(name="report_end", description="Send the outcome as a signal; sent by the whole task.")
+    def _report_end_signal(self, *inputs: Any) -> None:
+        self._reports_end = True
 
     @workflow.signal(name="decide", description="Decide at a gate: gate, digest, decision, approver, comment.")
     def _decide_signal(self, *inputs: Any) -> None:

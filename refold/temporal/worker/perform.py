@@ -62,7 +62,12 @@ NOTIFY_ACTIVITY = "refold.notify"
 LOST_S = 3600.0
 """For how long, in seconds, a command whose workers were lost is sent again before a person is asked."""
 
+_CLOSE, _CANCEL = workflow.ParentClosePolicy, workflow.ChildWorkflowCancellationType
 _WAIT = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
+
+
+CANCELED = Failure(kind=FailureKind.PERMANENT, type="canceled", message="it was canceled from outside")
+"""The failure of an activity or a part that somebody else canceled."""
 
 
 class _Asked(CallLlm):
@@ -188,6 +193,19 @@ def _activity(
     )
 
 
+def left_open(id: str) -> asyncio.Future[Any]:
+    """A part that an earlier run started, and that sends its outcome as a signal: this future only cancels it."""
+    return asyncio.ensure_future(_canceling(id))
+
+
+async def _canceling(id: str) -> None:
+    try:
+        await asyncio.Future()
+    except asyncio.CancelledError:
+        await workflow.get_external_workflow_handle(id).cancel()
+        raise
+
+
 def _child(
     want: Perform,
     name: str,
@@ -196,6 +214,7 @@ def _child(
     queue: str | None,
     shown: TypedSearchAttributes | None = None,
 ) -> asyncio.Future[Any]:
+    is_part = isinstance(want.command, CallSkill)
     return asyncio.ensure_future(
         workflow.execute_child_workflow(
             name,
@@ -204,8 +223,10 @@ def _child(
             result_type=result_type,
             task_queue=queue,
             search_attributes=shown,
-            # Stopping a task cancels its parts, so that they end as canceled with their journals.
-            parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+            # The server would cancel a part also where its task continues in a new run. A task that ends cancels its
+            # parts itself, and waits until the server has sent that on; they end as canceled with their journals.
+            parent_close_policy=_CLOSE.ABANDON if is_part else _CLOSE.REQUEST_CANCEL,
+            cancellation_type=_CANCEL.WAIT_CANCELLATION_REQUESTED if is_part else _CANCEL.WAIT_CANCELLATION_COMPLETED,
             static_summary=f"{name}, for {workflow.info().workflow_id}",
         )
     )
@@ -277,7 +298,7 @@ def failure_of(error: BaseException) -> Failure:
             message = "its worker was lost, or it took too long, again and again"
             return Failure(kind=FailureKind.UNKNOWN, type="worker_lost", message=message, again_s=LOST_S)
         case CancelledError():
-            return Failure(kind=FailureKind.PERMANENT, type="canceled", message="it was canceled from outside")
+            return CANCELED
         case TerminatedError():
             return Failure(kind=FailureKind.PERMANENT, type="terminated", message="it was terminated from outside")
         case _:

@@ -7,8 +7,11 @@ and was not, and cancels what is wanted no more. The order of events is whatever
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from temporalio import workflow
@@ -16,8 +19,9 @@ from temporalio.exceptions import ApplicationError
 
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id, snake
+from refold.core.commands import CallSkill
 from refold.core.errors import DefinitionError, InputRejected, PayloadTooLarge, SkillError
-from refold.core.events import CancelRequested, ChildAsked, Event, Unreadable
+from refold.core.events import CancelRequested, ChildAsked, CommandFailed, Event, SkillResult, Unreadable
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
@@ -27,16 +31,17 @@ from refold.core.lineage.fork import fork
 from refold.core.lineage.ids import own_id
 from refold.core.lineage.recover import recover
 from refold.core.lineage.upgrade import upgraded
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.core.waits import Unresolved, Wait
 from refold.engine import view_of
 from refold.temporal.data.inputs import AnotherRelease, start_from
 from refold.temporal.data.payloads import Stored
-from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Segment, TaskResult, TaskStart
+from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, PartEnded, Segment, TaskResult, TaskStart
 from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
-from refold.temporal.worker.perform import begin, outcome
+from refold.temporal.worker.perform import CANCELED, begin, left_open, outcome
 
 
 class SkillWorkflow(TaskHandlers):
@@ -63,7 +68,9 @@ class SkillWorkflow(TaskHandlers):
         self._marks: list[Snapshot] = []
         self._live = Live()
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
-        self._open: dict[str, asyncio.Future[Any]] = {}  # attempts that are not wanted any more, and have not ended
+        self._open: dict[str, tuple[Want, asyncio.Future[Any]]] = {}  # not wanted any more, and has not ended
+        self._told = dict.fromkeys(start.left, True)  # parts, and whether they know that they report their end
+        self._reports_end = start.reports_end
         self._display = Display(self._base)
         self._acting = False
         self._reported = ((), ()) if start.snapshot is None else _for_people(self._base)
@@ -114,6 +121,8 @@ class SkillWorkflow(TaskHandlers):
                     await self._over
                 if more_comes():
                     await workflow.wait_condition(lambda: not more_comes())
+                if self._reports_end and self._error is None and finished(self._now):
+                    await self._report_end()
                 break
             except asyncio.CancelledError:
                 self._over = asyncio.get_running_loop().create_future()
@@ -156,18 +165,22 @@ class SkillWorkflow(TaskHandlers):
             if key not in self._going and not (isinstance(one, Perform) and (draining or self._is_open(one))):
                 self._begin(key, one)
         self._report_waits()
-        effects = any(isinstance(one, Perform) for one, _ in self._going.values())
-        effects = effects or any(isinstance(one, Perform) and self._is_open(one) for one in want.values())
-        if not self._over.done() and (finished(self._now) or (draining and not effects and self._report is None)):
+        if draining:
+            self._tell_parts()
+        if finished(self._now):
+            over = not any(_is_part(one) for one, _ in self._open.values())
+        else:
+            over = draining and not self._holds_run(want.values())
+        if over and not self._over.done():
             self._over.set_result(None)
 
     def _stop(self, want: Want, future: asyncio.Future[Any]) -> None:
         future.cancel()
         if isinstance(want, Perform):
-            self._open[want.invocation_id] = future
+            self._open[want.invocation_id] = (want, future)
 
     def _stopped(self, done: asyncio.Future[Any]) -> None:
-        still = {id: future for id, future in self._open.items() if future is not done}
+        still = {id: one for id, one in self._open.items() if one[1] is not done}
         if len(still) < len(self._open):
             self._open = still
             self._reconcile()
@@ -198,7 +211,10 @@ class SkillWorkflow(TaskHandlers):
 
     def _begin(self, key: str, want: Want) -> None:
         part = self._parts.get(want.invocation_id) if isinstance(want, Perform) else None
-        future = begin(want, self._now, part, wrapped=bool(self.skill.options.middleware))
+        if isinstance(want, Perform) and want.invocation_id in self._start.left:
+            future = left_open(want.invocation_id)
+        else:
+            future = begin(want, self._now, part, wrapped=bool(self.skill.options.middleware))
         self._going[key] = (want, future)
         future.add_done_callback(lambda done: self._settled(key, done))
 
@@ -232,6 +248,60 @@ class SkillWorkflow(TaskHandlers):
         limit = self._start.events_per_run
         return info.is_continue_as_new_suggested() or (limit is not None and info.get_current_history_length() >= limit)
 
+    def _holds_run(self, wants: Iterable[Want]) -> bool:
+        """Whether anything is out that a new run could not receive: an effect, a report, a part that is not told."""
+        if self._report is not None or any(isinstance(one, Perform) and self._is_open(one) for one in wants):
+            return True
+        out = {one.invocation_id for one, _ in self._going.values() if isinstance(one, Perform)}
+        return not all(self._told.get(id) for id in out)
+
+    def _tell_parts(self) -> None:
+        """Let the parts that are out send their outcome as a signal, which reaches the task's next run."""
+        for want, _ in list(self._going.values()):
+            if isinstance(want, Perform) and _is_part(want) and want.invocation_id not in self._told:
+                self._told[want.invocation_id] = False
+                signal = workflow.get_external_workflow_handle(want.invocation_id).signal("report_end")
+                asyncio.ensure_future(signal).add_done_callback(partial(self._told_part, want.invocation_id))
+
+    def _told_part(self, id: str, telling: asyncio.Future[None]) -> None:
+        if telling.cancelled():
+            return
+        if telling.exception() is None:
+            self._told[id] = True
+            self._reconcile()
+        else:
+            del self._told[id]  # it has not started yet, or has ended: its question or its outcome is on its way
+
+    def _part_ended(self, ended: PartEnded) -> None:
+        pending = self._now.pending.get(ended.invocation_id)
+        if pending is None or not isinstance(pending.command, CallSkill):
+            return
+        # The part has ended: there is nothing to cancel.
+        self._going = {
+            key: one
+            for key, one in self._going.items()
+            if not (isinstance(one[0], Perform) and one[0].invocation_id == ended.invocation_id)
+        }
+        ids = {"id": pending.command.id, "invocation_id": ended.invocation_id}
+        if ended.outcome is not None:
+            self._feed(SkillResult(**ids, outcome=ended.outcome))
+        else:
+            self._feed(CommandFailed(**ids, failure=ended.failure or CANCELED))
+
+    async def _report_end(self) -> None:
+        parent = workflow.info().parent
+        if parent is None:
+            return
+        completed = self._now.ending is Ending.COMPLETED
+        failed = Failure(kind=FailureKind.PERMANENT, type=self._failed_as(), message=self._now.reason)
+        ended = PartEnded(
+            invocation_id=self._now.task_id,
+            outcome=self._result().outcome if completed else None,
+            failure=None if completed else CANCELED if self._now.ending is Ending.CANCELED else failed,
+        )
+        with contextlib.suppress(ApplicationError):  # a parent that is gone needs to know nothing
+            await workflow.get_external_workflow_handle(parent.workflow_id).signal("part_ended", ended)
+
     def _go_on(self) -> None:
         workflow.continue_as_new(
             TaskStart(
@@ -242,6 +312,8 @@ class SkillWorkflow(TaskHandlers):
                 context=self._start.context,
                 earlier=self._runs_so_far(),
                 parts={id: part for id, part in self._parts.items() if id in self._now.pending},
+                left=tuple(id for id in self._told if id in self._now.pending),
+                reports_end=self._reports_end,
                 events_per_run=self._start.events_per_run,
             )
         )
@@ -261,9 +333,15 @@ class SkillWorkflow(TaskHandlers):
 
     # --- the end
 
-    async def _end(self) -> TaskResult:
+    def _failed_as(self) -> str:
+        return "TaskRejected" if self._now.ending is Ending.REJECTED else "TaskFailed"
+
+    def _result(self) -> TaskResult:
         mark = next((Stored[Snapshot](value=mark) for mark in reversed(self._marks) if not mark.ended), None)
-        result = TaskResult(task=view_of(self._now), journal=self._segment(), earlier=self._start.earlier, mark=mark)
+        return TaskResult(task=view_of(self._now), journal=self._segment(), earlier=self._start.earlier, mark=mark)
+
+    async def _end(self) -> TaskResult:
+        result = self._result()
         match self._now.ending:
             case Ending.COMPLETED:
                 return result
@@ -272,8 +350,11 @@ class SkillWorkflow(TaskHandlers):
                 await _close_as_canceled()
             case _:
                 pass
-        kind = "TaskRejected" if self._now.ending is Ending.REJECTED else "TaskFailed"
-        raise ApplicationError(self._now.reason, result, type=kind, non_retryable=True)
+        raise ApplicationError(self._now.reason, result, type=self._failed_as(), non_retryable=True)
+
+
+def _is_part(want: Want) -> bool:
+    return isinstance(want, Perform) and isinstance(want.command, CallSkill)
 
 
 def _for_people(task: Snapshot) -> tuple[tuple[Wait, ...], tuple[Unresolved, ...]]:
