@@ -115,7 +115,7 @@ async def test_an_ended_task_is_read_without_a_worker(
         "cancel_requested",
     ]
     monkeypatch.setattr(journal, "QUERY_PATIENCE", timedelta(seconds=1))
-    with pytest.raises(NoWorker, match=r"within 1 s\. One asked task queue 'gone' .* or still read the task's history"):
+    with pytest.raises(NoWorker, match=r"A worker polled task queue 'gone' .* reads a long history"):
         await TemporalEngine(client, "gone", patience=timedelta(seconds=1)).at(done.task_id, 3)
 
 
@@ -138,7 +138,7 @@ async def test_a_burst_of_signals_loses_none(restless: TemporalEngine) -> None:
     assert [entry.seq for entry in entries] == list(range(1, 53))
 
 
-@pytest.mark.parametrize("answers", [1_050, pytest.param(9_990, marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)])])
+@pytest.mark.parametrize("answers", [1_050, pytest.param(9_950, marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)])])
 async def test_whatever_waits_for_a_worker_is_taken(client: Client, plugin: RefoldPlugin, answers: int) -> None:
     """
     However many answers wait, a worker takes them in batches that fit the SDK's deadline, over several workflow tasks;
