@@ -18,7 +18,6 @@ from refold import temporal
 from refold.cli.errors import DONE, WRONG_CALL, debugging, explain, report, show_traceback
 from refold.cli.text.output import Output
 from refold.engine import Engine
-from refold.temporal.data.codec import ENV as CODEC_ENV
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one value a line; errors on stderr, too.")]
 Address = Annotated[
@@ -36,6 +35,7 @@ Profile = Annotated[
 ]
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.", show_default=False)]
 QUEUE = "refold"
+CODEC_ENV = "REFOLD_CODEC"  # as `refold.temporal.data.codec` has it, which loads Temporal's SDK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,12 @@ import typer
 from refold.cli.errors import CallError
 from refold.cli.verb import Call, add
 from refold.cli.verbs.worker import LogJson, WithParent, end_with_parent, stopped_by_signal
-from refold.temporal.data.codec import ENV, codec_from_env
-from refold.temporal.data.remote import OPERATIONS, RemoteCodec
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from refold.a2a.security import Security
+    from refold.temporal.data.remote import RemoteCodec
 
 PORT = 9002
 PREFIX = "REFOLD_CODEC_"
@@ -57,6 +56,8 @@ async def codec(
     try:
         from refold.a2a import serve as serving
         from refold.a2a.security import security_from_env
+        from refold.temporal.data.codec import ENV, codec_from_env
+        from refold.temporal.data.remote import RemoteCodec
         from refold.temporal.worker.logs import log_to_stderr
     except ImportError as error:
         raise CallError(f"the codec server needs more packages ({error}): pip install 'refold[a2a]'") from None
@@ -85,6 +86,7 @@ async def codec(
 def app_of(remote: RemoteCodec, security: Security, url: str = "") -> Starlette:
     """The codec server behind the checks of its callers."""
     from refold.a2a.security import guards
+    from refold.temporal.data.remote import OPERATIONS
     from refold.web.codec_server import codec_app
 
     async def ping() -> None:

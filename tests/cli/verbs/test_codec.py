@@ -16,7 +16,9 @@ from temporalio.converter import DataConverter
 
 from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.settings import Security, security_from_env
+from refold.cli.verb import CODEC_ENV
 from refold.cli.verbs.codec import PREFIX, app_of
+from refold.temporal.data.codec import ENV
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.remote import RemoteCodec
 from refold.temporal.data.storage import Folder
@@ -178,3 +180,10 @@ def test_without_a_codec_there_is_nothing_to_serve(refold: Shell, monkeypatch: p
     assert "REFOLD_CODEC names no codec" in refold("codec", "--json").error["message"]
     monkeypatch.setenv("REFOLD_CODEC", "tests.temporal.data.test_codec:Plain")
     assert "REFOLD_CODEC_API_KEYS" in refold("codec", "--json", "--host", "0.0.0.0").error["message"]
+
+
+def test_the_setting_has_one_name() -> None:
+    """
+    The command line spells it out, since its help must not wait for Temporal's SDK.
+    """
+    assert CODEC_ENV == ENV
