@@ -13,7 +13,7 @@ from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Artifact, Message
 from refold.core.events import EVENT, ChildAsked, Event, Recovered, ReminderDue, UserMessage
 from refold.core.fold.gates import as_kept
-from refold.core.fold.journal import Entry, receipt_of, with_latest
+from refold.core.fold.journal import Entry, as_said, receipt_of, with_latest
 from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
@@ -98,10 +98,7 @@ def said_in(entry: Entry) -> tuple[Message, ...]:
     user = _taken(entry.event)
     if not isinstance(user, UserMessage):
         return agent
-    message = Message.trusted(
-        role="user", content=user.content, seq=entry.seq, id=user.message_id, delivery_id=user.delivery_id
-    )
-    return (message, *agent)
+    return (as_said(user, entry.seq), *agent)
 
 
 def _taken(event: Event) -> Event:

@@ -249,7 +249,7 @@ class _Orchestrator(Hooks):
         if not terms.on_error:
             check.check_invariants_after(step, source, before.state, after)
         self.shared = after
-        self._note_execution(source if to == NO_MOVE else to, written, owned)
+        self._note_execution(source if to == NO_MOVE else to, patch=written, owned=owned)
 
     # --- when a step fails
 
@@ -330,22 +330,16 @@ class _Orchestrator(Hooks):
         self._note_execution(execution.lifecycle, err=record)
         return record
 
-    def _note_execution(
-        self,
-        to: str,
-        patch: dict[str, JsonValue] | None = None,
-        owned: dict[str, JsonValue] | None = None,
-        err: ErrorRecord | None = None,
-    ) -> None:
-        """Add the current execution to the audit: the state it leads to, its patch, the move's changes, its error."""
+    def _note_execution(self, to: str, **came: Any) -> None:
+        """Add the current execution to the audit: the state that it leads to, and its patches or its error."""
         execution, terms, position = self._current, self._current.terms, self.position
         name = execution.step.name
         started_at = self.moment.at if position is None else known_then(position)["now"]
         awaited = [id for one in (position.awaits if position else ()) for id in one.ids]
         self._note(
             execution.before.data, stage=name, from_state=execution.lifecycle or name, to_state=to or name,
-            read_set=terms.reads, write_set=terms.writes, patch=patch or {}, owned=owned or {},
-            started_at=started_at, awaited=(*execution.entered_by, *awaited), free=terms.free, err=err,
+            read_set=terms.reads, write_set=terms.writes, started_at=started_at,
+            awaited=(*execution.entered_by, *awaited), free=terms.free, **came,
         )  # fmt: skip
 
     def _note(self, data: Mapping[str, JsonValue], **event: Any) -> None:

@@ -30,7 +30,7 @@ from refold.core.commands import (
 from refold.core.content import Artifact, Message
 from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.events import ChatResult, ChildAsked, Event, Result, UserMessage
-from refold.core.fold.journal import Backoff, Entry, Issued, receipt_of, with_latest
+from refold.core.fold.journal import Backoff, Entry, Issued, as_said, receipt_of, with_latest
 from refold.core.fold.snapshot import OPENED, SEEN_LIMIT, UNDO, Compensable, Pending, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Move, Status, TaskEvent, TaskState, next_state
@@ -238,14 +238,7 @@ class Draft:
 
     def note_message(self, message: UserMessage) -> None:
         """Add a user's message to the task's messages, and its delivery id to `seen`, so that it is taken once."""
-        said = Message.trusted(
-            role="user",
-            content=message.content,
-            seq=self.seq,
-            id=message.message_id,
-            delivery_id=message.delivery_id,
-        )
-        self.messages = (*self.messages, said)
+        self.messages = (*self.messages, as_said(message, self.seq))
         if message.delivery_id is not None:
             seen = {**self.base.seen, message.delivery_id: self.seq}
             self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from refold.core.commands import Command
-from refold.core.content import Artifact, Content
+from refold.core.content import Artifact, Content, Message
 from refold.core.contracts.audit import StateTransitionEvent
-from refold.core.events import RESULT_TYPES, CancelRequested, CommandFailed, Event, Notified
+from refold.core.events import RESULT_TYPES, CancelRequested, CommandFailed, Event, Notified, UserMessage
 from refold.core.fold.snapshot import Receipt, ReceiptStatus
 from refold.core.lifecycle import TERMINAL, Move, Status
 from refold.core.values import Value, lean
@@ -88,6 +88,13 @@ class Entry(Value):
         if isinstance(self.event, CancelRequested) and not self.refused:
             return True
         return bool(self.moves) and self.moves[-1].to_state in TERMINAL
+
+
+def as_said(message: UserMessage, seq: int) -> Message:
+    """A user's message as the task keeps it; `seq` is the entry that took the message."""
+    return Message.trusted(
+        role="user", content=message.content, seq=seq, id=message.message_id, delivery_id=message.delivery_id
+    )
 
 
 def with_latest(known: Iterable[Artifact], new: Iterable[Artifact]) -> tuple[Artifact, ...]:
