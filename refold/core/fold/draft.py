@@ -41,10 +41,6 @@ watcher: ContextVar[Callable[[Draft], None] | None] = ContextVar("watcher", defa
 """Called with the draft of each event, once it is complete. Set by `refold.testing.coverage` only."""
 
 
-_OWN = ("seq", "at", "lifecycle", "state", "pending", "waits", "held", "early", "receipts", "threads", "done", "redo")
-"""The snapshot's fields that a draft has under the same name."""
-
-
 class Draft:
     """A task's fields while one event changes them. Made by `apply` for each event.
 
@@ -261,9 +257,12 @@ class Draft:
             changes["patches"] = {**self.base.patches, **self.patches}
         if self.progress is not None:
             changes["progress"] = self.progress
-        own = vars(self)
-        kept = {name: own[name] for name in _OWN}
-        return self.base.changed({**kept, "messages": (*self.messages, *self.said), **changes})
+        return self.base.changed({
+            "seq": self.seq, "at": self.at, "lifecycle": self.lifecycle, "state": self.state, "pending": self.pending,
+            "waits": self.waits, "held": self.held, "early": self.early, "receipts": self.receipts,
+            "threads": self.threads, "done": self.done, "redo": self.redo,
+            "messages": (*self.messages, *self.said), **changes,
+        })  # fmt: skip
 
     def _entry(self, after: Snapshot, status: Status | None) -> Entry:
         return Entry.trusted(
