@@ -20,10 +20,11 @@ from bench import script
 from bench.script import Plan
 from bench.twin import ResearchTwin
 from bench.twin_wire import Start, model_call
+from refold.conversation import LlmOutcome
 from refold.core.chat import Usage
 from refold.core.commands import CallLlm
 from refold.core.content import Content
-from refold.core.events import LlmOutcome, UserMessage
+from refold.core.events import UserMessage
 from refold.temporal.data import search_attributes
 from refold.temporal.data.wire import LLM_ACTIVITY, TaskStart
 from refold.temporal.worker.plugin import RefoldPlugin

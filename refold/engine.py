@@ -1,25 +1,107 @@
-"""What runs tasks, as its callers see it: the `Engine` protocol, and the values it returns."""
+"""What runs tasks, as its callers see it: the `Engine` protocol, the values it returns, and the errors it raises.
+
+EngineError               what runs the tasks cannot do as asked
+├── TaskNotFound          no task has this id
+├── TaskExists            a task with this id was started before
+├── UnknownSkill          nobody serves a skill of this name
+├── NotConnected          no server answers at the address
+├── NoWorker              the server answers, but no worker does
+├── OutcomeUnknown        nobody knows whether an effect took place
+├── CodecError            a codec is refused, or a value cannot be read without one
+└── StorageError          a large value cannot be kept or read
+    └── PayloadTooLarge   too large for Temporal, and storage for large values is off
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic_core import to_json
 
 from refold.core.commands import AskUser
 from refold.core.content import Artifact, Content, Message, Part
-from refold.core.contracts.audit import Explanation
-from refold.core.errors import InputRejected
+from refold.core.errors import InputRejected, RefoldError
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Fork, Pending, Snapshot
 from refold.core.lifecycle import Status, TaskState
-from refold.core.schema import fields_of, type_name
-from refold.core.values import Value, lean
+from refold.core.schema import fields_of, problems, type_name
+from refold.core.values import Value, lean, shortened
 from refold.core.waits import Unresolved, Wait
-from refold.record import TaskRecord
+from refold.record import Explanation, TaskRecord
+
+T = TypeVar("T")
+_TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=,-]{0,199}")
+
+
+class EngineError(RefoldError):
+    """What runs the tasks cannot do what was asked; the message says what to do."""
+
+
+class TaskNotFound(EngineError):
+    """No task has this id."""
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__(f"no task {task_id!r}; `refold list` shows the tasks of this server")
+
+
+class TaskExists(EngineError):
+    """A task with this id was started before; ids are never used twice."""
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+        super().__init__(
+            f"task {task_id!r} exists already; `refold show {task_id}` shows it, another id starts a new one"
+        )
+
+
+class UnknownSkill(EngineError):
+    """Nobody serves a skill of this name."""
+
+    def __init__(self, skill: str, known: Sequence[str]) -> None:
+        self.skill = skill
+        self.known = tuple(known)
+        listed = ", ".join(sorted(known)) or "none"
+        super().__init__(f"no skill {skill!r}; the skills known here: {listed}")
+
+
+class NotConnected(EngineError):
+    """No server answers at the address that was tried."""
+
+
+class NoWorker(EngineError):
+    """The server answers, but no worker that serves the task does."""
+
+
+class OutcomeUnknown(EngineError):
+    """An effect was started, and nobody knows whether it took place.
+
+    Attributes:
+        key: Its idempotency key.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(
+            f"effect {key!r} was started before, and nobody knows whether it took place: give a `probe` that finds "
+            "out, or find out yourself and set its checkpoint"
+        )
+
+
+class CodecError(EngineError):
+    """A codec cannot be used, or a value cannot be read without one."""
+
+
+class StorageError(EngineError):
+    """A large value cannot be kept in, or read from, the storage for large values."""
+
+
+class PayloadTooLarge(StorageError):
+    """A value is larger than Temporal takes, and storage for large values is off."""
 
 
 class _View(BaseModel):
@@ -497,6 +579,32 @@ class Engine(Protocol):
             InputRejected: There is no such entry.
         """
         ...
+
+
+def check_task_id(id: str) -> str:
+    """An id that somebody gives to a new task. It stands in addresses, file names and commands as it is.
+
+    Raises:
+        InputRejected: It is none.
+    """
+    if _TASK_ID.fullmatch(id):
+        return id
+    raise InputRejected(
+        f"a task id has 1 to 200 letters, digits and . _ - : @ + = , and begins with a letter or digit; got "
+        f"{shortened(id, 200)!r}"
+    )
+
+
+def checked(make: Callable[..., T], **fields: Any) -> T:
+    """What `make` makes of fields that somebody outside has given.
+
+    Raises:
+        InputRejected: They do not fit; the message names each.
+    """
+    try:
+        return make(**fields)
+    except ValidationError as error:
+        raise InputRejected(problems(error)) from None
 
 
 def recovered_before(task_id: str, other: str, status: Status) -> InputRejected:

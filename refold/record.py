@@ -1,4 +1,4 @@
-"""What clients and A2A see of a task: messages, artifacts, open questions, status; and the receipts of its journal.
+"""What clients and A2A see of a task: messages, artifacts, open questions, status; and what its journal tells.
 
 A record is made in two ways with the same result: `record_of` a snapshot, or from the journal without the skill's code,
 where `with_entry` updates a record by one entry.
@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from pydantic import JsonValue
+
 from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Artifact, Message
+from refold.core.contracts.audit import ORCHESTRATOR
+from refold.core.errors import InputRejected
 from refold.core.events import EVENT, ChildAsked, Event, Recovered, ReminderDue, UserMessage
 from refold.core.fold.gates import as_kept
 from refold.core.fold.journal import Entry, as_said, receipt_of, with_latest
@@ -189,3 +193,75 @@ def receipts(entries: Iterable[Entry]) -> list[Receipt]:
             out = {}
         out |= issued
     return list(found.values())
+
+
+class Written(Value):
+    """One write to a field.
+
+    Attributes:
+        field: The field's name.
+        value: The written value.
+        step: The step that wrote the value, or `orchestrator`.
+        seq: The number of the journal entry.
+        at: When the value was written.
+    """
+
+    field: str
+    value: JsonValue = lean()
+    step: str
+    seq: int
+    at: datetime
+
+
+class Explanation(Written):
+    """Where the value of a field comes from.
+
+    Attributes:
+        started_at: When the step that wrote the value was entered.
+        from_state: The lifecycle's state before that step.
+        to_state: The state after that step.
+        sources: The fields that the step could read, with their values at that time.
+        awaited: The invocation ids of the commands and questions that the step waited for.
+        earlier: The entries that wrote the field before, oldest first.
+    """
+
+    started_at: datetime
+    from_state: str
+    to_state: str
+    sources: tuple[Written, ...] = lean(())
+    awaited: tuple[str, ...] = lean(())
+    earlier: tuple[int, ...] = lean(())
+
+
+def explain(entries: Iterable[Entry], field: str, *, upto: int | None = None) -> Explanation:
+    """Which step wrote a field last, when, and from which values.
+
+    Args:
+        entries: The journal, from its first entry on.
+        field: A field of the contract's state.
+        upto: The number of the last entry to consider; None considers all. To explain a source, pass its `seq`.
+
+    Raises:
+        InputRejected: The field was never written, or the skill has no contract.
+    """
+    last: dict[str, Explanation] = {}
+    for entry in entries:
+        if upto is not None and entry.seq > upto:
+            break
+        for event in entry.audit:
+            known = (last[name] for name in event.read_set if name in last)
+            sources = tuple(Written(**{name: getattr(one, name) for name in Written.model_fields}) for one in known)
+            by_step = [(name, value, event.stage, sources, event.awaited) for name, value in event.patch.items()]
+            by_move = [(name, value, ORCHESTRATOR, (), ()) for name, value in event.owned.items()]
+            for name, value, writer, read, awaited in (*by_step, *by_move):
+                before = last.get(name)
+                last[name] = Explanation(
+                    field=name, value=value, step=writer, seq=entry.seq, at=event.finished_at,
+                    started_at=event.started_at, from_state=event.from_state, to_state=event.to_state,
+                    sources=read, awaited=awaited,
+                    earlier=() if before is None else (*before.earlier, before.seq),
+                )  # fmt: skip
+    if field not in last:
+        written = ", ".join(last) or "nothing: its skill has no contract, or it has not begun"
+        raise InputRejected(f"nobody has written {field!r} in this task; written so far: {written}")
+    return last[field]

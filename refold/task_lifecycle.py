@@ -20,8 +20,9 @@ from typing import Protocol, TypedDict
 from pydantic import JsonValue
 
 from refold.core.codec import copied
-from refold.core.errors import InputRejected, InvalidTransitionError, OutcomeUnknown
+from refold.core.errors import InputRejected, InvalidTransitionError
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState, next_state
+from refold.engine import OutcomeUnknown
 
 APPROVAL_TIMEOUT_S = 1800.0
 """The default limit of a pause, in seconds."""

@@ -21,15 +21,8 @@ from a2a.utils.errors import (
 from a2a.utils.proto_utils import validate_proto_required_fields
 from google.protobuf.message import Message as ProtoMessage
 
-from refold.core.errors import (
-    EngineError,
-    InputRejected,
-    NotConnected,
-    NoWorker,
-    PayloadTooLarge,
-    TaskNotFound,
-    UnknownSkill,
-)
+from refold.core.errors import InputRejected
+from refold.engine import EngineError, NotConnected, NoWorker, PayloadTooLarge, TaskNotFound, UnknownSkill
 
 log = structlog.get_logger("refold.a2a")
 

@@ -12,12 +12,13 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.agent.state import RemoteTool
+from refold.core.authoring.cmd import Cmd
 from refold.core.authoring.context import Ctx
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill
 from refold.core.authoring.tool import tool_spec
 from refold.core.chat import ToolOffer
-from refold.core.commands import CallSkill, CallTool, Cmd, EffectPolicy
+from refold.core.commands import CallSkill, CallTool, EffectPolicy
 from refold.core.content import Content
 from refold.core.errors import DefinitionError, SkillError
 from refold.core.retry_policy import RetryPolicy

@@ -13,10 +13,9 @@ from refold.cli.text.entries import Story
 from refold.cli.text.output import Output
 from refold.cli.text.views import FAILED, brief, ways_out
 from refold.cli.verb import Call
-from refold.core.errors import NoWorker
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
-from refold.engine import Engine, TaskView
+from refold.engine import Engine, NoWorker, TaskView
 
 ASK_AGAIN_S = 1.0
 """Seconds between two looks for a worker, while none is running."""

@@ -2,23 +2,22 @@
 
 A *thread* is a named conversation of one task, stored in the task's snapshot. A completed call adds its own turns and
 then the model's reply; a failed call adds nothing. The *frame* holds instructions, tools and settings, and is journaled
-only when it changes. `conversation` defines how a call refers to earlier turns.
+only when it changes. `refold/conversation.py` defines how a call refers to earlier turns.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from annotated_types import MinLen
 from pydantic import Field, JsonValue
 
-from refold.core.content import Content, as_content
+from refold.core.content import Content, as_content, stored
 from refold.core.schema import Schema
 from refold.core.values import Value, lean
-
-_HASH_CHARS = 32
 
 
 class Usage(Value):
@@ -123,9 +122,8 @@ class Frame(Value):
     Attributes:
         instructions: The instructions.
         tools: The tools that the model may call.
-        model: `provider:name`; None takes the worker's setting.
+        model, settings: As in `CallLlm`.
         expect: The type its final answer must fit; None is plain text.
-        settings: Passed on to the provider, for example `{"temperature": 0}`.
     """
 
     instructions: str = lean("")
@@ -156,15 +154,36 @@ class Thread(Value):
     def after(self, new: Iterable[Said]) -> Thread:
         """The thread with these turns added."""
         added = tuple(new)
-        return Thread.trusted(said=(*self.said, *added), hash=hash_after(self.hash, added), frame=self.frame)
-
-    def framed(self, frame: Frame) -> Thread:
-        """The thread with another frame."""
-        return Thread.trusted(said=self.said, hash=self.hash, frame=frame)
+        return self.changed({"said": (*self.said, *added), "hash": hash_after(self.hash, added)})
 
 
 EMPTY = Thread()
 """A thread without turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """The conversation before a model call.
+
+    Attributes:
+        thread: The thread before the call.
+        framed: Whether the call's frame is that of the previous call.
+    """
+
+    thread: Thread
+    framed: bool
+
+
+class Previous(Value):
+    """The part of a previous task that the next task takes over.
+
+    Attributes:
+        task_id: The previous task's id.
+        threads: The previous task's conversations with models, by name.
+    """
+
+    task_id: str
+    threads: Mapping[str, Thread]
 
 
 def hash_after(before: str, new: Iterable[Said]) -> str:
@@ -177,37 +196,18 @@ def hash_after(before: str, new: Iterable[Said]) -> str:
     return before
 
 
-def as_reply(outcome: JsonValue) -> Reply:
-    """A reply that an operator states, as text or as a `Reply` in data.
-
-    Raises:
-        ValidationError: `outcome` is neither.
-    """
-    return Reply(text=outcome) if isinstance(outcome, str) else Reply.model_validate(outcome)
-
-
 def as_said(say: str | Content | Said | Sequence[str | Content | Said]) -> tuple[Said, ...]:
     """A skill's `say` argument as turns; text and content become turns of the user."""
     if isinstance(say, str | Content | UserSaid | ToolReturn | Reply):
         say = [say]
     return tuple(
-        one.own() if isinstance(one, UserSaid | ToolReturn | Reply) else UserSaid(content=as_content(one, "a turn"))
+        stored(one, type(one), "a turn")
+        if isinstance(one, UserSaid | ToolReturn | Reply)
+        else UserSaid(content=as_content(one, "a turn"))
         for one in say
     )
 
 
-def as_offer(tool: str | ToolOffer | Callable[..., Any], name_of: Callable[[Callable[..., Any]], str]) -> ToolOffer:
-    """What is offered: a tool by name or function is looked up where the call is made.
-
-    Args:
-        tool: The tool.
-        name_of: Gives the declared name of a function.
-    """
-    if isinstance(tool, ToolOffer):
-        return tool
-    return ToolOffer(name=tool if isinstance(tool, str) else name_of(tool))
-
-
 def text_hash(text: str) -> str:
     """128 bits of SHA-256, in hex."""
-    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_CHARS]
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import (
-    BaseModel,
-    JsonValue,
-    PydanticSchemaGenerationError,
-    PydanticUserError,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import JsonValue, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from refold.core.errors import describe
-from refold.core.schema import Schema, adapter, first_line, kept, problems, resolve
-from refold.core.values import encodable, mended, text, unreadable
+from refold.core.schema import adapter, first_line, per_type, problems, resolve
+from refold.core.values import DEEPEST, UNREADABLE, fields_of, mended, text, unreadable
 
+T = TypeVar("T")
 _SETS = dict.fromkeys(("set", "frozenset"), "a set, which has no order: use a list, or a tuple")
 _NO_DATA = {"is-instance": "instances of a plain class", "is-subclass": "classes", "callable": "functions", **_SETS}
 _UNORDERED = ["set", "frozenset", "any"]  # no set: the `type` of a schema may be a schema, that of a field so named
-_UNSEEN = ("any", "is-instance", "generator")
-_SEQUENCES = (list, tuple)
-_NESTED = (dict, list)
-# A reference to a definition elsewhere in the schema is met where the definition stands.
+_WRITTEN = {"json-or-python": "json_schema", "lax-or-strict": "lax_schema"}
+# A reference to a definition elsewhere in the schema is found where the definition stands.
 _UNRELATED = ("metadata", "default", "expected", "cls", "config", "serialization")
-_CONTAINERS = {"list": "items_schema", "set": "items_schema", "tuple": "items_schema", "dict": "values_schema"}
+_NESTED = (dict, list, tuple)
 
 
 class NoData(ValueError):
@@ -42,17 +33,15 @@ class Codec:
 
     Attributes:
         adapter: The type's pydantic adapter.
-        shares: Whether decoded values may share parts with the data, where the type describes none: `Any`, `dict`.
         from_text: Whether parsing JSON text differs from validating the parsed data, as with `val_json_bytes="base64"`.
         chooses: Whether a value may be decoded as an equal value of another type: `Decimal(1)` as 1, in a union.
     """
 
-    __slots__ = ("adapter", "chooses", "from_text", "shares")
+    __slots__ = ("adapter", "chooses", "from_text")
 
     def __init__(self, how: TypeAdapter[Any]) -> None:
         self.adapter = how
         schemas = list(_schemas(how.core_schema))
-        self.shares = any(map(_may_share, schemas))
         self.from_text = any("val_json_bytes" in (one.get("config") or ()) for one in schemas)
         self.chooses = any(one.get("type") == "decimal" for one in schemas)
 
@@ -62,21 +51,18 @@ class Codec:
         Raises:
             NoData: The value is not of the type, cannot be written as JSON, or could not be read back.
         """
+        return parsed(self._written(value))
+
+    def _written(self, value: Any) -> bytes:
         try:
-            try:
-                data: JsonValue = self.adapter.dump_python(value, mode="json", warnings="error")
-            except UnicodeEncodeError:  # half a surrogate pair, in a key
-                data = self.adapter.dump_python(mended(value), mode="json", warnings="error")
+            dump = self.adapter.serializer.to_python
+            return dumped(lambda one: to_json(dump(one, mode="json", warnings="error"), inf_nan_mode="strings"), value)
         except PydanticSerializationError as error:
             raise NoData(_findings(error)) from None
         except UnicodeDecodeError:
             raise NoData("bytes that are no UTF-8; keep them as `pydantic.Base64Bytes`") from None
         except ValueError:
             raise NoData("it is nested too deep, or holds itself") from None
-        kept = encodable(data)
-        if kept is not data and (why := unreadable(data)):
-            raise NoData(f"it {why}")
-        return kept
 
     def fresh(self, data: JsonValue) -> Any:
         """A new value decoded from `data`. It shares nothing with `data`, so changes to it do not change the data.
@@ -84,16 +70,35 @@ class Codec:
         Raises:
             ValidationError: The data does not fit the type.
         """
+        return self._read(to_json(data))
+
+    def _read(self, written: bytes) -> Any:
         if self.from_text:
-            return self.adapter.validate_json(to_json(data))
+            return self.adapter.validator.validate_json(written)
         try:
-            return self.adapter.validate_python(copied(data) if self.shares else data)
+            return self.adapter.validator.validate_python(from_json(written))
         except ValidationError as error:
             # A strict field takes a date from JSON text, and refuses the string that the text is parsed to.
             try:
-                return self.adapter.validate_json(to_json(data))
+                return self.adapter.validator.validate_json(written)
             except ValidationError:
                 raise error from None
+
+    def saved(self, value: Any) -> tuple[JsonValue, Any]:
+        """`value` as JSON data, and a new value decoded from that data.
+
+        Raises:
+            NoData: As in `data`; or the data does not fit the type, or is decoded to another value.
+        """
+        written = self._written(value)
+        data = parsed(written)
+        try:
+            fresh = self._read(written)
+        except ValidationError as error:
+            raise NoData(problems(error)) from None
+        if lost := self.lost(value, fresh):
+            raise NoData(lost)
+        return data, fresh
 
     def lost(self, value: Any, fresh: Any) -> str:
         """What differs between a value and `fresh`, decoded from the value's data; empty if no difference is visible.
@@ -113,17 +118,42 @@ class Codec:
         return found
 
 
+@per_type
 def codec(kind: Any) -> Codec:
-    """The codec of a type, built once if the type is hashable.
+    """The codec of a type.
 
     Raises:
         PydanticUserError: pydantic does not know the type, or a name in it is not defined yet.
     """
-    return kept(kind, "__refold_codec__", _make)
-
-
-def _make(kind: Any) -> Codec:
     return Codec(adapter(kind))
+
+
+def dumped(dump: Callable[[Any], bytes], value: Any) -> bytes:
+    """`dump(value)`; if this fails, of the value with each half of a surrogate pair replaced."""
+    try:
+        return dump(value)
+    except (UnicodeEncodeError, PydanticSerializationError):
+        return dump(mended(value))
+
+
+def parsed(written: bytes) -> JsonValue:
+    """JSON text as data.
+
+    Raises:
+        NoData: The text could not be read as a part of a task.
+    """
+    try:
+        data: JsonValue = from_json(written)
+        if not too_deep(written, data):
+            return data
+    except ValueError:
+        pass
+    raise NoData(f"it {UNREADABLE}")
+
+
+def too_deep(written: bytes, value: Any) -> bool:
+    """Whether a value is `unreadable`, given its JSON text, which holds no number that is too long."""
+    return written.count(b"[") + written.count(b"{") > DEEPEST and bool(unreadable(value))
 
 
 def copied(data: Any) -> Any:
@@ -131,16 +161,17 @@ def copied(data: Any) -> Any:
     return from_json(to_json(data)) if isinstance(data, dict | list) else data
 
 
-def misfit(schema: Schema, value: JsonValue) -> str:
-    """Why `value` does not fit the type; empty if it does, or if only the JSON schema of the type is known."""
-    kind = resolve(schema)
-    return "" if kind is None else misfit_of(kind, value)
+def misfit(expected: Any, value: JsonValue) -> str:
+    """Why `value` does not fit a type; empty if it does. Never raises, even if the type's own validator does.
 
-
-def misfit_of(kind: Any, value: JsonValue) -> str:
-    """Why `value` does not fit a type; empty if it does. Never raises, even if the type's own validator does."""
+    Args:
+        expected: The type or its `Schema`; any value fits if only the type's JSON schema is known here.
+        value: The value as JSON data.
+    """
+    kind = resolve(expected)
     try:
-        codec(kind).fresh(value)
+        if kind is not None:
+            codec(kind).fresh(value)
     except ValidationError as error:
         return problems(error)
     except Exception as error:  # noqa: BLE001 - a validator is the author's code
@@ -157,12 +188,9 @@ def _findings(error: PydanticSerializationError) -> str:
     return "; ".join(named) or str(error).replace("\n", " ")
 
 
+@per_type
 def unsavable(kind: Any) -> str:
     """Why values of a type cannot be saved as data; empty if the type shows no reason."""
-    return kept(kind, "__refold_unsavable__", _unsavable)
-
-
-def _unsavable(kind: Any) -> str:
     try:
         schema = adapter(kind).core_schema
     except PydanticUserError as error:
@@ -172,89 +200,48 @@ def _unsavable(kind: Any) -> str:
             f"cannot be saved as data: pydantic does not know {named}, or a type in it{why}; use a BaseModel, a "
             "dataclass, or plain types"
         )
-    found = _no_data_in(schema)
-    return f"cannot be saved as data: it may hold {found}" if found else ""
+    kinds = [one["type"] for one in _schemas(schema, written=True) if type(one.get("type")) is str]
+    return next((f"cannot be saved as data: it may hold {_NO_DATA[kind]}" for kind in kinds if kind in _NO_DATA), "")
 
 
-def _no_data_in(schema: Any) -> str:
-    """What in a pydantic core schema has no form as data."""
-    if type(schema) in _SEQUENCES:
-        return next((found for item in schema if (found := _no_data_in(item))), "")
-    if type(schema) is not dict or "serialization" in schema:
-        return ""
-    match schema.get("type"):
-        case str(kind) if kind in _NO_DATA:
-            return _NO_DATA[kind]
-        case "json-or-python":
-            return _no_data_in(schema["json_schema"])
-        case "lax-or-strict":
-            return _no_data_in(schema["lax_schema"])
-        case _:
-            return next((found for inner in _inner(schema) if (found := _no_data_in(inner))), "")
-
-
+@per_type
 def may_hold_set(kind: type) -> bool:
     """Whether a type allows sets, which would be written in no defined order."""
-    return kept(kind, "__refold_may_hold_set__", _may_hold_set)
+    return any(one.get("type") in _UNORDERED for one in _schemas(adapter(kind).core_schema, written=True))
 
 
-def _may_hold_set(kind: type) -> bool:
-    return any(
-        one.get("type") in _UNORDERED and "serialization" not in one for one in _schemas(adapter(kind).core_schema)
-    )
-
-
-def _may_share(here: dict[str, Any]) -> bool:
-    """Whether a pydantic core schema passes data through without validating it."""
-    kind, config = here.get("type"), here.get("config") or {}
-    if type(kind) is str and (kind in _UNSEEN or kind.startswith("function-")):
-        return True
-    if type(kind) is str and kind in _CONTAINERS and _CONTAINERS[kind] not in here:
-        return True
-    return "allow" in (
-        here.get("extra_behavior"),
-        here.get("extra_fields_behavior"),
-        config.get("extra_fields_behavior"),
-    )
-
-
-def _schemas(schema: Any) -> Iterator[dict[str, Any]]:
-    """A pydantic core schema and all that it is made of."""
+def _schemas(schema: Any, *, written: bool = False) -> Iterator[dict[str, Any]]:
+    """A pydantic core schema and all that it is made of; with `written`, only what decides how values are written."""
     waiting = [schema]
     while waiting:
         here = waiting.pop()
         # By `type`: a schema holds nothing else, and in Temporal's sandbox `isinstance` is a function of Python.
-        if type(here) is dict:
+        if type(here) is not dict:
+            waiting.extend(one for one in here if type(one) in _NESTED)
+        elif not (written and "serialization" in here):
             yield here
-            waiting.extend(_inner(here))
-        elif type(here) in _SEQUENCES:
-            waiting.extend(here)
-
-
-def _inner(schema: dict[str, Any]) -> list[Any]:
-    return [value for key, value in schema.items() if type(value) in _NESTED and key not in _UNRELATED]
+            branch = _WRITTEN.get(here["type"]) if written and type(here.get("type")) is str else None
+            inner = [here[branch]] if branch else [value for key, value in here.items() if key not in _UNRELATED]
+            waiting.extend(one for one in inner if type(one) in _NESTED)
 
 
 def _lost(value: Any, fresh: Any, where: str) -> str:
     at = where or "it"
     kind: Any = type(value)
-    if isinstance(value, str):
-        same_type, equal = isinstance(fresh, str), text(value) == fresh
-    elif isinstance(value, list | tuple) and isinstance(fresh, list | tuple):
+    if isinstance(value, list | tuple) and isinstance(fresh, list | tuple):
         if len(value) != len(fresh):
             return f"{at} reads back with another length"
         pairs = [(f"{where}[{n}]", one, other) for n, (one, other) in enumerate(zip(value, fresh, strict=True))]
         return next((found for at, one, other in pairs if (found := _lost(one, other, at))), "")
-    else:
-        same_type, equal = kind is type(fresh) or _numbers(value, fresh), None
-    if not same_type:
+    text_of_text = isinstance(value, str) and isinstance(fresh, str)
+    if not (kind is type(fresh) or text_of_text or _numbers(value, fresh)):
         if isinstance(value, Set):
             return f"{at} holds a set, which has no order: use a list, or a tuple"
         return (
             f"{at} is a {kind.__name__}, and reads back as a {type(fresh).__name__}; tell the classes apart, for "
             "example by a field `kind: Literal[...]`"
         )
-    held, other = _fields_of(value), _fields_of(fresh)
+    held, other = fields_of(value), fields_of(fresh)
     if held is not None and other is not None:
         for name, one in held.items():
             if name not in other:
@@ -262,9 +249,8 @@ def _lost(value: Any, fresh: Any, where: str) -> str:
             if found := _lost(one, other[name], f"{where}.{name}" if where else str(name)):
                 return found + _hint(kind, name)
         return ""
-    if equal is None:
-        equal = value == fresh or value != value or kind.__eq__ is object.__eq__
-    if equal:
+    equal = text(value) == fresh if text_of_text else value == fresh
+    if equal or value != value or kind.__eq__ is object.__eq__:
         return ""
     if hasattr(value, "get_secret_value"):
         return f"{at} reads back as asterisks: look a secret up where it is used"
@@ -273,17 +259,6 @@ def _lost(value: Any, fresh: Any, where: str) -> str:
 
 def _numbers(one: Any, other: Any) -> bool:
     return isinstance(one, int | float) and isinstance(other, int | float) and one == other
-
-
-def _fields_of(value: Any) -> dict[Any, Any] | None:
-    """The fields of a value, by name; None if it has no visible fields."""
-    if isinstance(value, dict):
-        return value
-    if isinstance(value, BaseModel):
-        return {**value.__dict__, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name, None) for field in fields(value)}
-    return None
 
 
 def _hint(kind: type, name: Any) -> str:

@@ -7,10 +7,12 @@ import binascii
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from annotated_types import MinLen
-from pydantic import BeforeValidator, JsonValue, PlainSerializer, model_validator
+from pydantic import BeforeValidator, JsonValue, PlainSerializer, ValidationError, model_validator
 
+from refold.core.codec import dumped, too_deep
 from refold.core.errors import SkillError, shown
-from refold.core.values import Value, encodable, lean, text, unreadable
+from refold.core.schema import problems
+from refold.core.values import UNREADABLE, Value, lean, text, unreadable
 
 V = TypeVar("V", bound=Value)
 
@@ -78,7 +80,7 @@ class Content(Value):
     @property
     def text(self) -> str:
         """All text parts, joined by newlines; empty if there is none."""
-        return self.joined_texts()
+        return "\n".join(part.text for part in self.parts if part.text is not None)
 
     @property
     def data(self) -> JsonValue:
@@ -90,43 +92,42 @@ class Content(Value):
         """Whether any part is data."""
         return any(part.data is not None for part in self.parts)
 
-    def own(self) -> Self:
-        """See `Value.own`; text cannot be written into."""
-        return super().own() if self.has_data else self
-
-    def joined_texts(self, separator: str = "\n") -> str:
-        """All text parts, in order."""
-        return separator.join(part.text for part in self.parts if part.text is not None)
-
 
 def as_content(value: str | Content, what: str = "a message") -> Content:
-    """What somebody says, as content that can be written as JSON and that nobody else holds: text is one part.
-
-    Args:
-        value: Text or content.
-        what: What it is, for the error.
-
-    Raises:
-        SkillError: It is neither, or nested too deep.
-    """
+    """Text as content of one part, or a copy of content; see `admitted`."""
     if isinstance(value, str):
         return Content.from_text(text(value))
     return admitted(value, Content, what, "for data, write `Content.from_data(...)`")
 
 
 def admitted(value: object, kind: type[V], what: str, way_out: str) -> V:
-    """A value that an author gives, as one that can be written as JSON and that nobody else holds.
+    """A copy of a value that an author gives; see `stored`.
 
     Raises:
-        SkillError: It is not of this kind, or nested too deep.
+        SkillError: The value is not of this kind, or could not be read back.
     """
     if not isinstance(value, kind):
         what_kind = "text or Content" if kind is Content else f"an {kind.__name__}"
         raise SkillError(f"{what} must be {what_kind}, not {shown(value)}; {way_out}")
-    kept = encodable(value)
-    if kept is not value and (why := unreadable(value)):
-        raise SkillError(f"{what} {why}: keep such data elsewhere, and say where")
-    return kept.own()
+    return stored(value, kind, what)
+
+
+def stored(value: V, kind: type[V], what: str) -> V:
+    """A copy of an author's value, as it is after it was written to JSON and read back.
+
+    Raises:
+        SkillError: It could not be read back: it is nested too deep, or `model_construct` made it of fields that do
+            not fit. `what` names the value in the message.
+    """
+    try:
+        written = dumped(lambda one: kind.__pydantic_serializer__.to_json(one, warnings=False), value)
+        copy: V = kind.__pydantic_validator__.validate_json(written)
+    except ValueError as error:
+        found = problems(error) if isinstance(error, ValidationError) else error
+        raise SkillError(f"{what} {unreadable(value) or f'is not valid: {found}'}") from None
+    if too_deep(written, value):
+        raise SkillError(f"{what} {UNREADABLE}")
+    return copy
 
 
 class Message(Value):

@@ -1,4 +1,4 @@
-"""Everything refold raises, as one tree, split by who has to act.
+"""Everything the core raises, as one tree, split by who has to act.
 
 RefoldError
 ├── DefinitionError           a skill or a tool is written wrongly; raised before any run
@@ -16,16 +16,7 @@ RefoldError
 │       └── AdapterError      the output of an adapted stage is not complete
 ├── CommandError              a command failed for good; raised where the step awaits it
 │   └── DecodeError           a value does not fit the type asked for
-└── EngineError               what runs the tasks cannot do as asked
-    ├── TaskNotFound          no task has this id
-    ├── TaskExists            a task with this id was started before
-    ├── UnknownSkill          nobody serves a skill of this name
-    ├── NotConnected          no server answers at the address
-    ├── NoWorker              the server answers, but no worker does
-    ├── OutcomeUnknown        nobody knows whether an effect took place
-    ├── CodecError            a codec is refused, or a value cannot be read without one
-    └── StorageError          a large value cannot be kept or read
-        └── PayloadTooLarge   too large for Temporal, and storage for large values is off
+└── EngineError               what runs the tasks cannot do as asked; see `refold/engine.py`
 """
 
 from __future__ import annotations
@@ -195,73 +186,6 @@ def first_of(errors: Sequence[CommandError]) -> CommandError:
 
 class DecodeError(CommandError):
     """A value does not fit the type that was asked for."""
-
-
-class EngineError(RefoldError):
-    """What runs the tasks cannot do what was asked; the message says what to do."""
-
-
-class TaskNotFound(EngineError):
-    """No task has this id."""
-
-    def __init__(self, task_id: str) -> None:
-        self.task_id = task_id
-        super().__init__(f"no task {task_id!r}; `refold list` shows the tasks of this server")
-
-
-class TaskExists(EngineError):
-    """A task with this id was started before; ids are never used twice."""
-
-    def __init__(self, task_id: str) -> None:
-        self.task_id = task_id
-        super().__init__(
-            f"task {task_id!r} exists already; `refold show {task_id}` shows it, another id starts a new one"
-        )
-
-
-class UnknownSkill(EngineError):
-    """Nobody serves a skill of this name."""
-
-    def __init__(self, skill: str, known: Sequence[str]) -> None:
-        self.skill = skill
-        self.known = tuple(known)
-        listed = ", ".join(sorted(known)) or "none"
-        super().__init__(f"no skill {skill!r}; the skills known here: {listed}")
-
-
-class NotConnected(EngineError):
-    """No server answers at the address that was tried."""
-
-
-class NoWorker(EngineError):
-    """The server answers, but no worker that serves the task does."""
-
-
-class OutcomeUnknown(EngineError):
-    """An effect was started, and nobody knows whether it took place.
-
-    Attributes:
-        key: Its idempotency key.
-    """
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        super().__init__(
-            f"effect {key!r} was started before, and nobody knows whether it took place: give a `probe` that finds "
-            "out, or find out yourself and set its checkpoint"
-        )
-
-
-class CodecError(EngineError):
-    """A codec cannot be used, or a value cannot be read without one."""
-
-
-class StorageError(EngineError):
-    """A large value cannot be kept in, or read from, the storage for large values."""
-
-
-class PayloadTooLarge(StorageError):
-    """A value is larger than Temporal takes, and storage for large values is off."""
 
 
 def describe(error: BaseException) -> str:

@@ -51,14 +51,6 @@ class _Result(Value):
     invocation_id: str
 
 
-class LlmOutcome(Value):
-    """The outcome of a model call, as the worker's activity returns it."""
-
-    value: JsonValue
-    model: str = lean("")
-    usage: Usage | None = lean()
-
-
 class LlmResult(_Result):
     """A model answered. `value` is text, or JSON where the command named a type to `expect`."""
 
@@ -144,12 +136,9 @@ class TimerFired(_Result):
 
     answers = Sleep
 
-    kind: Literal["timer_fired"] = "timer_fired"
+    value: ClassVar[None] = None
 
-    @property
-    def value(self) -> JsonValue:
-        """A sleep has no result."""
-        return None
+    kind: Literal["timer_fired"] = "timer_fired"
 
 
 class CommandFailed(_Result):
@@ -187,12 +176,9 @@ class Notified(_Result):
 
     answers = Notify
 
-    kind: Literal["notified"] = "notified"
+    value: ClassVar[None] = None
 
-    @property
-    def value(self) -> JsonValue:
-        """A reminder has no result."""
-        return None
+    kind: Literal["notified"] = "notified"
 
 
 class ReminderDue(Value):
@@ -321,5 +307,5 @@ def admitted(event: Event) -> Event:
     ids = {"id": text(event.id), "invocation_id": text(event.invocation_id)}
     if isinstance(event, CommandFailed):
         return CommandFailed(**ids, failure=event.failure.model_copy(update={"details": None}))
-    message = f"its result {why}, which a task cannot keep"
+    message = f"its result {why}"
     return CommandFailed(**ids, failure=Failure(kind=FailureKind.PERMANENT, type="result", message=message))

@@ -19,7 +19,6 @@ from refold.core.values import Seconds, Text, Value, lean
 LONGEST_WAIT_S = 30 * 24 * 3600.0
 """The longest wait before a retry, in seconds; longer waits of policies and `retry_after` are cut to it."""
 
-
 LONGEST_PROBE_S = 1800.0
 """The longest wait between two probes of a dependency that is down, in seconds, unless `retry_after` is longer."""
 

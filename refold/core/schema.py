@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any, TypeVar, get_args
 
 from pydantic import JsonValue, PydanticUserError, TypeAdapter, ValidationError
 
-from refold.core.errors import InputRejected, SkillError
+from refold.core.errors import SkillError
 
 T = TypeVar("T")
 Schema = str | dict[str, JsonValue]
@@ -23,42 +23,43 @@ Schema = str | dict[str, JsonValue]
 _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
 
 
-def kept(kind: Any, name: str, make: Callable[[Any], T]) -> T:
-    """`make(kind)`, cached.
+def per_type(make: Callable[[Any], T]) -> Callable[[Any], T]:
+    """A decorator for functions of a type, whose result is made once.
 
     The result is stored on the class itself, if the type is one, and is freed with the class: a workflow sandbox
     imports a skill's module, and makes its classes, once for each task.
-
-    Args:
-        kind: The type.
-        name: The attribute of the class that stores the result.
-        make: The same function for the same name.
     """
-    if isinstance(kind, type) and kind.__flags__ & (_HEAP | _IMMUTABLE) == _HEAP:
-        found: T | None = vars(kind).get(name)
-        if found is None:
-            found = make(kind)
-            setattr(kind, name, found)
-        return found
-    try:
-        # `A | B == B | A`, but data is decoded as the first member that fits; the union's text keeps the order.
-        return _made(make, kind, repr(kind) if get_args(kind) else "")  # type: ignore[no-any-return]
-    except TypeError:  # an unhashable annotation, such as Annotated[..., []]
+    name = f"__refold_{make.__name__}__"
+
+    @lru_cache(maxsize=256)
+    def made(kind: Any, written: str) -> T:
         return make(kind)
 
+    @wraps(make)
+    def cached(kind: Any) -> T:
+        if isinstance(kind, type) and kind.__flags__ & (_HEAP | _IMMUTABLE) == _HEAP:
+            found: T | None = vars(kind).get(name)
+            if found is None:
+                found = make(kind)
+                setattr(kind, name, found)
+            return found
+        try:
+            # `A | B == B | A`, but data is decoded as the first member that fits; the union's text keeps the order.
+            return made(kind, repr(kind) if get_args(kind) else "")
+        except TypeError:  # an unhashable annotation, such as Annotated[..., []]
+            return make(kind)
 
-@lru_cache(maxsize=256)
-def _made(make: Callable[[Any], Any], kind: Any, written: str) -> Any:
-    return make(kind)
+    return cached
 
 
+@per_type
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    """The pydantic adapter of a type, built once where the type can be hashed.
+    """The pydantic adapter of a type.
 
     Raises:
         PydanticUserError: pydantic does not know the type, or cannot yet.
     """
-    return kept(kind, "__refold_adapter__", TypeAdapter)
+    return TypeAdapter(kind)
 
 
 def schema_of(kind: Any) -> Schema | None:
@@ -91,13 +92,13 @@ def reference_of(kind: Any) -> str | None:
     return reference if resolve(reference) is kind else None
 
 
-def resolve(schema: Schema) -> Any:
-    """The type that `schema` names; None where only its JSON schema is known, or its module is not loaded.
+def resolve(schema: Any) -> Any:
+    """The type that `schema` names or is; None where only its JSON schema is known, or its module is not loaded.
 
     Only modules that are loaded already are looked at: a name never makes code run.
     """
-    if isinstance(schema, dict):
-        return None
+    if not isinstance(schema, str):
+        return None if isinstance(schema, dict) else schema
     module, _, path = schema.partition(":")
     found: Any = sys.modules.get(module)
     for name in path.split("."):
@@ -105,46 +106,25 @@ def resolve(schema: Schema) -> Any:
     return found
 
 
-def json_schema(schema: Schema) -> dict[str, JsonValue]:
-    """The JSON schema of a type.
-
-    Raises:
-        LookupError: The type's module is not loaded here.
-    """
-    if isinstance(schema, dict):
-        return schema
-    kind = resolve(schema)
-    if kind is None:
-        raise LookupError(f"type {schema!r} is not known here; import its module where this runs")
-    return adapter(kind).json_schema()
-
-
-def fields_of(schema: Schema) -> tuple[str, ...]:
+def fields_of(expected: Any) -> tuple[str, ...]:
     """The fields of an object type, in order, a `?` after those that may be left out.
 
     Empty for any other type, and for one that is not known here or has no JSON schema.
+
+    Args:
+        expected: The type or its `Schema`.
     """
-    if isinstance(schema, dict):
-        return _fields(schema)
-    kind = resolve(schema)
-    return () if kind is None else fields_of_kind(kind)
-
-
-def fields_of_kind(kind: Any) -> tuple[str, ...]:
-    """As `fields_of`, of a type that is at hand."""
-    return kept(kind, "__refold_fields__", _fields_of_kind)
-
-
-def _fields_of_kind(kind: Any) -> tuple[str, ...]:
-    try:
-        return _fields(adapter(kind).json_schema())
-    except PydanticUserError:
-        return ()
-
-
-def _fields(schema: dict[str, Any]) -> tuple[str, ...]:
+    schema = expected if isinstance(expected, dict) else _schema_of_type(resolve(expected))
     required = schema.get("required", ())
     return tuple(name if name in required else f"{name}?" for name in schema.get("properties", ()))
+
+
+@per_type
+def _schema_of_type(kind: Any) -> dict[str, Any]:
+    try:
+        return adapter(kind).json_schema()
+    except PydanticUserError:
+        return {}
 
 
 def problems(error: ValidationError) -> str:
@@ -154,18 +134,6 @@ def problems(error: ValidationError) -> str:
         where = ".".join(str(step) for step in detail["loc"])
         found.append(f"{where}: {detail['msg']}" if where else detail["msg"])
     return "; ".join(found)
-
-
-def checked(make: Callable[..., T], **fields: Any) -> T:
-    """What `make` makes of fields that somebody outside has given.
-
-    Raises:
-        InputRejected: They do not fit; the message names each.
-    """
-    try:
-        return make(**fields)
-    except ValidationError as error:
-        raise InputRejected(problems(error)) from None
 
 
 def first_line(error: Exception) -> str:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
-from dataclasses import fields as dataclass_fields
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from functools import cache, partial
 from math import inf, isfinite
 from operator import eq, is_
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Self, TypeVar, Union, cast, get_args, get_origin
+from types import NoneType
+from typing import Annotated, Any, Self, TypeVar, cast
 
 from annotated_types import MaxLen
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 T = TypeVar("T")
+V = TypeVar("V", bound="Value")
 
 REFUSAL_CHARS = 2_000
 """How much of the reason for a refusal is kept: it may quote what was sent."""
@@ -37,10 +37,14 @@ also wait for a thread and for the storage of its result."""
 DEEPEST = 100
 """How many levels JSON data may nest. A reader of JSON takes about 200, and there is a task around the data."""
 
+UNREADABLE = f"is nested deeper than {DEEPEST} levels, or holds a number of more than 4,300 digits: keep it elsewhere"
+"""Why a value cannot be read back, after the words for it: "the message", "the state", "what the tool returned"."""
+
 _CUT = DEEPEST + 10
 _TOO_LONG = 10**4300
 _UNREADABLE = 2
-_PLAIN = (str, bytes, int, float, NoneType, datetime)
+_set = object.__setattr__
+_PLAIN = {str, bytes, int, float, bool, NoneType, datetime}
 
 
 class Value(BaseModel):
@@ -52,13 +56,11 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     def own(self) -> Self:
-        """The same value, with JSON data that nobody else holds: whoever writes into it changes nothing else."""
-        held, fresh = self.__dict__, dict[str, Any]()
-        for name in _changeable(type(self)):
-            value = held[name]
-            if value is not None and (own := _own(value)) is not value:
-                fresh[name] = own
-        return self.model_copy(update=fresh) if fresh else self
+        """The value itself; a copy if it holds JSON data, so that changes of the copy's data change nothing else."""
+        if not _holds_data(self.__dict__.values()):
+            return self
+        kind = type(self)
+        return cast("Self", kind.__pydantic_validator__.validate_json(kind.__pydantic_serializer__.to_json(self)))
 
     @classmethod
     def trusted(cls, **fields: Any) -> Self:
@@ -66,18 +68,25 @@ class Value(BaseModel):
 
         What pydantic's `model_construct` does, in a fifth of the time: a fold makes several for each event.
         """
-        defaults, factories, every = _defaults(cls)
-        filled = defaults.copy()
-        filled.update(fields)
+        defaults, factories, names = _defaults(cls)
+        values = {**defaults, **fields}
         for name, factory in factories:
             if name not in fields:
-                filled[name] = factory()
-        made = cls.__new__(cls)
-        object.__setattr__(made, "__dict__", filled)
-        object.__setattr__(made, "__pydantic_fields_set__", every)
-        object.__setattr__(made, "__pydantic_extra__", None)
-        object.__setattr__(made, "__pydantic_private__", None)
-        return made
+                values[name] = factory()
+        return _unchecked(cls, values, names)
+
+    def changed(self, fields: Mapping[str, Any]) -> Self:
+        """A copy with other fields, which are right by construction; as `trusted`."""
+        return _unchecked(type(self), {**self.__dict__, **fields}, self.__pydantic_fields_set__)
+
+
+def _unchecked(cls: type[V], values: dict[str, Any], names: set[str]) -> V:
+    made = cls.__new__(cls)
+    _set(made, "__dict__", values)
+    _set(made, "__pydantic_fields_set__", names)
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
+    return made
 
 
 @cache
@@ -92,34 +101,13 @@ def _defaults(cls: type[BaseModel]) -> tuple[dict[str, Any], list[tuple[str, Cal
     return defaults, cast("list[tuple[str, Callable[[], Any]]]", factories), set(fields)
 
 
-@cache
-def _changeable(cls: type[BaseModel]) -> tuple[str, ...]:
-    """The fields that may hold JSON data: all but those of plain types."""
-    return tuple(name for name, field in cls.__pydantic_fields__.items() if not _fixed(field.annotation))
-
-
-def _fixed(kind: Any) -> bool:
-    """Whether nothing in values of a type can be written into."""
-    origin, of = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return _fixed(of[0])
-    if origin in (Union, UnionType, tuple):
-        return all(one is ... or _fixed(one) for one in of)
-    if isinstance(kind, type) and issubclass(kind, Value):
-        return not _changeable(kind)
-    return origin is Literal or (isinstance(kind, type) and issubclass(kind, _PLAIN))
-
-
-def _own(value: Any) -> Any:
-    kind = type(value)
-    if kind is str:
-        return value
-    if kind is dict or kind is list:
-        return from_json(to_json(value)) if value else kind()
-    if kind is tuple:
-        fresh = tuple(map(_own, value))
-        return value if all(map(is_, fresh, value)) else fresh
-    return value.own() if hasattr(kind, "__pydantic_fields__") else value
+def _holds_data(values: Iterable[Any]) -> bool:
+    """Whether there is a list or dict among the values, or in one of them."""
+    for one in [one for one in values if type(one) not in _PLAIN]:
+        kind = type(one)
+        if kind is dict or kind is list or _holds_data(one if kind is tuple else getattr(one, "__dict__", {}).values()):
+            return True
+    return False
 
 
 def text(value: str) -> str:
@@ -171,13 +159,8 @@ def encodable(value: T) -> T:
 
 
 def unreadable(value: Any) -> str:
-    """Why JSON data, or data in a `Value`, could not be read back from the JSON of a task; empty if it could.
-
-    It goes on a sentence: "the message", "the state", "what the tool returned".
-    """
-    if _flaw(value) < _UNREADABLE:
-        return ""
-    return f"is nested deeper than {DEEPEST} levels, or holds a number of more than 4,300 digits"
+    """`UNREADABLE` if JSON data, or data in a `Value`, could not be read back from the JSON of a task; else empty."""
+    return UNREADABLE if _flaw(value) == _UNREADABLE else ""
 
 
 def _flaw(value: Any) -> int:
@@ -217,23 +200,22 @@ def _flaw(value: Any) -> int:
 
 
 def has_set(value: Any, passed_over: Callable[[type], bool] = lambda kind: False) -> bool:
-    """Whether a value holds a set, whose order is another one in each process.
-
-    Args:
-        value: Anything.
-        passed_over: Says of a pydantic model's class that its values are not looked into.
-    """
-    if isinstance(value, BaseModel):
-        parts: Iterable[Any] = () if passed_over(type(value)) else value.__dict__.values()
-    elif isinstance(value, dict):
-        parts = value.values()
-    elif isinstance(value, list | tuple):
-        parts = value
-    elif is_dataclass(value):
-        parts = [getattr(value, field.name, None) for field in dataclass_fields(value)]
-    else:
+    """Whether a value holds a set, whose order differs between processes. Models `passed_over` are not searched."""
+    if isinstance(value, Set) or (isinstance(value, BaseModel) and passed_over(type(value))):
         return isinstance(value, Set)
+    parts = value if isinstance(value, list | tuple) else (fields_of(value) or {}).values()
     return any(has_set(part, passed_over) for part in parts)
+
+
+def fields_of(value: Any) -> dict[Any, Any] | None:
+    """The fields of a model or dataclass, or the items of a dict, by name; None for any other value."""
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, BaseModel):
+        return {**value.__dict__, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name, None) for field in fields(value)}
+    return None
 
 
 def mended(value: Any, levels: int = _CUT) -> Any:

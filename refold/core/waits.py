@@ -62,7 +62,7 @@ class Wait(Value):
         """The gate after one more decision. A decision with changes voids earlier grants."""
         assert isinstance(self.ask, AskApproval)
         if decision.changes:
-            ask = self.ask.changed(decision.changes)
+            ask = self.ask.edited(decision.changes)
             return self.model_copy(update={"ask": ask, "grants": (decision.model_copy(update={"digest": ask.digest}),)})
         return self.model_copy(update={"grants": (*self.grants, decision)})
 

@@ -43,11 +43,10 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from refold.conversation import ChatRequest, Conversation, LlmOutcome
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm, CallTool, Notify, Undoes
-from refold.core.conversation import ChatRequest, Conversation
 from refold.core.errors import DefinitionError
-from refold.core.events import LlmOutcome
 from refold.core.fold.snapshot import Given
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.asking import asked

@@ -18,7 +18,6 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import PayloadTooLarge, StorageError
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
 from refold.core.values import Value, encodable
@@ -27,6 +26,7 @@ from refold.effects.heartbeat import Heartbeater
 from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
+from refold.engine import PayloadTooLarge, StorageError
 
 ActivityHeartbeat: Any = None
 with suppress(ImportError):  # a release of the SDK that has moved it

@@ -171,9 +171,7 @@ class Tool:
             )
             raise Verdict(_permanent("result", message)) from None
         if why := unreadable(written):
-            raise Verdict(
-                _permanent("result", f"what tool {self.spec.name!r} returned {why}, which a task cannot keep")
-            )
+            raise Verdict(_permanent("result", f"what tool {self.spec.name!r} returned {why}"))
         return encodable(written)
 
 

@@ -15,7 +15,7 @@ from types import ModuleType
 
 from pydantic import ValidationError
 
-from refold import core as refold_core
+import refold
 from refold.core.errors import DefinitionError
 from refold.core.schema import problems
 from refold.static.code.loaded import is_installed
@@ -158,7 +158,7 @@ def _way_out(error: BaseException, source: Source) -> str:
             asked = re.search(r"cannot import name '(\w+)'", str(error))
             near = difflib.get_close_matches(asked[1], dir(sys.modules[name]), 1) if asked else []
             return f"; did you mean {near[0]!r}?" if near else ""
-        case NameError(name=str(name)) if name in refold_core.__all__:
+        case NameError(name=str(name)) if name in refold.__all__:
             return f"; write `from refold import {name}`"
         case TypeError() if "flow_skill() takes 0 positional arguments" in str(error):
             return "; write `@flow_skill()`, with parentheses"

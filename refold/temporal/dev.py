@@ -25,7 +25,7 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from refold.core.errors import EngineError
+from refold.engine import EngineError
 from refold.temporal.data.search_attributes import KINDS
 
 HOST = "127.0.0.1"

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadCodec
 
-from refold.core.errors import CodecError
+from refold.engine import CodecError
 from refold.temporal.data.codec import KEY_ID, named_key
 
 KEYS_ENV = "REFOLD_ENCRYPTION_KEYS"

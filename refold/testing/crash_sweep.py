@@ -41,9 +41,8 @@ from pydantic import JsonValue
 
 from refold.core.commands import AskApproval, AskUser, CallChat, CallLlm, CallTool, Sleep
 from refold.core.content import Content
-from refold.core.errors import NoWorker
 from refold.core.fold.journal import Entry
-from refold.engine import Engine, TaskView
+from refold.engine import Engine, NoWorker, TaskView
 
 CRASH_AT = "REFOLD_CRASH_AT"
 """Where a worker of `refold.testing.crash_worker` kills itself: `POINT INVOCATION_ID`."""

@@ -20,12 +20,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from refold.conversation import check_previous, previous_of
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id
+from refold.core.chat import Previous
 from refold.core.commands import AskApproval, CallSkill, Notify
 from refold.core.content import Content
-from refold.core.contracts.audit import Explanation, explain
-from refold.core.errors import EngineError, InputRejected, NoWorker, TaskExists, TaskNotFound, UnknownSkill
+from refold.core.errors import InputRejected
 from refold.core.events import (
     CancelRequested,
     ChildAsked,
@@ -42,14 +43,28 @@ from refold.core.fold.wanted import Alarm, Perform, SendAnswer, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskState
 from refold.core.lineage.fork import fork
-from refold.core.lineage.ids import check_task_id, own_id
-from refold.core.lineage.previous import Previous, check_previous, previous_of
+from refold.core.lineage.ids import own_id
 from refold.core.lineage.recover import recover
 from refold.core.retry_policy import Failure
-from refold.core.schema import checked
 from refold.core.waits import Unresolved, Wait
-from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, recovered_before, view_of
-from refold.record import TaskRecord, record_of
+from refold.engine import (
+    EngineError,
+    Listed,
+    NoWorker,
+    OffspringView,
+    Place,
+    TaskExists,
+    TaskFilter,
+    TaskNotFound,
+    TaskView,
+    Tokens,
+    UnknownSkill,
+    check_task_id,
+    checked,
+    recovered_before,
+    view_of,
+)
+from refold.record import Explanation, TaskRecord, explain, record_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.play import EVENT_LIMIT, START
 

@@ -13,8 +13,9 @@ from typing import Any
 from hypothesis import strategies as st
 from pydantic import JsonValue, TypeAdapter
 
+from refold.conversation import json_schema
 from refold.core.codec import misfit
-from refold.core.schema import Schema, json_schema
+from refold.core.schema import Schema
 
 Values = st.SearchStrategy[JsonValue]
 TEXTS = st.text(max_size=8)

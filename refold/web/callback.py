@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from refold.core.errors import InputRejected, NotConnected, NoWorker, TaskNotFound
+from refold.core.errors import InputRejected
 from refold.core.schema import problems
-from refold.engine import Engine, TaskView, WaitView
+from refold.engine import Engine, NotConnected, NoWorker, TaskNotFound, TaskView, WaitView
 
 BODY_LIMIT_BYTES = 64 * 1024
 

@@ -14,7 +14,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from refold.core.errors import EngineError, InputRejected
+from refold.core.errors import InputRejected
+from refold.engine import EngineError
 
 
 class Codec(Protocol):

@@ -10,7 +10,7 @@ import pytest
 
 from refold.a2a import Settings, a2a_app
 from refold.a2a.settings import Extension
-from refold.core.errors import EngineError, NotConnected, NoWorker
+from refold.engine import EngineError, NotConnected, NoWorker
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling, said

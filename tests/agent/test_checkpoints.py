@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from refold import InputRejected
 from refold.agent import Checkpoint, checkpoint_of, next_checkpoint, resumed
-from refold.core import InputRejected
 from refold.core.chat import Reply, ToolCall
 from refold.core.commands import CallChat, CallTool
 from refold.core.events import ChatResult, Event, ToolResult

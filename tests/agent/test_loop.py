@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from refold import Content, Ctx, DefinitionError, GatePolicy, Status, Transition, flow_skill, step
 from refold.agent import (
     Agent,
     Budget,
@@ -18,7 +19,6 @@ from refold.agent import (
     around,
     skill_tool,
 )
-from refold.core import Content, Ctx, DefinitionError, GatePolicy, Status, Transition, flow_skill, step
 from refold.core.chat import Reply, ToolCall
 from refold.core.commands import CallChat, CallSkill, CallTool
 from refold.testing import approve, calls, check_laws, deny, fails, permanent, play, reply, transient

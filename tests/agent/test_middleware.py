@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from refold import CommandError, Content, RetryPolicy, Status, TaskState
 from refold.agent import (
     AfterModelCall,
     BeforeModelCall,
@@ -25,7 +26,6 @@ from refold.agent import (
 )
 from refold.agent.middleware import Wrapped
 from refold.agent.steps import ModelReplied
-from refold.core import CommandError, Content, RetryPolicy, Status, TaskState
 from refold.core.chat import Reply, ToolCall, UserSaid
 from refold.core.commands import AskApproval, CallChat, CallTool
 from refold.middleware import ActivityTurn

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from refold import Status
 from refold.agent import Agent, ByTool, Concurrent, Orchestrator, Sequential
-from refold.core import Status
 from refold.core.chat import ToolReturn
 from refold.testing import Played, approve, calls, cancel, check_laws, deny, permanent, play, reply, transient
 from tests.agent.shop import results

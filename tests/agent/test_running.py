@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from refold import InputRejected, Status
 from refold.agent import AfterTools, Agent, Budget
-from refold.core import InputRejected, Status
 from refold.core.chat import ToolReturn
 from refold.core.events import ChatResult
 from refold.core.fold.apply import advance

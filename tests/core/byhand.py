@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from refold.core import Content, Failure, FailureKind, Status, TaskState, UserMessage, skill_of
+from refold import Content, Failure, FailureKind, Status, TaskState, UserMessage, skill_of
 from refold.core.authoring.skill import Live
 from refold.core.chat import Reply
 from refold.core.commands import (

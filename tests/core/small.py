@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from refold.core import (
+from refold import (
     Status,
     Step,
     table,

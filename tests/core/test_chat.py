@@ -28,17 +28,16 @@ from refold import (
     step,
     tool,
 )
-from refold.core.chat import EMPTY, Frame, Thread, as_said, hash_after
-from refold.core.commands import CallChat
-from refold.core.conversation import (
+from refold.conversation import (
     INLINE_BYTES,
     ChatRequest,
     Mention,
-    Prior,
     conversation_of,
     mismatch,
     request_of,
 )
+from refold.core.chat import EMPTY, Frame, Prior, Thread, as_said, hash_after
+from refold.core.commands import CallChat
 from refold.core.events import DependencyResolved
 from refold.core.fold.wanted import Perform, wanted
 from refold.testing import ScriptError, calls, check_laws, play, reply

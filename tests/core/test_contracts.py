@@ -31,15 +31,15 @@ from refold import (
     UnauthorizedReadError,
     UnauthorizedWriteError,
     adapt,
-    explain,
     flow_skill,
     skill_of,
     step,
     table,
 )
-from refold.core.commands import Cmd
+from refold.core.authoring.cmd import Cmd
 from refold.core.fold.apply import advance
 from refold.core.lineage.recover import recover
+from refold.record import explain
 from refold.testing import Played, fails, laws_of, permanent, play, reply, user
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from refold.core import (
+from refold import (
     Cmd,
     Content,
     Ctx,
@@ -144,7 +144,7 @@ def test_an_initial_state_must_be_a_state() -> None:
             raise KeyError("settings")
 
     assert problem(lambda: skill_of(Other)).startswith(
-        "its initial state: SkillError: state Plain reads back as State; "
+        "its initial state: SkillError: state Plain cannot be saved: it is a Plain, and reads back as a State; "
     )
     assert problem(lambda: skill_of(Breaks)) == "its initial state: KeyError: 'settings'"
 
@@ -189,8 +189,8 @@ def test_states_that_data_cannot_tell_apart_are_found_when_one_is_entered() -> N
     task.say()
 
     assert task.reason == (
-        "state Running reads back as Walking; tell the state classes apart, for example by "
-        "`kind: Literal['running'] = 'running'`"
+        "state Running cannot be saved: it is a Running, and reads back as a Walking; tell the classes apart, for "
+        "example by a field `kind: Literal[...]`"
     )
     assert task.task.state is None
 

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from refold.core import TRANSITION_TABLE, InputRejected, InvalidTransitionError, Status, TaskEvent, TaskState
+from refold import TRANSITION_TABLE, InputRejected, InvalidTransitionError, Status, TaskEvent, TaskState
 from refold.core.lifecycle import TERMINAL, Ending, derive_status, next_state
 
 S, E = TaskState, TaskEvent

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from refold.core import CommandError, Ctx, GatePolicy, Status, Transition
+from refold import CommandError, Ctx, GatePolicy, Status, Transition
 from refold.testing import approve, check_laws, permanent, play, reply, transient
 from tests.core.byhand import ByHand
 from tests.core.small import BOTH, one_step, reason_of

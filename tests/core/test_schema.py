@@ -11,9 +11,10 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from refold.core import SkillError
+from refold import SkillError
+from refold.conversation import json_schema
 from refold.core.codec import codec, misfit
-from refold.core.schema import json_schema, reference_of, resolve, schema_of, type_name
+from refold.core.schema import reference_of, resolve, schema_of, type_name
 
 
 class Verdict(BaseModel):

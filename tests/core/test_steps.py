@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from refold.core import (
+from refold import (
     Cmd,
     Content,
     Ctx,

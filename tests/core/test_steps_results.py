@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from refold.core import (
+from refold import (
     CommandError,
     Ctx,
     DecodeError,

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from refold.core.errors import InputRejected, InvalidTransitionError, OutcomeUnknown
+from refold.core.errors import InputRejected, InvalidTransitionError
 from refold.core.lifecycle import TERMINAL, TRANSITION_TABLE, TaskEvent, TaskState
+from refold.engine import OutcomeUnknown
 from refold.task_lifecycle import (
     AgentTaskStateMachine,
     InMemoryPersistence,

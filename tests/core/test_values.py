@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from refold.core import (
+from refold import (
     Artifact,
     Cmd,
     Content,
@@ -241,7 +241,7 @@ def test_a_content_is_read_by_kind() -> None:
     """
     mixed = Content(parts=(Part(text="a"), Part(data={"n": 1}), Part(text="b"), Part(data=2)))
 
-    assert (mixed.text, mixed.joined_texts(" "), mixed.data, mixed.has_data) == ("a\nb", "a b", {"n": 1}, True)
+    assert (mixed.text, mixed.data, mixed.has_data) == ("a\nb", {"n": 1}, True)
     assert (Content.from_text("x").data, Content.from_data(0).data, Content.from_data(0).has_data) == (None, 0, True)
     assert Artifact.from_url("a", "https://x", "image/png").parts == (Part(url="https://x", media_type="image/png"),)
     assert Artifact.from_data("a", [1]).text == ""

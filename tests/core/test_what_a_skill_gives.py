@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refold.core import (
+from refold import (
     Artifact,
     Cmd,
     Content,
@@ -16,11 +16,14 @@ from refold.core import (
     DecisionMade,
     Failure,
     FailureKind,
+    Part,
+    Reply,
     SkillError,
     Status,
     Step,
     Transition,
     UserMessage,
+    UserSaid,
     flow_skill,
     step,
     table,
@@ -160,6 +163,41 @@ def test_half_a_surrogate_pair_is_replaced_wherever_it_enters(give: Callable[[Ct
     task.say()
 
     assert "surrogate" not in task.reason
+    assert "bug" not in task.reason
+    readable(task)
+
+
+UNCHECKED = Content.model_construct(parts=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda ctx: ctx.complete(UNCHECKED),
+        lambda ctx: ctx.complete(Content.model_construct(parts=(Part.model_construct(text="x", data=1),))),
+        lambda ctx: ctx.complete("x", [Artifact.model_construct(name="a", parts=())]),
+        lambda ctx: Transition(ending=Ending.COMPLETED, messages=(UNCHECKED,)),
+        lambda ctx: ctx.await_input("q", UNCHECKED),
+        lambda ctx: ctx.llm("a", "b", UNCHECKED),
+        lambda ctx: ctx.chat("a", UserSaid.model_construct(content=UNCHECKED)),
+        lambda ctx: ctx.chat("a", Reply.model_construct(text=None)),  # type: ignore[arg-type]
+        lambda ctx: ctx.goto("next").cmd(CallTool.model_construct(id="value", name=3)),  # type: ignore[arg-type]
+        lambda ctx: ctx.goto("next").cmd(CallSkill.model_construct(id="value", skill="s", input=UNCHECKED)),
+    ],
+)
+def test_what_was_made_without_checks_is_checked_where_a_skill_gives_it(give: Callable[[Ctx], Any]) -> None:
+    """
+    An entry with a value of `model_construct` that pydantic would refuse could be written, and never be read.
+    """
+
+    def following(ctx: Ctx, value: Any = None) -> Transition:
+        return ctx.complete()
+
+    answered = Step("answered", lambda ctx: ctx.complete()).resume_from("begin")
+    task = ByHand(one_step(give, Step("next", following), answered))
+    task.say()
+
+    assert task.status is Status.FAILED
     assert "bug" not in task.reason
     readable(task)
 

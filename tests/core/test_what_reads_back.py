@@ -23,9 +23,9 @@ from pydantic import (
     TypeAdapter,
 )
 
-from refold.core import Cmd, Content, Ctx, DefinitionError, SkillError, Status, Step, Transition, UserMessage, table
+from refold import Cmd, Content, Ctx, DefinitionError, SkillError, Status, Step, Transition, UserMessage, table
 from refold.core.authoring.define import skill_of
-from refold.core.codec import codec, misfit_of
+from refold.core.codec import codec, misfit
 from tests.core.byhand import ByHand
 from tests.core.small import one_step
 
@@ -188,8 +188,8 @@ def test_what_a_question_expects_is_checked_as_it_is_decoded() -> None:
         on: date
         colour: Colour
 
-    assert misfit_of(Strict, {"on": "2026-01-01", "colour": "red"}) == ""
-    assert "colour" in misfit_of(Strict, {"on": "2026-01-01", "colour": "blue"})
+    assert misfit(Strict, {"on": "2026-01-01", "colour": "red"}) == ""
+    assert "colour" in misfit(Strict, {"on": "2026-01-01", "colour": "blue"})
 
     def begin(ctx: Ctx, given: Any) -> Transition:
         return ctx.complete(given.colour)
@@ -254,7 +254,7 @@ def test_a_set_in_a_command_is_an_error(value: Any) -> None:
 
 JOURNAL = """
 from pydantic import BaseModel
-from refold.core import Cmd, Ctx, Transition, Step, table
+from refold import Cmd, Ctx, Transition, Step, table
 from tests.core.byhand import ByHand
 
 WORDS = {"one", "two", "three", "four", "five"}

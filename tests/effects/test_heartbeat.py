@@ -21,7 +21,8 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from refold import tool
-from refold.core.commands import CallLlm, CallTool, Cmd
+from refold.core.authoring.cmd import Cmd
+from refold.core.commands import CallLlm, CallTool
 from refold.effects import current
 from refold.effects.activities import Effects
 from refold.effects.heartbeat import BEATS_PER_TIMEOUT, Heartbeater

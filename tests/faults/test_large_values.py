@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from refold import Content, PayloadTooLarge, Status, TaskState
-from refold.engine import TaskView
+from refold import Content, Status, TaskState
+from refold.engine import PayloadTooLarge, TaskView
 from refold.temporal import TemporalEngine
 from refold.temporal.data.storage import ENV, Off, StorageUnusable
 from refold.temporal.dev import DevServer

@@ -20,10 +20,10 @@ import pytest
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
-from refold import Content, EngineError, InputRejected, Status, TaskExists, TaskState, skill_of
+from refold import Content, InputRejected, Status, TaskState, skill_of
 from refold.core.fold.apply import fold
 from refold.core.fold.journal import Entry
-from refold.engine import TaskView
+from refold.engine import EngineError, TaskExists, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine
 from refold.testing.strategies import first_of
 from tests.faults import errands, errands_new

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from temporalio.service import RetryConfig
 
-from refold import Content, NotConnected
+from refold import Content
 from refold.core.fold.journal import Entry
-from refold.engine import Tokens
+from refold.engine import NotConnected, Tokens
 from refold.temporal import connect
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import dev_server

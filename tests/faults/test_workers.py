@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from refold import Content, InputRejected, NoWorker, Status, TaskState
+from refold import Content, InputRejected, Status, TaskState
+from refold.engine import NoWorker
 from refold.temporal import TemporalEngine
 from refold.temporal.worker.run import GRACE_S
 from tests.faults.processes import Ledger, Workers

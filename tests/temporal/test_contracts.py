@@ -9,10 +9,11 @@ import pytest
 from temporalio.client import Client
 
 from activities import TOOLS
-from refold import Content, Explanation, InputRejected, Status
+from refold import Content, InputRejected, Status
 from refold.core.events import UserMessage
 from refold.core.fold.journal import Entry
 from refold.engine import Tokens
+from refold.record import Explanation
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from tests.services.library import Library

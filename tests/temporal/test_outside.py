@@ -13,9 +13,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError
 
-from refold import Content, InputRejected, NoWorker, Status, TaskNotFound, TaskState
+from refold import Content, InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
-from refold.engine import TaskView
+from refold.engine import NoWorker, TaskNotFound, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from tests.temporal import changed_after, changed_before

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from refold import Content, NoWorker, Status
+from refold import Content, Status
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.engine import TaskView
+from refold.engine import NoWorker, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.client import journal
 from refold.temporal.worker.workflow import SkillWorkflow

@@ -11,8 +11,8 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from refold import NoWorker, Status, TaskState
-from refold.engine import TaskFilter
+from refold import Status, TaskState
+from refold.engine import NoWorker, TaskFilter
 from refold.temporal import TemporalEngine
 from tests.temporal.test_odd_payloads import payload, start
 from tests.temporal.test_task import collected, text

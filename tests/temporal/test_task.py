@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from refold import Content, InputRejected, Status, TaskExists, TaskNotFound, TaskState, UnknownSkill
+from refold import Content, InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
-from refold.engine import TaskView, Tokens
+from refold.engine import TaskExists, TaskNotFound, TaskView, Tokens, UnknownSkill
 from refold.temporal import TemporalEngine
 
 T = TypeVar("T")

@@ -4,29 +4,11 @@ from datetime import timedelta
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from refold import (
-    Content,
-    Ctx,
-    EngineError,
-    InputRejected,
-    NotConnected,
-    NoWorker,
-    Status,
-    Step,
-    TaskExists,
-    TaskNotFound,
-    TaskState,
-    Transition,
-    UnknownSkill,
-    flow_skill,
-    step,
-    table,
-    tool,
-)
+from refold import Content, Ctx, InputRejected, Status, Step, TaskState, Transition, flow_skill, step, table, tool
 from refold.core.events import UserMessage
 from refold.core.fold.apply import fold, planned
 from refold.core.fold.journal import Entry
-from refold.engine import Engine, Tokens
+from refold.engine import Engine, EngineError, NotConnected, NoWorker, TaskExists, TaskNotFound, Tokens, UnknownSkill
 from refold.testing import FakeEngine, ScriptError, transient
 from workflows.hello import Hello
 from workflows.research_loop import ResearchLoop

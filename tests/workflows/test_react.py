@@ -20,13 +20,13 @@ from refold import (
     StateTransitionEvent,
     StateValidator,
     TaskState,
-    explain,
     flow_skill,
     skill_of,
     step,
 )
 from refold.core.contracts.contract import StepContract
 from refold.core.fold.apply import fold
+from refold.record import explain
 from refold.testing import Played, fails, laws_of, permanent, play, reply, transient, user
 from refold.testing.play import START
 from workflows.react import (

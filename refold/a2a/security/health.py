@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.responses import PlainTextResponse, Response
 
-from refold.core.errors import EngineError
+from refold.engine import EngineError
 
 LIVE, READY = "/livez", "/readyz"
 

@@ -17,7 +17,7 @@ from refold.a2a.security.host_and_origin import is_loopback
 from refold.a2a.security.key_set import KeySet
 from refold.a2a.security.rate import counting
 from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, Tokens
-from refold.core.errors import EngineError
+from refold.engine import EngineError
 
 PREFIX = "REFOLD_A2A_"
 MIB = 1024 * 1024

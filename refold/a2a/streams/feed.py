@@ -21,8 +21,7 @@ from pydantic_core import to_json
 from refold.a2a.convert import METADATA, task_of
 from refold.a2a.streams.follow import Streams
 from refold.a2a.streams.updates import EventId
-from refold.core.errors import NoWorker
-from refold.engine import Engine
+from refold.engine import Engine, NoWorker
 from refold.webhooks import START, Shape, Update
 
 Told: TypeAlias = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent

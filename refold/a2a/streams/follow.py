@@ -27,10 +27,9 @@ from refold.a2a.streams.updates import (
     updates_of,
     whole,
 )
-from refold.core.errors import NotConnected, NoWorker
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import Status, TaskState
-from refold.engine import Engine, Tokens
+from refold.engine import Engine, NotConnected, NoWorker, Tokens
 from refold.record import TaskRecord, with_entry
 
 HEADER = "last-event-id"

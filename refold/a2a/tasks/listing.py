@@ -20,8 +20,7 @@ from a2a.utils.task import (
 
 from refold.a2a.caller import owns
 from refold.a2a.convert import STATE, context_of, task_of
-from refold.core.errors import EngineError, NotConnected, TaskNotFound
-from refold.engine import Engine, Listed, Place, TaskFilter
+from refold.engine import Engine, EngineError, Listed, NotConnected, Place, TaskFilter, TaskNotFound
 from refold.record import TaskRecord
 
 AT_ONCE = 50

@@ -8,8 +8,7 @@ from contextlib import aclosing
 from a2a.utils.errors import TaskNotFoundError
 
 from refold.a2a.caller import may_read, owns
-from refold.core.errors import NoWorker, TaskNotFound
-from refold.engine import Engine
+from refold.engine import Engine, NoWorker, TaskNotFound
 from refold.record import TaskRecord
 
 AGAIN_S = 1.0

@@ -22,9 +22,8 @@ from refold.a2a.tasks.reading import Reader
 from refold.a2a.tasks.routing import Routing
 from refold.core.authoring.skill import Skill, skill_id, unfit_start
 from refold.core.content import Content
-from refold.core.errors import TaskExists
 from refold.core.lifecycle import TERMINAL
-from refold.engine import Engine, TaskFilter
+from refold.engine import Engine, TaskExists, TaskFilter
 from refold.record import TaskRecord
 
 LOOKED_BACK = 20

@@ -15,7 +15,7 @@ from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.verb import Call, add
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
-from refold.core.errors import UnknownSkill
+from refold.engine import UnknownSkill
 from refold.static import Finding, Source
 from refold.static import check as check_sources
 from refold.static import graph as graph_of

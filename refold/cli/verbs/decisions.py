@@ -17,8 +17,7 @@ from refold.cli.text.output import clean, indented
 from refold.cli.text.views import asked, ways_out
 from refold.cli.verb import Call, TaskId, add
 from refold.cli.waiting import Wait, newest, shown
-from refold.core.errors import TaskNotFound
-from refold.engine import Engine, Listed, TaskFilter, TaskView, WaitView
+from refold.engine import Engine, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
 
 PAGE = 20
 """How many waiting tasks are looked at together."""

@@ -12,8 +12,7 @@ from refold.cli.text.content import content_of
 from refold.cli.text.views import FAILED
 from refold.cli.verb import Call, TaskId, add
 from refold.cli.waiting import Wait, newest, report, settled
-from refold.core.errors import EngineError
-from refold.engine import Engine, TaskView
+from refold.engine import Engine, EngineError, TaskView
 
 EFFECTS = ("tool ", "activity ", "workflow ", "skill ")
 """How the commands begin that may change something outside: all but calls of models, timers and notifications."""

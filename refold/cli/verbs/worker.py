@@ -20,8 +20,8 @@ from refold.cli.verb import Call, add
 from refold.cli.verbs.code import Modules
 from refold.core.authoring.skill import skill_id
 from refold.core.authoring.tool import tool_spec
-from refold.core.errors import UnknownSkill
-from refold.core.schema import fields_of_kind
+from refold.core.schema import fields_of
+from refold.engine import UnknownSkill
 from refold.static import Parts
 from refold.temporal.worker.profile import DEFAULT, PROFILES, Profile
 
@@ -188,7 +188,7 @@ def say_ready(call: Call, found: Parts, *, address: str, namespace: str) -> None
     skills = sorted(found.skills)
     tools = sorted(spec.name for tool in found.tools if (spec := tool_spec(tool)) is not None)
     typed = {id: skill.options.input for id, skill in found.skills.items() if skill.options.input is not None}
-    inputs = {id: fields_of_kind(kind) for id, kind in sorted(typed.items())}
+    inputs = {id: fields_of(kind) for id, kind in sorted(typed.items())}
     queue = call.connection.task_queue
     if call.out.json:
         line = {"pid": os.getpid(), "address": address, "namespace": namespace, "task_queue": queue}

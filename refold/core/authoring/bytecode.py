@@ -7,7 +7,7 @@ module that Temporal's sandbox imports for every task is read once.
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -30,29 +30,17 @@ class Leads:
     alone: bool
 
 
-def literal_gotos(function: Callable[..., Any]) -> list[str]:
-    """The step names in literal calls `goto("name", …)`, in order, each once."""
-    return list(dict.fromkeys(one.to for one in leads(function, "goto")))
-
-
 def leads(function: Callable[..., Any], method: str) -> list[Leads]:
     """The calls `ctx.method("literal", …)` and `Transition.method("literal", …)` in the code, in order."""
     known = getattr(function, "__globals__", {})
-    ctx = {
-        "ctx",
-        *(name for name, kind in _annotations(function) if str(getattr(kind, "__name__", kind)).endswith("Ctx")),
-    }
+    kinds: dict[str, Any] = getattr(function, "__annotations__", {})
+    ctx = {"ctx", *(name for name, kind in kinds.items() if str(getattr(kind, "__name__", kind)).endswith("Ctx"))}
     return [
         found
         for code in _codes(function)
         for receiver, found in _leads(code, method)
         if receiver in ctx or receiver == "Transition" or getattr(known.get(receiver), "__name__", "") == "Transition"
     ]
-
-
-def _annotations(function: Callable[..., Any]) -> Iterable[tuple[str, Any]]:
-    found: dict[str, Any] = getattr(function, "__annotations__", {})
-    return found.items()
 
 
 def mentions(function: Callable[..., Any], attribute: str) -> bool:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypedDict, TypeVar, Unpack, cast, overload
+from typing import Any, TypeVar, Unpack, cast, overload
 
 from pydantic import JsonValue
 
-from refold.core.authoring.moment import Moment
+from refold.core.authoring.cmd import CallOptions, Cmd, LlmOptions, declared
 from refold.core.authoring.transition import NOTHING, Transition, altered, several
-from refold.core.chat import EMPTY, Reply, Said, ToolOffer
-from refold.core.commands import Cmd, KeyScope, admitted, declared
-from refold.core.content import Artifact, Content, Message
+from refold.core.chat import EMPTY, Reply, Said, Thread, ToolOffer
+from refold.core.commands import Command, KeyScope
+from refold.core.content import Artifact, Content, Message, stored
 from refold.core.errors import SkillError, shown
 from refold.core.events import SkillOutcome
+from refold.core.fold.snapshot import Receipt
 from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.retry_policy import RetryPolicy
-from refold.core.steps.calls import RACEABLE, Call, Called, First, Gather, decode_as
+from refold.core.steps.calls import RACEABLE, Call, First, Gather, decode_as
 from refold.core.steps.parallel import Parallel
-from refold.core.values import text
+from refold.core.values import encodable, text
 
 T = TypeVar("T")
 T1 = TypeVar("T1")
@@ -29,28 +31,42 @@ T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 
 
-class CallOptions(TypedDict, total=False):
-    """Options of any call.
+@dataclass(slots=True, kw_only=True)  # not frozen, which takes three times as long: one is made for each call
+class Moment:
+    """What the fold passes to a skill in one call.
 
     Attributes:
-        retry: When a transient failure is retried; left out, the skill's policy.
-        queue: The task queue of the workers that perform the call; left out, the task's own.
+        task_id: The task's id.
+        known_as: The task id that the skill sees, if the task was recovered or forked: that of the first task.
+        seq: The number of the entry that the fold is making.
+        at: The entry's time.
+        issued: How many commands this entry has before this call.
+        receipts: Outcomes that the skill can read, the event's own among them.
+        messages: The task's messages so far.
+        threads: Conversations with models so far, by name.
+        patched: Answers `ctx.patched`: called with the patch id, and with whether the step is being driven again
+            through its past.
+        enters: Called by the skill with the name of each step or state that it enters.
     """
 
-    retry: RetryPolicy | None
-    queue: str | None
+    task_id: str
+    known_as: str = ""
+    seq: int
+    at: datetime
+    issued: int = 0
+    receipts: Mapping[str, Receipt] = field(default_factory=dict)
+    messages: tuple[Message, ...] = ()
+    threads: Mapping[str, Thread] = field(default_factory=dict)
+    patched: Callable[[str, bool], bool] = lambda _, again: not again
+    enters: Callable[[str], None] = lambda _: None
+
+    def invocation_id(self, position: int) -> str:
+        """The id of the command at `position` (0 is the first) of the transition that this call returns."""
+        return f"{self.task_id}/{self.seq}.{self.issued + position + 1}"
 
 
-class LlmOptions(CallOptions, total=False):
-    """Options of a model call.
-
-    Attributes:
-        model: `provider:name`; left out, the worker's setting.
-        settings: Passed to the provider, for example `{"temperature": 0}`.
-    """
-
-    model: str | None
-    settings: dict[str, JsonValue] | None
+Input = str | Content | None
+"""What a model call is about: text, content, or nothing."""
 
 
 class Ctx:
@@ -69,14 +85,14 @@ class Ctx:
         moment: Moment,
         *,
         now: datetime | None = None,
-        heard: int | None = None,
+        message_count: int | None = None,
         turns: Mapping[str, int] | None = None,
     ) -> None:
         """Set the moment. A step that is driven again gets the time, messages and threads of its first run."""
         self._moment = moment
         self._again = now is not None
         self._now = now or moment.at
-        self._heard = heard
+        self._message_count = message_count
         self._turns = turns
         self._said = NOTHING
 
@@ -95,7 +111,7 @@ class Ctx:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages of this task so far, the current event's among them; oldest first."""
-        return tuple(message.own() for message in self._moment.messages[: self._heard])
+        return tuple(message.own() for message in self._moment.messages[: self._message_count])
 
     def thread(self, name: str = "main") -> tuple[Said, ...]:
         """The turns so far of a conversation with a model, oldest first; empty if there is no thread of this name."""
@@ -118,52 +134,27 @@ class Ctx:
         Raises:
             DecodeError: The value does not fit; the message says where.
         """
-        decoded: T = decode_as(kind, value, "decode", "")
-        return decoded
+        return cast("T", decode_as(kind, value, "decode", ""))
 
     # --- calls: await each, alone or in `gather`
 
     @overload
     def llm(
-        self,
-        id: str,
-        prompt: str = "",
-        input: str | Content | None = None,
-        *,
-        expect: type[T],
-        **options: Unpack[LlmOptions],
+        self, id: str, prompt: str = "", input: Input = None, *, expect: type[T], **options: Unpack[LlmOptions]
     ) -> Call[T]: ...
 
     @overload
     def llm(
-        self,
-        id: str,
-        prompt: str = "",
-        input: str | Content | None = None,
-        *,
-        expect: None = None,
-        **options: Unpack[LlmOptions],
+        self, id: str, prompt: str = "", input: Input = None, *, expect: None = None, **options: Unpack[LlmOptions]
     ) -> Call[str]: ...
 
     @overload
     def llm(
-        self,
-        id: str,
-        prompt: str = "",
-        input: str | Content | None = None,
-        *,
-        expect: Any,
-        **options: Unpack[LlmOptions],
+        self, id: str, prompt: str = "", input: Input = None, *, expect: Any, **options: Unpack[LlmOptions]
     ) -> Call[Any]: ...
 
     def llm(
-        self,
-        id: str,
-        prompt: str = "",
-        input: str | Content | None = None,
-        *,
-        expect: Any = None,
-        **options: Unpack[LlmOptions],
+        self, id: str, prompt: str = "", input: Input = None, *, expect: Any = None, **options: Unpack[LlmOptions]
     ) -> Call[Any]:
         """Ask a model. The result is its text, or a value of the type `expect`. See `CallLlm`."""
         return self._call(Cmd.llm(id, prompt, input, expect=expect, **options), _decoded_as(expect, str))
@@ -236,7 +227,7 @@ class Ctx:
 
     def tool(
         self,
-        tool: Any,
+        tool: str | Callable[..., Any],
         /,
         args: Mapping[str, Any] | None = None,
         *,
@@ -253,16 +244,12 @@ class Ctx:
             tool: The function, declared with `@tool`, or its name.
             args: The tool's arguments by name; needed for arguments named like one of the options here.
             id: The author's name of the call; None takes the tool's name.
-            key: A business key such as `refund:A1`, instead of the invocation id.
-            key_scope: Whose tasks share the key: those of the task's owner, or `all` tasks of the namespace.
-            retry: When a transient failure is retried; None takes the skill's policy.
-            queue: The task queue of the workers that perform the call; None takes the task's own.
+            key, key_scope, retry, queue: As in `CallTool`.
             more: The tool's arguments, as keywords.
 
         Raises:
             SkillError: The tool has a parameter named like an option here, and the call does not use `args` for it.
         """
-        arguments = dict(args or {})
         if isinstance(tool, str):
             name, kind = tool, Any
         else:
@@ -272,15 +259,13 @@ class Ctx:
             if key_scope != "owner":
                 options["key_scope"] = key_scope
             both = [one for one, given in options.items() if given is not None and one in spec.takes]
-            if unclear := [one for one in both if one not in arguments]:
+            if unclear := [one for one in both if one not in (args or {})]:
                 raise SkillError(
                     f"tool {name!r} has a parameter {unclear[0]!r}, and so has ctx.tool: give the tool's in "
                     f"args={{{unclear[0]!r}: ...}}"
                 )
-        given = {**arguments, **more}
-        return self._call(
-            Cmd.tool(id or name, tool, given, key=key, key_scope=key_scope, retry=retry, queue=queue), kind
-        )
+        asked = Cmd.tool(id or name, tool, args, key=key, key_scope=key_scope, retry=retry, queue=queue, **more)
+        return self._call(asked, kind)
 
     def skill(self, id: str, skill: Any, input: str | Content | Any, *, queue: str | None = None) -> Call[SkillOutcome]:
         """Run another skill as a task of its own, and wait for its outcome. See `CallSkill`."""
@@ -332,15 +317,9 @@ class Ctx:
         policy: GatePolicy | None = None,
         editable: Collection[str] = (),
     ) -> Call[DecisionMade]:
-        """Wait for a person's decision. A denial ends the task, unless the policy says to continue.
+        """Wait for a person's decision. See `AskApproval`.
 
-        Args:
-            slot: The gate's name.
-            message: The question.
-            show: The data to decide on: the approver sees it, and the decision is valid for exactly this data.
-            policy: Who decides, and within which time.
-            editable: Keys of `show` whose values the approver may change or add; the decision's `shown` then has the
-                data as granted.
+        A denial ends the task, unless the policy says to continue.
         """
         asked = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
         return self._call(asked, DecisionMade)
@@ -423,8 +402,10 @@ class Ctx:
         self._made.append(together)
         return together
 
-    def _call(self, command: Called, kind: Any) -> Call[Any]:
-        call: Call[Any] = Call(cast("Called", admitted(command)), kind)
+    def _call(self, command: Command, kind: Any) -> Call[Any]:
+        if encodable(command) is not command:
+            command = stored(command, type(command), f"command {command.id!r}")
+        call: Call[Any] = Call(command, kind)
         self._made.append(call)
         return call
 
@@ -444,9 +425,7 @@ class Ctx:
 
     # --- how a step ends: return one of these
 
-    def goto(self, step: str, /, **payload: Any) -> Transition:
-        """Enter another step with these arguments."""
-        return Transition.goto(step, **payload)
+    goto = staticmethod(Transition.goto)
 
     def complete(self, message: str | Content | None = None, artifacts: Sequence[Artifact] = ()) -> Transition:
         """Complete the task, with a last message and artifacts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 from refold.core.authoring.reducer import compile_reducer
 from refold.core.authoring.skill import Options, Skill, SkillOptions, options_for
@@ -42,8 +42,7 @@ def skill_of(author: Any) -> Skill:
         compiled: Skill | None = vars(author).get("__refold_skill__")  # its own, not its base class's
         return compiled or _compile(options_for(author), author)
     if callable(getattr(author, "on", None)) and hasattr(author, "options"):
-        skill: Skill = author
-        return skill
+        return cast("Skill", author)
     raise DefinitionError(repr(author), ["it is neither a class with on_event or @step methods, nor a table"])
 
 

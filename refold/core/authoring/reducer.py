@@ -10,9 +10,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import JsonValue, ValidationError
 
 from refold.core.authoring.bytecode import called_globals
-from refold.core.authoring.context import Ctx
-from refold.core.authoring.moment import Moment
-from refold.core.authoring.skill import Live, Options, snake
+from refold.core.authoring.context import Ctx, Moment
+from refold.core.authoring.skill import Live, Options, Skill
 from refold.core.authoring.tool import tool_spec
 from refold.core.authoring.transition import UNCHANGED, Transition, altered
 from refold.core.codec import NoData, codec, unsavable
@@ -21,20 +20,15 @@ from refold.core.events import Event
 from refold.core.schema import problems
 
 
-class ReducerSkill:
+class ReducerSkill(Skill):
     """A skill written as a reducer."""
 
     def __init__(self, options: Options, author: Any, annotation: Any) -> None:
-        self._options = options
+        self.options = options
         self.author = author
         self.annotation = annotation
         self.states = codec(annotation)
         self.first, _ = self._encoded(author.initial())  # as data: no task gets the object that another one was given
-
-    @property
-    def options(self) -> Options:
-        """The skill's options."""
-        return self._options
 
     def where(self, state: JsonValue) -> str:
         """The state's `kind`, or the class's name."""
@@ -46,22 +40,6 @@ class ReducerSkill:
     def places(self) -> list[str]:
         """The types that the state may have, each by its `kind` or its class's name."""
         return [_kind(member) for member in _members(self.annotation)]
-
-    def awaiting(self, state: JsonValue) -> tuple[str, ...]:
-        """None: a reducer has no awaits, and is called with each outcome."""
-        return ()
-
-    def own_state(self, state: JsonValue) -> JsonValue:
-        """The whole state."""
-        return state
-
-    def with_own_state(self, state: JsonValue, own: JsonValue) -> JsonValue:
-        """`own` as it is."""
-        return own
-
-    def edges(self) -> list[tuple[str, str]]:
-        """None: a reducer has no steps. `refold graph` reads its states from the source."""
-        return []
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
@@ -96,23 +74,10 @@ class ReducerSkill:
 
     def _encoded(self, state: Any) -> tuple[JsonValue, Any]:
         """A state as JSON data, and a new state decoded from that data."""
-        kind = type(state).__name__
         try:
-            data = self.states.data(state)
+            return self.states.saved(state)
         except NoData as error:
-            raise SkillError(f"state {kind} cannot be saved: {error}") from None
-        try:
-            fresh = self._decoded(data)
-        except SkillError as error:
-            raise SkillError(f"state {kind} cannot be saved, for {error}") from None
-        if type(fresh) is not type(state):
-            raise SkillError(
-                f"state {kind} reads back as {type(fresh).__name__}; tell the state classes apart, for example by "
-                f"`kind: Literal[{snake(kind)!r}] = {snake(kind)!r}`"
-            )
-        if lost := self.states.lost(state, fresh):
-            raise SkillError(f"state {kind} cannot be saved: {lost}")
-        return data, fresh
+            raise SkillError(f"state {type(state).__name__} cannot be saved: {error}") from None
 
 
 def _named(state: JsonValue) -> str:

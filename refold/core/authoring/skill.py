@@ -10,22 +10,21 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, TypedDict, Unpack
 
 from pydantic import JsonValue, PydanticUserError
 
-from refold.core.authoring.moment import Moment
+from refold.core.authoring.context import Moment
 from refold.core.authoring.transition import Transition
-from refold.core.codec import misfit_of
+from refold.core.codec import misfit
 from refold.core.content import Content
 from refold.core.contracts.contract import Contract
 from refold.core.events import Event
 from refold.core.retry_policy import RetryPolicy
-from refold.core.schema import adapter, fields_of_kind, first_line
+from refold.core.schema import adapter, fields_of, first_line
 from refold.core.values import Value
 
 Upgrade = Callable[[int, Any], Any]
-C = TypeVar("C", bound=type)
 
 
 class Card(Value):
@@ -56,11 +55,7 @@ class Options:
 
     Attributes:
         card: What clients see of the skill.
-        input: The type that the first message's data must fit; None takes any content.
-        retry: When transient failures are retried, for commands without a policy of their own.
-        version: The version of the saved state's shape; raise it when the shape changes.
-        upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
-        contract: The contract of its steps, if they share a state.
+        input, retry, version, upgrade, contract: As in `SkillOptions`.
         middleware: Runs around the skill's model calls and tools, in the worker; see `refold.middleware`.
         converses: Whether a task takes over the model conversations of the earlier task that it is started with.
         model: The model that the skill is defined with; a worker says when it starts if it cannot use this model.
@@ -90,8 +85,9 @@ class SkillOptions(TypedDict, total=False):
         input_modes: Media types that the skill takes, such as `image/png` or `image/*`; left out, text and JSON.
         output_modes: Media types that the skill answers with; left out, text and JSON.
         input: The type that the first message's data must fit; left out, any content.
-        retry: When transient failures are retried; left out, three retries after 1, 2 and 4 s.
-        version: The version of the saved state's shape; left out, 1.
+        retry: When transient failures are retried, for commands without a policy of their own; left out, three retries
+            after 1, 2 and 4 s.
+        version: The version of the saved state's shape; raise it when the shape changes; left out, 1.
         upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
         contract: The contract of the skill's steps, if they share a state.
     """
@@ -130,21 +126,16 @@ class Live:
 
 
 class Skill(Protocol):
-    """A compiled skill. Called by the fold."""
+    """A compiled skill. Called by the fold.
 
-    @property
-    def options(self) -> Options:
-        """The skill's options."""
-        ...
+    Attributes:
+        options: The skill's options.
+    """
+
+    options: Options
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
-        """Handle one event.
-
-        Args:
-            state: The state as JSON data; None before the first event.
-            event: What happened.
-            moment: The time, and the receipts and messages that the skill can read.
-            live: The task's cache, if there is one.
+        """Handle one event. `state` is JSON data; None before the first event.
 
         Returns:
             A transition whose state is JSON data, and whose gotos have been followed.
@@ -166,11 +157,11 @@ class Skill(Protocol):
 
     def awaiting(self, state: JsonValue) -> tuple[str, ...]:
         """The ids of the commands that the skill's current await waits for; empty for styles without awaits."""
-        ...
+        return ()
 
     def own_state(self, state: JsonValue) -> JsonValue:
         """The author's part of a saved state, as passed to `upgrade`; None before the first event."""
-        ...
+        return state
 
     def with_own_state(self, state: JsonValue, own: JsonValue) -> JsonValue:
         """A saved state with the author's part replaced by `own`.
@@ -178,11 +169,11 @@ class Skill(Protocol):
         Raises:
             SkillError: `own` does not have the form that `own_state` returns.
         """
-        ...
+        return own
 
     def edges(self) -> list[tuple[str, str]]:
         """Pairs of steps, the second of which may follow the first, as far as the code names them literally."""
-        ...
+        return []
 
 
 def skill_id(skill: Skill) -> str:
@@ -199,16 +190,7 @@ def options_for(
     model: str | None = None,
     **said: Unpack[SkillOptions],
 ) -> Options:
-    """The author's options, with defaults from the class's name and docstring.
-
-    Args:
-        author: The class; None for a table.
-        id: The skill's id; None takes the class's name in snake_case.
-        middleware: See `Options`.
-        converses: See `Options`.
-        model: See `Options`.
-        said: The author's options.
-    """
+    """The author's options, with defaults from the name and docstring of the class `author`; None for a table."""
     default_name = id or "skill" if author is None else str(author.__name__)
     id = id or snake(default_name)
     found = []
@@ -242,8 +224,8 @@ def unfit_start(skill: Skill, content: Content) -> str:
         return ""
     expected = getattr(wanted, "__name__", str(wanted))
     if not content.has_data:
-        fields = ", ".join(fields_of_kind(wanted))
+        fields = ", ".join(fields_of(wanted))
         way_out = f"; send data with the fields {fields}" if fields else ""
         return f"skill {skill_id(skill)!r} starts from data that fits {expected}; got text only{way_out}"
-    found = misfit_of(wanted, content.data)
+    found = misfit(wanted, content.data)
     return f"skill {skill_id(skill)!r} starts from data that fits {expected}: {found}" if found else ""

@@ -26,12 +26,9 @@ class ToolSpec:
 
     Attributes:
         name: The tool's name in commands, unique among the tools of a worker.
-        effect: What to do when it is not known whether the tool's effect took place.
         function: The function, undecorated.
         description: For models and for people.
-        timeout_s: How long one attempt may take, in seconds.
-        undo: The tool that compensates the effect, for `compensate`.
-        probe: Finds out by the idempotency key whether the effect took place; see `refold.effects.probing`.
+        effect, timeout_s, undo, probe: As in `tool`.
         takes: The names of the parameters, in order.
         needs: The names of the parameters without a default.
     """
@@ -107,10 +104,10 @@ def tool(
             cannot be passed by name, or has no annotation.
     """
     if function is not None:
-        raise DefinitionError(_name(function, name), _effect_problems(None), what="tool")
+        raise DefinitionError(name or str(getattr(function, "__name__", "")), _effect_problems(None), what="tool")
 
     def declare(author: Callable[P, R]) -> Callable[P, R]:
-        own = _name(author, name)
+        own = name or str(getattr(author, "__name__", "tool"))
         parameters = list(inspect.signature(author).parameters.values())
         found = [*_effect_problems(effect), *_undo_problems(effect, undo, parameters), *_probe_problems(effect, probe)]
         found += _parameter_problems(parameters)
@@ -146,10 +143,6 @@ def tool(
         return guarded
 
     return declare
-
-
-def _name(function: Any, name: str | None) -> str:
-    return name or str(getattr(function, "__name__", "tool"))
 
 
 def _effect_problems(effect: str | None) -> list[str]:

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from refold.core.authoring.patch import StatePatch
-from refold.core.commands import AskApproval, AskUser, Cmd, Command, EmitArtifact, EmitMessage
-from refold.core.commands import admitted as asked
+from refold.core.authoring.cmd import Cmd
+from refold.core.authoring.cmd import admitted as asked
+from refold.core.commands import AskApproval, AskUser, Command, EmitArtifact, EmitMessage
 from refold.core.content import Artifact, Content, admitted, as_content
 from refold.core.contracts.audit import StateTransitionEvent
 from refold.core.errors import SkillError, describe, shown
@@ -21,14 +21,31 @@ from refold.core.gates import GatePolicy
 from refold.core.lifecycle import Ending
 from refold.core.values import text
 
-
-class _Unchanged:
-    def __repr__(self) -> str:
-        return "UNCHANGED"
-
-
-UNCHANGED: Any = _Unchanged()
+UNCHANGED: Any = object()
 """The `state` of a transition that does not change the state."""
+
+
+class StatePatch:
+    """Fields of the state and their new values, checked against the contract before any of them is merged.
+
+    A step returns a patch, alone or with `Transition.patch`. The value None clears a field.
+
+    Attributes:
+        fields: The new values, by field.
+    """
+
+    __slots__ = ("fields",)
+
+    def __init__(self, **fields: Any) -> None:
+        self.fields = fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StatePatch) and self.fields == other.fields
+
+    __hash__ = None  # type: ignore[assignment]  # the values may be mutable
+
+    def __repr__(self) -> str:
+        return f"StatePatch({', '.join(f'{name}={value!r}' for name, value in self.fields.items())})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +111,7 @@ class Transition:
         if self.commands or self.messages or self.artifacts:
             vars(self).update(
                 commands=tuple(map(asked, several("commands", self.commands))),
-                messages=tuple(map(_said, several("messages", self.messages))),
+                messages=tuple(map(as_content, several("messages", self.messages))),
                 artifacts=tuple(map(_handed_over, several("artifacts", self.artifacts))),
             )
 
@@ -134,14 +151,9 @@ class Transition:
         expect: Any = None,
         timeout_s: float | None = None,
     ) -> Transition:
-        """Ask the user, and wait in `state` for the reply.
+        """Ask the user, and wait in `state` for the reply. See `AskUser`.
 
-        Args:
-            slot: The question's name, unique among open questions.
-            message: The question.
-            state: The state in which the skill waits.
-            expect: A class at module level that the reply must fit; other replies are refused.
-            timeout_s: Seconds until `CommandFailed` is delivered instead, with the slot as its id; None waits for ever.
+        If the question times out, `CommandFailed` is delivered instead, with the slot as its id.
         """
         return altered(NOTHING, state=state).cmd(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s))
 
@@ -155,16 +167,7 @@ class Transition:
         policy: GatePolicy | None = None,
         editable: Collection[str] = (),
     ) -> Transition:
-        """Wait in `state` for a person's decision, which comes as `DecisionMade`.
-
-        Args:
-            slot: The gate's name, unique among open questions.
-            message: The question.
-            state: The state in which the skill waits.
-            show: The data to decide on.
-            policy: Who decides, and within which time.
-            editable: Keys of `show` whose values the approver may change or add.
-        """
+        """Wait in `state` for a person's decision, which comes as `DecisionMade`. See `AskApproval`."""
         gate = Cmd.ask_approval(slot, message, show=show, policy=policy, editable=editable)
         return altered(NOTHING, state=state).cmd(gate)
 
@@ -193,7 +196,7 @@ class Transition:
 
     def message(self, content: str | Content) -> Transition:
         """Add a message to the user."""
-        return altered(self, messages=(*self.messages, _said(content)))
+        return altered(self, messages=(*self.messages, as_content(content)))
 
     def artifact(self, artifact: Artifact) -> Transition:
         """Add an artifact."""
@@ -266,10 +269,6 @@ def _line(progress: object) -> str:
     if isinstance(progress, str):
         return text(progress)
     raise SkillError(f'status takes one line of text, not {shown(progress)}; write `status(f"{{...}}")`')
-
-
-def _said(content: Any) -> Content:
-    return as_content(content, "a message")
 
 
 def _handed_over(artifact: Any) -> Artifact:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypedDict
 from pydantic import BaseModel, ValidationError
 
 from refold.core.authoring.context import Ctx
-from refold.core.authoring.patch import StatePatch
+from refold.core.authoring.transition import StatePatch
 from refold.core.codec import codec
 from refold.core.content import Content
 from refold.core.errors import AdapterError

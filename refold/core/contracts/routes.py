@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from refold.core.authoring.patch import StatePatch
-from refold.core.authoring.transition import Transition
+from refold.core.authoring.transition import StatePatch, Transition
 from refold.core.contracts.contract import StepContract, plain
 from refold.core.contracts.rules import HookFailed, SharedState, StateValidator, called
 from refold.core.contracts.view import Guard, view_of

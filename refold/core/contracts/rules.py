@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from refold.core.authoring.patch import StatePatch
+from refold.core.authoring.transition import StatePatch
 from refold.core.codec import NoData, codec
 from refold.core.contracts.contract import Contract, Invariant, Lifecycle, Move, StepContract, plain
 from refold.core.errors import (

@@ -12,11 +12,9 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from refold.core.authoring.context import Ctx
-from refold.core.authoring.moment import Moment
-from refold.core.authoring.patch import StatePatch
+from refold.core.authoring.context import Ctx, Moment
 from refold.core.authoring.skill import Live, Options
-from refold.core.authoring.transition import NOTHING, Transition, altered
+from refold.core.authoring.transition import NOTHING, StatePatch, Transition, altered
 from refold.core.contracts.audit import ORCHESTRATOR, ErrorRecord, StateTransitionEvent, error_record
 from refold.core.contracts.contract import Contract
 from refold.core.contracts.routes import NO_MOVE, Execution, Routes
@@ -163,9 +161,9 @@ class _Orchestrator(Hooks):
             check.check_unchanged("a check of the contract", step.name, source, state, execution.before.data)
         return execution
 
-    def again(self, step: StepSpec, position: Position, kept: Execution | None) -> Execution:
-        """Continue the execution in `kept`, or begin a new one from the saved state."""
-        self.execution = execution = self._open(step, position.entered_by) if kept is None else kept
+    def again(self, step: StepSpec, position: Position, stored: Execution | None) -> Execution:
+        """Continue the execution in `stored`, or begin a new one from the saved state."""
+        self.execution = execution = self._open(step, position.entered_by) if stored is None else stored
         self.shared, self.position = execution.before, position
         return execution
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from refold.core.errors import ContractError, UnauthorizedReadError, UnauthorizedWriteError
-from refold.core.schema import kept
+from refold.core.schema import per_type
 
 _GUARD = "__refold_guard__"
 _set = object.__setattr__
@@ -60,7 +60,7 @@ def view_of(state: BaseModel, guard: Guard) -> Any:
     The view is an instance of the state's class, with its methods and properties; a method that reads a forbidden field
     raises the guard's error.
     """
-    view = object.__new__(kept(type(state), "__refold_view__", _view_class))
+    view = object.__new__(_view_class(type(state)))
     values = vars(state)
     _set(view, "__dict__", {name: values[name] for name in guard.allowed})
     _set(view, "__pydantic_fields_set__", set(guard.allowed))
@@ -70,6 +70,7 @@ def view_of(state: BaseModel, guard: Guard) -> Any:
     return view
 
 
+@per_type
 def _view_class(state: type[BaseModel]) -> type[BaseModel]:
     fields = frozenset(state.__pydantic_fields__)
 

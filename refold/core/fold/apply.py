@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from datetime import datetime
 
 from refold.core.authoring.skill import Live, Skill, skill_id
+from refold.core.chat import Previous
 from refold.core.events import (
     EVENT,
     RESULT_TYPES,
@@ -25,10 +26,8 @@ from refold.core.events import (
     Event,
     Forked,
     GateTimedOut,
-    GraceOver,
     Recovered,
     ReminderDue,
-    Unreadable,
     UserMessage,
     admitted,
 )
@@ -41,7 +40,6 @@ from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import PastEvent, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskEvent
-from refold.core.lineage.previous import Previous
 
 
 def planned(
@@ -142,7 +140,7 @@ def _take(draft: Draft) -> None:
         draft.changes["refused"] = draft.base.refused + 1
     elif not draft.base.ended:
         settle(draft, _open_task_took(draft, draft.event))
-        while (answer := answer_early(draft)) is not None:
+        while draft.early and (answer := answer_early(draft)) is not None:
             settle(draft, answer)
         draft.announce()
         draft.send_out()
@@ -154,6 +152,8 @@ def _take(draft: Draft) -> None:
 
 def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
     """Make an event's changes to an open task. Returns the events to deliver to the skill."""
+    if isinstance(event, RESULT_TYPES):
+        return failures.take_result(draft, event)
     match event:
         case UserMessage():
             return questions.take_message(draft, event)
@@ -177,10 +177,8 @@ def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
             return _start_from_other(draft, None if again is None else EVENT.validate_python(again), by)
         case Forked(by=by):
             return _start_from_other(draft, None, by)
-        case GraceOver() | Unreadable():
-            raise AssertionError("refused while the task is open")
-        case result:
-            return failures.take_result(draft, result)
+        case _:
+            raise AssertionError(f"{event.kind} is refused while the task is open")
     return []
 
 

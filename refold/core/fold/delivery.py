@@ -11,7 +11,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from refold.core.authoring.moment import Moment
+from refold.core.authoring.context import Moment
 from refold.core.authoring.tool import skill_at_work
 from refold.core.authoring.transition import UNCHANGED, Transition
 from refold.core.chat import EMPTY, UserSaid

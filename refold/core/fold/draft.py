@@ -137,6 +137,8 @@ class Draft:
 
     def announce(self) -> None:
         """Tell the approvers of the gates that this event opened, where the policy says so."""
+        if not self.waits:
+            return
         open_still = {wait.gate for wait in self.waits}
         for gate, ask in [(one.invocation_id, one.command) for one in self.issued]:
             if isinstance(ask, AskApproval) and ask.policy.notify_at_open and gate in open_still:
@@ -162,12 +164,12 @@ class Draft:
         if chat.frame == thread.frame:
             return chat.model_copy(update={"frame": None})
         if chat.frame is not None:
-            self.threads = {**self.threads, chat.thread: thread.framed(chat.frame)}
+            self.threads = {**self.threads, chat.thread: thread.changed({"frame": chat.frame})}
         return chat
 
     def change_pending(self, id: str, **fields: object) -> None:
         """Change fields of a pending command."""
-        self.pending[id] = self.pending[id].model_copy(update=fields)
+        self.pending[id] = self.pending[id].changed(fields)
 
     def back_off(self, pending: Pending, wait_s: float, failure: str) -> None:
         """Schedule a command's next attempt, in `wait_s` seconds."""
@@ -195,14 +197,15 @@ class Draft:
 
     def withdraw(self, ids: Sequence[str]) -> None:
         """Close questions and drop commands that lost a race, with their reminders and held outcomes."""
+        if not ids:
+            return
         reminders = [
             id for id, one in self.pending.items() if isinstance(one.command, Notify) and one.command.gate in ids
         ]
         for id in (*ids, *reminders):
             self.pending.pop(id, None)
         self.waits = tuple(wait for wait in self.waits if wait.gate not in ids)
-        if ids:
-            self.held = tuple(event for event in self.held if _answers(event) not in ids)
+        self.held = tuple(event for event in self.held if _answers(event) not in ids)
 
     def hold(self, *events: Event) -> None:
         """Hold events until the task runs again."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
-from refold.core.chat import as_reply
+from refold.core.chat import Reply
 from refold.core.commands import CallActivity, CallChat, CallLlm, CallTool, Notify, retry_of
 from refold.core.events import (
     ActivityResult,
@@ -333,7 +333,8 @@ def given_outcome(pending: Pending, event: DependencyResolved) -> Result:
         case CallLlm():
             return LlmResult(id=id, invocation_id=invocation_id, value=event.outcome)
         case CallChat():
-            return ChatResult(id=id, invocation_id=invocation_id, reply=as_reply(event.outcome))
+            reply = Reply(text=event.outcome) if isinstance(event.outcome, str) else Reply.model_validate(event.outcome)
+            return ChatResult(id=id, invocation_id=invocation_id, reply=reply)
         case CallActivity():
             return ActivityResult(id=id, invocation_id=invocation_id, value=event.outcome)
         case other:

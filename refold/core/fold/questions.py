@@ -110,8 +110,6 @@ def answer_early(draft: Draft) -> Sequence[Event] | None:
     Returns:
         The events to deliver to the skill; None if no early message answers an open question.
     """
-    if not draft.early:
-        return None
     own = draft.waits if draft.lifecycle is TaskState.PAUSED else ()
     asked = [*own, *(wait for pending in draft.pending.values() for wait in pending.asks)]
     for message in draft.early:

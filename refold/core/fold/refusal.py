@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from refold.core.authoring.skill import Skill, unfit_start
 from refold.core.chat import Reply
-from refold.core.codec import misfit, misfit_of
+from refold.core.codec import misfit
 from refold.core.commands import (
     AskUser,
     CallChat,
@@ -53,10 +53,13 @@ def refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime) -> str
 def _refusal(skill: Skill, snapshot: Snapshot, event: Event, at: datetime) -> str:
     if isinstance(event, Unreadable):
         return f"{event.sent_as}: {event.why}"
-    if not isinstance(event, RESULT_TYPES) and (why := unreadable(event)):
-        return f"what was sent {why}, which a task cannot keep"
+    brings_result = isinstance(event, RESULT_TYPES)
+    if not brings_result and (why := unreadable(event)):
+        return f"what was sent {why}"
     if snapshot.ended:
         return _after_end(snapshot, event)
+    if brings_result:
+        return _outcome(snapshot, event)
     match event:
         case UserMessage():
             return _message(skill, snapshot, event, at)
@@ -140,7 +143,7 @@ def _resolution(snapshot: Snapshot, event: DependencyResolved) -> str:
 
 def _unfit_outcome(command: Command, outcome: JsonValue) -> str:
     if isinstance(command, CallChat):
-        found = "" if isinstance(outcome, str) else misfit_of(Reply, outcome)
+        found = "" if isinstance(outcome, str) else misfit(Reply, outcome)
         return f"the outcome of {command.id!r} must be a text, or a Reply as data: {found}" if found else ""
     if not isinstance(command, CallLlm):
         return ""

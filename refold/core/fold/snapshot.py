@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from pydantic import ConfigDict, Field, JsonValue
 
@@ -286,12 +285,6 @@ class Snapshot(Value):
     def ended(self) -> bool:
         """Whether the task has ended. It still takes late grants and the outcomes of compensation."""
         return self.ending is not None
-
-    def changed(self, fields: dict[str, Any]) -> Snapshot:
-        """A copy with other fields, which pydantic does not check. Called by the fold only."""
-        values = dict(self.__dict__)
-        values.update(fields)
-        return Snapshot.trusted(**values)
 
 
 Redo.model_rebuild()

@@ -11,9 +11,8 @@ from datetime import datetime
 
 from pydantic_core import to_json
 
-from refold.core.chat import EMPTY
+from refold.core.chat import EMPTY, Prior
 from refold.core.commands import CallChat, CallTool, Effect, Sleep
-from refold.core.conversation import Prior
 from refold.core.events import (
     BackoffOver,
     CommandFailed,

@@ -1,4 +1,4 @@
-"""The ids of tasks, and of commands that a task takes over from another task, in recovery and forks.
+"""The ids of commands that a task takes over from another task, in recovery and forks.
 
 A command's id is `TASK/ENTRY.N`: the task that sends the command, the entry in which the skill asked for it, and its
 number among that entry's commands. A command that a new task sends as another attempt of the same work keeps its id. A
@@ -7,30 +7,11 @@ command whose work begins anew gets the id of the new task, so that no two tasks
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from refold.core.errors import InputRejected
 from refold.core.fold.snapshot import Pending
-from refold.core.values import shortened
-
-_TASK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=,-]{0,199}")
-
-
-def check_task_id(id: str) -> str:
-    """An id that somebody gives to a new task. It stands in addresses, file names and commands as it is.
-
-    Raises:
-        InputRejected: It is none.
-    """
-    if _TASK_ID.fullmatch(id):
-        return id
-    raise InputRejected(
-        f"a task id has 1 to 200 letters, digits and . _ - : @ + = , and begins with a letter or digit; got "
-        f"{shortened(id, 200)!r}"
-    )
 
 
 def own_id(task_id: str, id: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from refold.core.authoring.cmd import as_json
 from refold.core.authoring.skill import Skill, skill_id
 from refold.core.codec import copied
-from refold.core.commands import as_json
 from refold.core.errors import SkillError, describe
 from refold.core.fold.snapshot import Snapshot
 

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import JsonValue, ValidationError
 
 from refold.core.codec import codec, copied
-from refold.core.commands import (
-    AskApproval,
-    AskUser,
-    CallActivity,
-    CallChat,
-    CallLlm,
-    CallSkill,
-    CallTool,
-    CallWorkflow,
-    Sleep,
-)
+from refold.core.commands import AskApproval, AskUser, CallLlm, Command, Sleep
 from refold.core.errors import CommandError, DecodeError
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
 
 T = TypeVar("T")
-Called = CallLlm | CallChat | CallTool | CallSkill | CallActivity | CallWorkflow | Sleep | AskUser | AskApproval
 
 
 class Call(Generic[T]):
@@ -32,8 +21,8 @@ class Call(Generic[T]):
 
     __slots__ = ("awaited", "command", "kind", "raced", "withdrawn")
 
-    def __init__(self, command: Called, kind: Any) -> None:
-        self.command: Called = command
+    def __init__(self, command: Command, kind: Any) -> None:
+        self.command: Command = command
         self.kind = kind
         self.awaited = False
         self.raced = False
@@ -52,15 +41,6 @@ class Call(Generic[T]):
         results: tuple[T] = yield (self,)
         return results[0]
 
-    def decode(self, value: JsonValue, invocation_id: str) -> T:
-        """The result as the type that the author expects.
-
-        Raises:
-            DecodeError: The result does not fit the type.
-        """
-        decoded: T = decode_as(self.kind, value, self.command.id, invocation_id)
-        return decoded
-
 
 class Gather(Generic[T]):
     """Several calls at once; see `Ctx.gather`."""
@@ -73,9 +53,7 @@ class Gather(Generic[T]):
     def __await__(self) -> Generator[Asked, Any, T]:
         for call in self.calls:
             call.awaited = True
-        results: Any = (yield self.calls) if self.calls else ()
-        found: T = results
-        return found
+        return cast("T", (yield self.calls) if self.calls else ())
 
 
 class FirstOf:
@@ -108,16 +86,15 @@ class First(Generic[T]):
                 call.command = call.command.model_copy(update={"raced": True})
 
     def __await__(self) -> Generator[FirstOf, Any, T]:
-        came: list[tuple[Call[Any], Any]] = yield FirstOf(self.calls)
-        back = {id(call): result for call, result in came}
-        index = next(number for number, call in enumerate(self.calls) if id(call) in back)
+        completed: list[tuple[Call[Any], Any]] = yield FirstOf(self.calls)
+        results = {id(call): result for call, result in completed}
+        index = next(number for number, call in enumerate(self.calls) if id(call) in results)
         for number, call in enumerate(self.calls):
             call.withdrawn = number != index
-        result = back[id(self.calls[index])]
+        result = results[id(self.calls[index])]
         if isinstance(result, CommandError):
             raise result
-        found: Any = (index, result)
-        return found  # type: ignore[no-any-return]  # a pair, as `Ctx.first` says
+        return cast("T", (index, result))  # a pair, as `Ctx.first` says
 
 
 RACEABLE = (Sleep, AskUser, AskApproval, CallLlm)
@@ -132,7 +109,7 @@ def decode_as(kind: Any, value: JsonValue, id: str, invocation_id: str) -> Any:
     Raises:
         DecodeError: The value does not fit; the message says where.
     """
-    if kind is Any:
+    if kind is Any or type(value) is kind is str:
         return copied(value)
     try:
         return codec(kind).fresh(value)

@@ -19,29 +19,18 @@ class Hooks:
     """The hooks of a skill without a contract, which do nothing. An exception raised in a hook stops the step."""
 
     def before(self, step: StepSpec, entered_by: Sequence[str]) -> Any:
-        """Called before a step is entered.
+        """Called before a step is entered. Returns a value to store with the step's coroutine, for `again`.
 
-        Args:
-            step: The step.
-            entered_by: Invocation ids of the answer or results that enter the step; none for the start and gotos.
-
-        Returns:
-            A value that `Drive` stores with the step's coroutine and passes to `again`.
+        `entered_by` has the invocation ids of the answer or results that enter the step; none for the start and gotos.
         """
         return None
 
-    def again(self, step: StepSpec, position: Position, kept: Any) -> Any:
-        """Called before a step is resumed.
+    def again(self, step: StepSpec, position: Position, stored: Any) -> Any:
+        """Called before a step is resumed. Returns the value to store for the next `again`.
 
-        Args:
-            step: The step.
-            position: The task's position in the step.
-            kept: The value that `before` or `again` returned; None if the step is driven again from its position.
-
-        Returns:
-            A value that `Drive` stores with the step's coroutine and passes to the next `again`.
+        `stored` is what `before` or `again` returned; None if the step is driven again from its position.
         """
-        return kept
+        return stored
 
     def beside(self, source: Source, ctx: Ctx) -> Any:
         """The value of a parameter that is not one of the step's arguments: `ctx`, the state, the error."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from refold.core.authoring.moment import Moment
-from refold.core.authoring.skill import Live, Options
+from refold.core.authoring.context import Moment
+from refold.core.authoring.skill import Live, Options, Skill
 from refold.core.authoring.transition import NOTHING, Transition
 from refold.core.errors import SkillError, brief
 from refold.core.events import CommandFailed, Event, UserMessage
@@ -21,11 +21,11 @@ from refold.core.steps.spec import MadeWith, StepSpec
 NO_HOOKS = Hooks()
 
 
-class StepMachine:
+class StepMachine(Skill):
     """A skill made of steps. Its state is a `Position`."""
 
     def __init__(self, options: Options, steps: Mapping[str, StepSpec]) -> None:
-        self._options = options
+        self.options = options
         self.steps = steps
         self.start = next(step for step in steps.values() if step.start)
         self.resumes = {step.resume_from: step for step in steps.values() if step.resume_from is not None}
@@ -39,11 +39,6 @@ class StepMachine:
     def made_with(self) -> Sequence[MadeWith]:
         """Tools, skills and MCP servers that the skill was constructed with; `refold check` looks them up."""
         return ()
-
-    @property
-    def options(self) -> Options:
-        """The skill's options."""
-        return self._options
 
     def where(self, state: JsonValue) -> str:
         """The step's name."""

@@ -6,7 +6,6 @@ so a step that is driven again resumes its branches in the same order.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Coroutine, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -15,18 +14,19 @@ from refold.core.errors import CommandError, SkillError, brief, first_of
 from refold.core.steps.calls import Asked, Call, FirstOf
 
 T = TypeVar("T")
+Completed = list[tuple[Call[Any], Any]]
+"""Completed calls, each with its value or its failure."""
 
 
 class Parallel(Generic[T]):
     """See `Ctx.parallel`."""
 
     def __init__(self, runs: Sequence[Coroutine[Any, Any, T]], limit: int | None) -> None:
-        self._jobs = [_Job(run) for run in runs]
+        self._branches = [_Branch(run) for run in runs]
         self._limit = limit
         self.awaited = False
-        self._open: dict[int, tuple[Call[Any], _Job]] = {}
-        self._waiting: deque[tuple[Call[Any], _Job]] = deque()
-        self._questions: list[tuple[Call[Any], _Job]] = []
+        self._open: dict[int, tuple[Call[Any], _Branch]] = {}
+        self._unsent: list[tuple[Call[Any], _Branch]] = []
 
     @property
     def named(self) -> str:
@@ -35,55 +35,50 @@ class Parallel(Generic[T]):
 
     def close(self) -> None:
         """Close the coroutines, so that Python does not warn of coroutines that were never awaited."""
-        for job in self._jobs:
-            job.run.close()
+        for branch in self._branches:
+            branch.run.close()
 
     def __await__(self) -> Generator[FirstOf, Any, tuple[T, ...]]:
         self.awaited = True
         try:
-            for job in self._jobs:
-                self._take(job, job.go_on(None))
+            for branch in self._branches:
+                self._unsent += [(call, branch) for call in branch.resume(None)]
             while (calls := self._next()) is not None:
-                came: list[tuple[Call[Any], Any]] = yield FirstOf(calls, self._failed())
-                for job, results in self._sorted(came):
-                    self._take(job, job.arrived(results))
+                completed: Completed = yield FirstOf(calls, self._failed())
+                for branch, results in self._by_branch(completed):
+                    self._unsent += [(call, branch) for call in branch.receive(results)]
         finally:
             self.close()
-        if failed := [job.failed for job in self._jobs if job.failed is not None]:
+        if failed := [branch.failed for branch in self._branches if branch.failed is not None]:
             raise first_of(failed)
-        return tuple(job.value for job in self._jobs)
+        return tuple(branch.value for branch in self._branches)
 
     def _failed(self) -> tuple[str, ...]:
-        return tuple(id for job in self._jobs if job.failed is not None for id in job.failed.failed_ids)
-
-    def _take(self, job: _Job, calls: Sequence[Call[Any]]) -> None:
-        for call in calls:
-            question = isinstance(call.command, AskUser | AskApproval)
-            (self._questions if question else self._waiting).append((call, job))
+        return tuple(id for branch in self._branches if branch.failed is not None for id in branch.failed.failed_ids)
 
     def _next(self) -> tuple[Call[Any], ...] | None:
-        """The calls to send now; None when all branches have ended.
+        """The calls to send now; None if no call is outstanding then.
 
-        Questions pause the task, and a paused task sends no commands. So all questions are asked together, when no
-        call is outstanding but timers that race with questions.
+        Questions and gates pause the task, so they are sent when nothing but the timers of races is outstanding.
         """
         self._open = {key: one for key, one in self._open.items() if not one[0].withdrawn}
-        self._waiting = deque(one for one in self._waiting if not one[0].withdrawn)
-        self._questions = [one for one in self._questions if not one[0].withdrawn]
-        asked = []
+        self._unsent = [one for one in self._unsent if not one[0].withdrawn]
+        now, questions = [], []
         busy = sum(not isinstance(call.command, Sleep) for call, _ in self._open.values())
-        for call, job in list(self._waiting):
-            free = self._limit is None or busy < self._limit or isinstance(call.command, Sleep)
-            if free:
-                self._waiting.remove((call, job))
-                asked.append((call, job))
-                busy += not isinstance(call.command, Sleep)
-        if not asked and all(call.raced and isinstance(call.command, Sleep) for call, _ in self._open.values()):
-            asked, self._questions = self._questions, []
-        for call, job in asked:
+        for call, branch in self._unsent:
+            timer = isinstance(call.command, Sleep)
+            if isinstance(call.command, AskUser | AskApproval):
+                questions.append((call, branch))
+            elif timer or self._limit is None or busy < self._limit:
+                now.append((call, branch))
+                busy += not timer
+        if not now and all(call.raced and isinstance(call.command, Sleep) for call, _ in self._open.values()):
+            now = questions
+        self._unsent = [one for one in self._unsent if one not in now]
+        for call, branch in now:
             self._name_apart(call)
-            self._open[id(call)] = call, job
-        return tuple(call for call, _ in asked) if self._open else None
+            self._open[id(call)] = call, branch
+        return tuple(call for call, _ in now) if self._open else None
 
     def _name_apart(self, call: Call[Any]) -> None:
         """Give a call an id that no outstanding call has."""
@@ -93,17 +88,15 @@ class Parallel(Generic[T]):
             call.command = call.command.model_copy(update={"id": f"{given}.{number}"})
             number += 1
 
-    def _sorted(self, came: list[tuple[Call[Any], Any]]) -> list[tuple[_Job, list[tuple[Call[Any], Any]]]]:
-        """Completed calls with their results, grouped by the branch that awaits them, in the order of the branches."""
-        by_job: dict[int, list[tuple[Call[Any], Any]]] = {}
-        for call, result in came:
-            _, job = self._open.pop(id(call))
-            by_job.setdefault(id(job), []).append((call, result))
-        return [(job, by_job[id(job)]) for job in self._jobs if id(job) in by_job]
+    def _by_branch(self, completed: Completed) -> list[tuple[_Branch, Completed]]:
+        """Completed calls, grouped by the branch that awaits them, in the order of the branches."""
+        owners = {id(call): self._open.pop(id(call))[1] for call, _ in completed}
+        grouped = [(branch, [one for one in completed if owners[id(one[0])] is branch]) for branch in self._branches]
+        return [(branch, results) for branch, results in grouped if results]
 
 
-class _Job:
-    """One branch.
+class _Branch:
+    """One coroutine.
 
     Attributes:
         value: The value that the coroutine returned.
@@ -114,35 +107,33 @@ class _Job:
         self.run = run
         self.value: Any = None
         self.failed: CommandError | None = None
-        self._first = False
-        self._asked: Asked = ()
-        self._came: dict[int, Any] = {}
+        self._awaited: Asked | FirstOf = ()
+        self._results: dict[int, Any] = {}
 
-    def go_on(self, results: Any) -> Sequence[Call[Any]]:
+    def resume(self, results: Any) -> Sequence[Call[Any]]:
         """Resume the coroutine with results, or by raising a failure in it. Returns the calls that it awaits next."""
-        self._came = {}
+        self._results = {}
         try:
-            asked = self.run.throw(results) if isinstance(results, CommandError) else self.run.send(results)
+            awaited = self.run.throw(results) if isinstance(results, CommandError) else self.run.send(results)
         except StopIteration as stop:
             self.value = stop.value
             return ()
         except CommandError as error:
             self.failed = error
             return ()
-        if isinstance(asked, FirstOf):
-            self._first = True
-            return asked.calls
-        if not isinstance(asked, tuple) or not all(isinstance(call, Call) for call in asked):
-            raise SkillError(f"a coroutine in ctx.parallel awaited {brief(asked, 100)}; it awaits calls of ctx only")
-        self._first, self._asked = False, asked
-        return asked
+        self._awaited = awaited
+        if isinstance(awaited, FirstOf):
+            return awaited.calls
+        if not isinstance(awaited, tuple) or not all(isinstance(call, Call) for call in awaited):
+            raise SkillError(f"a coroutine in ctx.parallel awaited {brief(awaited, 100)}; it awaits calls of ctx only")
+        return awaited
 
-    def arrived(self, came: list[tuple[Call[Any], Any]]) -> Sequence[Call[Any]]:
-        """Note completed calls; resume the coroutine if these were enough. Returns the calls that it awaits next."""
-        if self._first:
-            return self.go_on(came)
-        self._came |= {id(call): result for call, result in came}
-        if any(id(call) not in self._came for call in self._asked):
+    def receive(self, completed: Completed) -> Sequence[Call[Any]]:
+        """Resume the coroutine if it has enough results now. Returns the calls that it awaits next."""
+        if isinstance(self._awaited, FirstOf):
+            return self.resume(completed)
+        self._results |= {id(call): result for call, result in completed}
+        if any(id(call) not in self._results for call in self._awaited):
             return ()
-        results = tuple(self._came[id(call)] for call in self._asked)
-        return self.go_on(next((one for one in results if isinstance(one, CommandError)), results))
+        results = tuple(self._results[id(call)] for call in self._awaited)
+        return self.resume(next((one for one in results if isinstance(one, CommandError)), results))

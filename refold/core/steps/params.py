@@ -97,13 +97,9 @@ class Param:
                 return said, said
             if isinstance(value, Json):
                 return value.data, self.codec.fresh(value.data)
-            data = self.codec.data(value)
-            fresh = self.codec.fresh(data)
-            if lost := self.codec.lost(value, fresh):
-                raise NoData(lost)
-            return data, fresh
+            return self.codec.saved(value)
         except (ValidationError, NoData) as error:
-            found = problems(error) if isinstance(error, ValidationError) else str(error)
+            found = problems(error) if isinstance(error, ValidationError) else error
             came = value.data if isinstance(value, Json) else value
             raise SkillError(
                 f"step {step!r} takes {self.name}: {self.type_name}, but got {brief(came)}: {found}"
@@ -113,13 +109,9 @@ class Param:
 def read_params(
     function: Callable[..., Any], *, bound: bool, input: Any = None, state: Any = None
 ) -> tuple[list[Param], list[str]]:
-    """A step's parameters, and the problems found in them.
+    """The parameters of a step's function, and the problems found in them.
 
-    Args:
-        function: The step's function.
-        bound: Whether its first parameter is `self`.
-        input: The skill's `input` type; None if it has none.
-        state: The type of the contract's state; None if the skill has no contract.
+    `bound` says whether the first one is `self`; `input` is the skill's input type, `state` its contract's.
     """
     found: list[str] = []
     try:
@@ -150,21 +142,16 @@ def read_params(
         )
         params.append(param)
         if param.default is not MISSING and not source.beside:
-            found.extend(_misfit_default(param))
+            try:
+                param.encode(param.default, "")
+            except SkillError:
+                found.append(f"the default of parameter {param.name!r}, {param.default!r}, is no {param.type_name}")
     return params, found
 
 
 def type_name(annotation: Any) -> str:
     """A type, for people."""
     return str(annotation) if get_args(annotation) else str(getattr(annotation, "__name__", annotation))
-
-
-def _misfit_default(param: Param) -> list[str]:
-    try:
-        param.encode(param.default, "")
-    except SkillError:
-        return [f"the default of parameter {param.name!r}, {param.default!r}, is no {param.type_name}"]
-    return []
 
 
 def _source(annotation: Any, input: Any, state: Any) -> Source:

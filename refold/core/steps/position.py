@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from refold.core.authoring.moment import Moment
+from refold.core.authoring.context import Moment
 from refold.core.errors import SkillError, brief
 
 Args = Mapping[str, JsonValue]
@@ -32,7 +32,7 @@ class Await:
         ids: The invocation ids of these commands.
         first: Whether one outcome is enough to resume the step (see `FirstOf`); otherwise all are needed.
         outstanding: Ids of all calls that the step waits for here; with `first`, also those of earlier awaits.
-        came: With `first`: ids of the outstanding calls that had completed when the step was resumed.
+        completed: With `first`: ids of the outstanding calls that had completed when the step was resumed.
         failed: Ids of commands whose failure ended a branch of `ctx.parallel`; raised when all branches have ended.
     """
 
@@ -45,7 +45,7 @@ class Await:
 
     asked: list[str] = _saved("asked")
     ids: list[str] = _saved("ids")
-    came: list[str] = _saved("came")
+    completed: list[str] = _saved("came")
     failed: Sequence[str] = _saved("failed", ())
 
     def back(self, receipts: Collection[str]) -> bool:
@@ -131,15 +131,15 @@ class Position:
         """The position after the step's last await is over, and that await."""
         *earlier, last = self.data["awaits"]
         first_of = last.get("open")
-        came = {} if first_of is None else {"came": [id for id in first_of if id in moment.receipts]}
-        over = {**last, **_now(moment, **came)}
+        completed = {} if first_of is None else {"came": [id for id in first_of if id in moment.receipts]}
+        over = {**last, **_now(moment, **completed)}
         return Position({**self.data, "awaits": [*earlier, over]}), Await(over)
 
 
 def known_then(noted: Await | Position) -> dict[str, Any]:
     """The time, messages and threads at the moment a step was entered or an await was over, for `Ctx._at`."""
     data = noted.data
-    return {"now": datetime.fromisoformat(data["at"]), "heard": data["heard"], "turns": data.get("threads", {})}
+    return {"now": datetime.fromisoformat(data["at"]), "message_count": data["heard"], "turns": data.get("threads", {})}
 
 
 def _now(moment: Moment, **between: Any) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue, ValidationError
 
-from refold.core.authoring.context import Ctx
-from refold.core.authoring.moment import Moment
+from refold.core.authoring.context import Ctx, Moment
 from refold.core.authoring.skill import Live
 from refold.core.authoring.transition import NOTHING, UNCHANGED, Transition, altered
 from refold.core.commands import AskApproval, AskUser, fingerprint
@@ -26,7 +25,7 @@ from refold.core.fold.snapshot import Receipt, ReceiptStatus
 from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure
 from refold.core.schema import problems, reference_of
-from refold.core.steps.calls import Asked, Call, FirstOf
+from refold.core.steps.calls import Asked, Call, FirstOf, decode_as
 from refold.core.steps.hooks import Hooks
 from refold.core.steps.params import MISSING, Json, Param, Source
 from refold.core.steps.position import Await, Position, known_then
@@ -42,12 +41,7 @@ GOTO_LIMIT = 100
 class Drive:
     """One call of the step machine: runs steps until a step awaits something or the task ends.
 
-    Args:
-        steps: The skill's steps, by name.
-        resumes: The step that receives the answer, by the name of the step that asked.
-        moment: The time, and the receipts and messages that steps can read.
-        live: The cache of the running step, if there is one.
-        hooks: The skill's hooks.
+    `steps` are by name, `resumes` the steps that receive an answer by the name of the step that asked.
 
     Attributes:
         said: Messages, artifacts and progress of the steps that have ended in this call.
@@ -113,7 +107,7 @@ class Drive:
     ) -> Transition:
         """Enter a step, without following its gotos."""
         self.moment.enters(step.name)
-        kept = self.hooks.before(step, entered_by)
+        stored = self.hooks.before(step, entered_by)
         args, values = self._arguments(step, payload, message)
         self._left = True
         position = Position.entered(step.name, args, self.moment, **self.hooks.keeps(entered_by))
@@ -124,7 +118,7 @@ class Drive:
             return self.hooks.uncaught(error, ctx._said)
         if not inspect.iscoroutine(outcome):
             return self._ended(step, ctx, outcome)
-        return self._send(step, position, Going(ctx, outcome, kept), None)
+        return self._send(step, position, Going(ctx, outcome, stored), None)
 
     def _arguments(
         self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None
@@ -152,7 +146,7 @@ class Drive:
         """Resume a step whose last await has the outcomes it needs."""
         step = self._saved_step(position.step)
         going = self._alive(position) or Going(Ctx(self.moment))
-        going.kept = self.hooks.again(step, position, going.kept)
+        going.stored = self.hooks.again(step, position, going.stored)
         if going.run is None:
             self._drive_again(step, position, going)
         going.ctx._at(self.moment)
@@ -230,7 +224,7 @@ class Drive:
         If one outcome was enough: a list of the completed calls, each with its value or failure.
         """
         if over.first:
-            return [(call, self._result(call, id)) for id in over.came for call in [going.open.pop(id)]]
+            return [(call, self._result(call, id)) for id in over.completed for call in [going.open.pop(id)]]
         results = tuple(self._result(call, id) for id, call in going.open.items())
         going.open = {}
         failed = [one for one in results if isinstance(one, CommandError)]
@@ -241,7 +235,7 @@ class Drive:
             value = self._outcome(id, call.command.id)
             if isinstance(call.command, AskUser) and call.command.expect is not None:
                 value = reply_value(Content.model_validate(value))
-            return call.decode(value, id)
+            return decode_as(call.kind, value, call.command.id, id)
         except CommandError as error:
             return error
 
@@ -317,13 +311,13 @@ class Going:
     """A suspended step: its coroutine and context, and its outstanding calls by invocation id.
 
     Attributes:
-        kept: The value that the hooks store with the coroutine.
+        stored: The value that the hooks store with the coroutine.
     """
 
-    __slots__ = ("ctx", "kept", "open", "run")
+    __slots__ = ("ctx", "open", "run", "stored")
 
-    def __init__(self, ctx: Ctx, run: Any = None, kept: Any = None) -> None:
-        self.ctx, self.run, self.kept = ctx, run, kept
+    def __init__(self, ctx: Ctx, run: Any = None, stored: Any = None) -> None:
+        self.ctx, self.run, self.stored = ctx, run, stored
         self.open: dict[str, Call[Any]] = {}
 
     def asks(self, calls: Asked, ids: list[str], *, first: bool) -> None:

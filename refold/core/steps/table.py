@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, Unpack, overload
 
-from refold.core.authoring.bytecode import leads, literal_gotos, mentions
+from refold.core.authoring.bytecode import leads, mentions
 from refold.core.authoring.reducer import direct_tool_calls, instance
 from refold.core.authoring.skill import Options, Skill, SkillOptions, options_for
 from refold.core.contracts.check import compile_contract
@@ -116,12 +116,7 @@ def steps_of(cls: type) -> list[Step]:
 
 
 def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = None) -> StepMachine:
-    """Compile steps to a skill.
-
-    Args:
-        options: The skill's options.
-        steps: The steps, in the author's order.
-        owner: The class whose methods the steps are; None for plain functions.
+    """Compile steps to a skill. `owner` is the class whose methods they are; None for plain functions.
 
     Raises:
         DefinitionError: The skill is written wrongly; lists all problems.
@@ -145,7 +140,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
             start=one.starts,
             resume_from=one.resumes,
             seeds=_seeds(one, params, found) if one.starts else {},
-            goes_to=tuple(literal_gotos(one.function)),
+            goes_to=_goes_to(one),
         )
     contract = options.contract
     if contract is None:
@@ -160,17 +155,16 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
 
 
 def table(id: str, *steps: Step, **options: Unpack[SkillOptions]) -> Skill:
-    """Make a skill from a table of steps over plain functions.
-
-    Args:
-        id: The skill's id.
-        steps: The steps, in reading order; exactly one is the start.
-        options: `name`, `description`, `retry` and so on; see `SkillOptions`.
+    """Make a skill from a table of steps over plain functions, in reading order; exactly one is the start.
 
     Raises:
         DefinitionError: The skill is written wrongly; lists all problems.
     """
     return compile_steps(options_for(None, id, **options), steps)
+
+
+def _goes_to(one: Step) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(lead.to for lead in leads(one.function, "goto")))
 
 
 def _check_routes(steps: Sequence[Step]) -> list[str]:
@@ -193,7 +187,7 @@ def _check_routes(steps: Sequence[Step]) -> list[str]:
             found.append(f"step {one.name!r} awaits input, but no step says resume_from={one.name!r}")
         found.extend(
             f"step {one.name!r} goes to {target!r}, which does not exist; the steps are: {known}"
-            for target in literal_gotos(one.function)
+            for target in _goes_to(one)
             if target not in names
         )
     return found

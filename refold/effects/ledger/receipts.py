@@ -35,8 +35,8 @@ from enum import StrEnum
 from pydantic import JsonValue
 
 from refold.core.commands import result_hash
-from refold.core.errors import EngineError
 from refold.core.values import text
+from refold.engine import EngineError
 
 ANY_TRY = -1
 

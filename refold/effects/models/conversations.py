@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 from pydantic import JsonValue
 from pydantic_core import to_json
 
+from refold.conversation import INLINE_BYTES, ChatRequest, Conversation, Mention, hash_of_value, mismatch
 from refold.core.chat import Frame, Reply, Said, ToolReturn, hash_after
-from refold.core.conversation import INLINE_BYTES, ChatRequest, Conversation, Mention, hash_of_value, mismatch
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 

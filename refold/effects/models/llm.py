@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
+from refold.conversation import LlmOutcome
 from refold.core.commands import CallLlm
-from refold.core.events import LlmOutcome
 from refold.effects.models.messages import complaint_of, user_content
 from refold.effects.models.output import Misfit, expected
 from refold.effects.models.request import Asked, Show

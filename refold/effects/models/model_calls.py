@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from refold.conversation import LlmOutcome
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm
-from refold.core.events import LlmOutcome
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient

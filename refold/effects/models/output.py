@@ -19,9 +19,10 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition
 
+from refold.conversation import json_schema
 from refold.core.codec import misfit
 from refold.core.retry_policy import Failure, FailureKind
-from refold.core.schema import Schema, json_schema
+from refold.core.schema import Schema
 from refold.effects.failures.verdicts import Verdict
 
 WRAPPED = "response"

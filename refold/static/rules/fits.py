@@ -14,10 +14,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from refold.core.authoring.cmd import Cmd
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import skill_id
 from refold.core.authoring.tool import ToolSpec, tool_spec
-from refold.core.commands import Cmd, EffectPolicy
+from refold.core.commands import EffectPolicy
 from refold.core.errors import RefoldError, SkillError
 from refold.core.gates import GatePolicy
 from refold.core.schema import problems, resolve

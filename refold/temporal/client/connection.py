@@ -17,8 +17,8 @@ from temporalio.common import QueryRejectCondition
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import NotConnected, TaskNotFound
 from refold.effects.asking import asked
+from refold.engine import NotConnected, TaskNotFound
 from refold.temporal.client import search
 from refold.temporal.client.errors import refusals, server_refused, timed_out
 from refold.temporal.data import search_attributes

@@ -11,15 +11,12 @@ from pydantic_core import to_json
 from temporalio.client import Client
 
 from refold.core.content import Content
-from refold.core.contracts.audit import Explanation, explain
 from refold.core.events import DependencyResolved, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
-from refold.core.lineage.ids import check_task_id
-from refold.core.schema import checked
-from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens
-from refold.record import TaskRecord
+from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, check_task_id, checked
+from refold.record import Explanation, TaskRecord, explain
 from refold.temporal.client import lineage, listing, starting, updates, views
 from refold.temporal.client.connection import PATIENCE, Connection, connected
 from refold.temporal.client.journal import JournalReader

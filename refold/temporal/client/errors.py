@@ -21,8 +21,9 @@ from temporalio.client import (
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import CodecError, EngineError, InputRejected, NotConnected
+from refold.core.errors import InputRejected
 from refold.core.values import REFUSAL_CHARS, shortened
+from refold.engine import CodecError, EngineError, NotConnected
 from refold.temporal.data.search_attributes import REGISTER
 
 NEWEST_EVENTS = 20

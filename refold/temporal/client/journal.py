@@ -16,11 +16,12 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import EngineError, InputRejected, NoWorker, StorageError, TaskNotFound
+from refold.core.errors import InputRejected
 from refold.core.events import ToolResult
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.lifecycle import Status, TaskState, derive_status
+from refold.engine import EngineError, NoWorker, StorageError, TaskNotFound
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import (

@@ -10,12 +10,12 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.commands import CallSkill, Command
-from refold.core.errors import InputRejected, TaskNotFound
+from refold.core.errors import InputRejected
 from refold.core.events import SkillResult
 from refold.core.lifecycle import TaskState, derive_status
 from refold.core.lineage.fork import unforkable
 from refold.core.lineage.ids import place
-from refold.engine import OffspringView, recovered_before
+from refold.engine import OffspringView, TaskNotFound, recovered_before
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused

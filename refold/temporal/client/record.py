@@ -13,8 +13,8 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.content import Message
-from refold.core.errors import EngineError, StorageError, TaskNotFound
 from refold.core.lifecycle import TaskState
+from refold.engine import EngineError, StorageError, TaskNotFound
 from refold.record import TaskRecord, record_of, with_entries
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection

@@ -14,9 +14,8 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import EngineError
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
-from refold.engine import Listed, TaskFilter
+from refold.engine import EngineError, Listed, TaskFilter
 from refold.temporal.data import search_attributes
 from refold.temporal.data.search_attributes import (
     CONTEXT,

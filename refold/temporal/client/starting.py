@@ -12,10 +12,10 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from refold.core.errors import NotConnected, TaskExists, TaskNotFound
+from refold.conversation import check_previous, previous_of
+from refold.core.chat import Previous
 from refold.core.lifecycle import Status, TaskState
-from refold.core.lineage.previous import Previous, check_previous, previous_of
-from refold.engine import TaskView
+from refold.engine import NotConnected, TaskExists, TaskNotFound, TaskView
 from refold.temporal.client import search, unserved, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_away, server_refused, timed_out, unwritable, why_unanswered

@@ -11,7 +11,7 @@ from temporalio.client import WorkflowExecutionDescription
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from refold.core.errors import UnknownSkill
+from refold.engine import UnknownSkill
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import POLLING_S, failed_task
 from refold.temporal.client.views import forget

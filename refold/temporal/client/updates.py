@@ -21,12 +21,11 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import InputRejected, NoWorker
+from refold.core.errors import InputRejected
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TaskState
-from refold.core.schema import checked
-from refold.engine import TaskView, WaitView
+from refold.engine import NoWorker, TaskView, WaitView, checked
 from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import in_failed_state, server_refused, unwritable, why_silent

@@ -18,9 +18,9 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from refold.core.errors import InputRejected, NoWorker, UnknownSkill
+from refold.core.errors import InputRejected
 from refold.core.lifecycle import Ending, derive_status
-from refold.engine import TaskView
+from refold.engine import NoWorker, TaskView, UnknownSkill
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import why_unanswered

@@ -23,7 +23,7 @@ from temporalio.converter import (
     WithSerializationContext,
 )
 
-from refold.core.errors import CodecError
+from refold.engine import CodecError
 
 ENV = "REFOLD_CODEC"
 KEY_ID = "encryption-key-id"

@@ -46,8 +46,8 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from refold.core.errors import CodecError, PayloadTooLarge, StorageError
 from refold.core.values import shortened
+from refold.engine import CodecError, PayloadTooLarge, StorageError
 from refold.temporal.data.codec import ENV as CODEC_ENV
 from refold.temporal.data.codec import codec_from_env, fit, named_key
 from refold.temporal.data.storage import (

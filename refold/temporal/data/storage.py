@@ -28,7 +28,7 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
-from refold.core.errors import StorageError
+from refold.engine import StorageError
 
 if TYPE_CHECKING:
     from temporalio.contrib.gcp.gcsdriver import GCSStorageDriverClient

@@ -6,12 +6,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, field_serializer
 
+from refold.core.chat import Previous
 from refold.core.events import SkillOutcome, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
-from refold.core.lineage.previous import Previous
 from refold.core.retry_policy import Failure
 from refold.core.values import Name, Value, lean
 from refold.engine import TaskView

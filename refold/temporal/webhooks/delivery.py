@@ -25,9 +25,10 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError
 
-from refold.core.errors import EngineError, InputRejected, TaskNotFound
+from refold.core.errors import InputRejected
 from refold.core.values import Value, lean
 from refold.effects.webhooks.post import Poster
+from refold.engine import EngineError, TaskNotFound
 from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.worker.profile import DEFAULT
 from refold.webhooks import START, Feed, Update, Webhook

@@ -21,8 +21,9 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from refold.core.errors import EngineError, InputRejected, NoWorker
+from refold.core.errors import InputRejected
 from refold.effects.webhooks.post import Poster
+from refold.engine import EngineError, NoWorker
 from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.client.engine import TemporalEngine
 from refold.temporal.client.errors import server_refused

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 from temporalio import workflow
 from temporalio.common import RawValue
 
+from refold.conversation import Conversation, conversation_of
 from refold.core.authoring.skill import Skill
 from refold.core.commands import CallChat, CallLlm
-from refold.core.contracts.audit import Explanation, explain
-from refold.core.conversation import Conversation, conversation_of
 from refold.core.errors import InputRejected
 from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event, Unreadable, UserMessage
 from refold.core.fold.apply import fold
@@ -23,7 +22,7 @@ from refold.core.fold.snapshot import Pending, Receipt, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.engine import TaskView, view_of
-from refold.record import TaskRecord, receipts, record_of
+from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.temporal.data import signing
 from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
 from refold.temporal.data.wire import CANCEL_REASON, PAGE_ENTRIES, Accepted, Page, PartEnded, TaskStart, Verdict

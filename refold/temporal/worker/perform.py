@@ -23,6 +23,7 @@ from temporalio.exceptions import (
     TimeoutError,
 )
 
+from refold.conversation import LlmOutcome, request_of
 from refold.core.chat import Reply
 from refold.core.commands import (
     CallActivity,
@@ -35,13 +36,11 @@ from refold.core.commands import (
     Notify,
     Sleep,
 )
-from refold.core.conversation import request_of
 from refold.core.events import (
     ActivityResult,
     ChatResult,
     CommandFailed,
     Event,
-    LlmOutcome,
     LlmResult,
     Notified,
     SkillOutcome,

@@ -24,11 +24,12 @@ from temporalio.worker import (
     WorkflowRunner,
 )
 
-from refold.core.errors import InputRejected, PayloadTooLarge, SkillError
+from refold.core.errors import InputRejected, SkillError
 from refold.effects.activities import Effects
 from refold.effects.mcp.servers import McpServer
 from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
+from refold.engine import PayloadTooLarge
 from refold.temporal.data.codec import CodecSeal, codec_of, fit
 from refold.temporal.data.payloads import RefoldConverter, codec_in, data_converter
 from refold.temporal.data.storage import Storage, storage_from_env

@@ -15,8 +15,9 @@ from temporalio.exceptions import ApplicationError
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.reducer import ReducerSkill
 from refold.core.authoring.skill import skill_id
-from refold.core.errors import DefinitionError, UnknownSkill
+from refold.core.errors import DefinitionError
 from refold.core.steps.machine import StepMachine
+from refold.engine import UnknownSkill
 from refold.temporal.worker.workflow import SkillWorkflow, workflow_name
 
 

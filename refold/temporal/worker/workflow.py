@@ -20,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id, snake
 from refold.core.commands import CallSkill
-from refold.core.errors import DefinitionError, InputRejected, PayloadTooLarge, SkillError
+from refold.core.errors import DefinitionError, InputRejected, SkillError
 from refold.core.events import CancelRequested, ChildAsked, CommandFailed, Event, SkillResult, Unreadable
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
@@ -34,7 +34,7 @@ from refold.core.lineage.upgrade import upgraded
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.core.waits import Unresolved, Wait
-from refold.engine import view_of
+from refold.engine import PayloadTooLarge, view_of
 from refold.temporal.data.inputs import AnotherRelease, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, PartEnded, Segment, TaskResult, TaskStart

@@ -21,7 +21,7 @@ from starlette.routing import Mount
 from refold.a2a.security import Security
 from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.bodies import _deepest
-from refold.core.errors import NotConnected
+from refold.engine import NotConnected
 from refold.testing import FakeEngine
 from tests.a2a.security.guarding import ADA_KEY, BOB_KEY, ELSEWHERE, app, chunks, client
 

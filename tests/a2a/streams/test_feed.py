@@ -13,7 +13,7 @@ from google.protobuf.json_format import ParseDict
 
 from refold import Content
 from refold.a2a.streams.feed import WebhookFeed
-from refold.core.errors import TaskNotFound
+from refold.engine import TaskNotFound
 from refold.testing import FakeEngine
 from refold.webhooks import START, Shape, Update
 

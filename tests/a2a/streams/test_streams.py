@@ -11,10 +11,9 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from refold import NoWorker
 from refold.a2a import Settings, a2a_app
 from refold.core.fold.journal import Entry
-from refold.engine import Tokens
+from refold.engine import NoWorker, Tokens
 from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from tests.a2a import skills

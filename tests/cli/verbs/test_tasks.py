@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from refold.cli.errors import explain
-from refold.core.errors import NotConnected, RefoldError
+from refold.core.errors import RefoldError
+from refold.engine import NotConnected
 from refold.testing import FakeEngine
 from tests.cli.conftest import Shell
 

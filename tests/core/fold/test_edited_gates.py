@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from refold.core import Ctx, DecisionMade, GatePolicy, Transition
+from refold import Ctx, DecisionMade, GatePolicy, Transition
 from refold.testing import ScriptError, approve, check_laws, deny, passes, play, refused
 from tests.core.small import BOTH, one_step, reason_of
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from refold.core import (
+from refold import (
     Artifact,
     Cmd,
     CommandFailed,

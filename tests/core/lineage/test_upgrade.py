@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from refold.core import Cmd, Content, Ctx, Event, LlmResult, SkillError, Step, Transition, flow_skill, skill_of, table
+from refold import Cmd, Content, Ctx, Event, LlmResult, SkillError, Step, Transition, flow_skill, skill_of, table
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lineage.upgrade import upgraded
 from tests.core.byhand import START, ByHand

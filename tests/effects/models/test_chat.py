@@ -10,10 +10,11 @@ from pydantic import BaseModel
 from pydantic_ai.messages import ModelResponse, ModelResponsePart, TextPart, ThinkingPart, ToolCallPart
 from temporalio.exceptions import ApplicationError
 
+from refold.conversation import ChatRequest, request_of
+from refold.core.authoring.cmd import Cmd
 from refold.core.authoring.tool import tool
-from refold.core.chat import EMPTY, Reply, Thread, ToolCall, ToolOffer, ToolReturn, as_said
-from refold.core.commands import CallChat, Cmd
-from refold.core.conversation import ChatRequest, Prior, request_of
+from refold.core.chat import EMPTY, Prior, Reply, Thread, ToolCall, ToolOffer, ToolReturn, as_said
+from refold.core.commands import CallChat
 from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
 from refold.effects.models.messages import messages_of, reply_parts

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from refold.core.chat import EMPTY, Frame, Reply, Said, Thread, ToolCall, ToolOffer, ToolReturn, as_said
-from refold.core.commands import CallChat, Cmd
-from refold.core.conversation import ChatRequest, Conversation, Prior, request_of
+from refold.conversation import ChatRequest, Conversation, request_of
+from refold.core.authoring.cmd import Cmd
+from refold.core.chat import EMPTY, Frame, Prior, Reply, Said, Thread, ToolCall, ToolOffer, ToolReturn, as_said
+from refold.core.commands import CallChat
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.conversations import Conversations, Remembered
 
@@ -29,7 +30,7 @@ class Task:
         """Its next call, as it travels."""
         self.out = Cmd.chat("a", say).model_copy(update={"frame": FRAME})
         request = request_of(self.out, Prior(thread=self.thread, framed=self.framed))
-        self.thread, self.framed = self.thread.framed(FRAME), True
+        self.thread, self.framed = self.thread.changed({"frame": FRAME}), True
         return request
 
     def hears(self, reply: Reply) -> None:
@@ -113,7 +114,7 @@ async def test_another_past_is_an_error() -> None:
     task = Task()
     await turn(Conversations(), task, "One?")
     request = task.says("Two?")
-    task.thread = EMPTY.after([*as_said("Zero?"), Reply(text="Yes.")]).framed(FRAME)
+    task.thread = EMPTY.after([*as_said("Zero?"), Reply(text="Yes.")]).changed({"frame": FRAME})
 
     with pytest.raises(Verdict) as caught:
         await Conversations().recall(request, task.ask)

@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel
 from temporalio.exceptions import ApplicationError
 
+from refold.conversation import LlmOutcome
+from refold.core.authoring.cmd import Cmd
 from refold.core.chat import Usage
-from refold.core.commands import Cmd
 from refold.core.content import Content, Part
-from refold.core.events import LlmOutcome
 from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
 from refold.effects.http.keys import wire_key

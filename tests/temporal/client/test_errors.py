@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold import EngineError, NotConnected
+from refold.engine import EngineError, NotConnected
 from refold.temporal.client.errors import server_refused
 
 

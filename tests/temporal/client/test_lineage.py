@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from refold import InputRejected, Status, TaskExists, TaskNotFound
-from refold.engine import OffspringView
+from refold import InputRejected, Status
+from refold.engine import OffspringView, TaskExists, TaskNotFound
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from tests.services.shop import Shop

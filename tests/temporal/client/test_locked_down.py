@@ -20,7 +20,8 @@ from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold import Content, EngineError, InputRejected, NotConnected, Status, UnknownSkill
+from refold import Content, InputRejected, Status
+from refold.engine import EngineError, NotConnected, UnknownSkill
 from refold.temporal import TemporalEngine, connect
 from refold.temporal.client import search
 from refold.temporal.data.search_attributes import KINDS

@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold import NotConnected, Status, TaskExists, TaskState
+from refold import Status, TaskState
+from refold.engine import NotConnected, TaskExists
 from refold.temporal import TemporalEngine
 from refold.temporal.client.starting import STARTS_AT_ONCE
 from tests.temporal.client.between import Call, between

@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from temporalio.client import Client
 
-from refold import TaskNotFound
 from refold.core.fold.journal import Entry
-from refold.engine import Tokens
+from refold.engine import TaskNotFound, Tokens
 from refold.temporal import TemporalEngine
 from refold.temporal.client.watch import tail
 from refold.temporal.data.payloads import data_converter

@@ -24,9 +24,9 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from refold.core.errors import CodecError
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.receipts import Finished, LedgerAnswer, LedgerUnavailable, Perform
+from refold.engine import CodecError
 from refold.temporal import RefoldPlugin
 from refold.temporal.data.codec import CodecSeal, codec_from_env
 from refold.temporal.data.payloads import Stored, codec_in, data_converter, load

@@ -25,7 +25,7 @@ from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
-from refold.core.errors import PayloadTooLarge, StorageError
+from refold.engine import PayloadTooLarge, StorageError
 from refold.temporal.data.payloads import LIMIT_BYTES, THRESHOLD_BYTES, Stored, data_converter, load
 from refold.temporal.data.storage import Folder, Off, Storage, StorageUnusable, ValueMissing
 from refold.temporal.dev import DevServer

@@ -11,7 +11,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from pydantic import BaseModel
 
-    from refold.core.errors import PayloadTooLarge
+    from refold.engine import PayloadTooLarge
     from refold.temporal.data.payloads import Stored
 
 ATTEMPTS = 3

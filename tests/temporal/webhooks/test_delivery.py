@@ -12,9 +12,10 @@ import pytest
 from starlette.responses import Response
 from temporalio.client import WorkflowFailureError
 
-from refold.core.errors import InputRejected, TaskNotFound
+from refold.core.errors import InputRejected
 from refold.effects.webhooks.post import Poster
 from refold.effects.webhooks.ssrf import Screen
+from refold.engine import TaskNotFound
 from refold.temporal import TemporalEngine, TemporalWebhooks
 from refold.temporal.webhooks import delivery
 from refold.temporal.webhooks.delivery import workflow_id

@@ -14,9 +14,9 @@ import pytest
 from temporalio.api.enums.v1 import EventType, PendingActivityState
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 
-from refold import Content, Status, TaskState, UnknownSkill, tool
+from refold import Content, Status, TaskState, tool
 from refold.effects import current
-from refold.engine import TaskView
+from refold.engine import TaskView, UnknownSkill
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from refold.temporal.worker import registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from refold.core.errors import NotConnected, NoWorker
+from refold.engine import NotConnected, NoWorker
 from refold.temporal.client.errors import server_away, timed_out
 
 OUTAGE_S = 5.0

@@ -21,10 +21,9 @@ from itertools import islice
 
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.core.errors import NotConnected, NoWorker, TaskNotFound
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TERMINAL, Status
-from refold.engine import Tokens
+from refold.engine import NotConnected, NoWorker, TaskNotFound, Tokens
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
 from refold.temporal.client.journal import JournalReader, Newest

@@ -1,4 +1,4 @@
-"""Conversation by reference: a model call contains the new turns, and only a hash of the earlier ones.
+"""Model calls between a task and its worker: a call contains the new turns, and only a hash of the earlier ones.
 
 Otherwise a task's history would grow with the square of its conversation's length. The worker that performs the call
 has the conversation cached under its hash, or queries the task for it.
@@ -6,36 +6,38 @@ has the conversation cached under its hash, or queries the task for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
 from annotated_types import Ge
 from pydantic import Field, JsonValue
 from pydantic_core import to_json
 
-from refold.core.chat import EMPTY, Frame, Reply, Said, Thread, ToolReturn, UserSaid, hash_after, text_hash
+from refold.core.chat import (
+    EMPTY,
+    Frame,
+    Previous,
+    Prior,
+    Reply,
+    Said,
+    Thread,
+    ToolReturn,
+    Usage,
+    UserSaid,
+    hash_after,
+    text_hash,
+)
 from refold.core.commands import CallChat
 from refold.core.errors import InputRejected
 from refold.core.fold.snapshot import Snapshot
+from refold.core.schema import Schema, adapter, resolve
 from refold.core.values import Value, lean
+
+UNANSWERED = "the task ended before this was called"
 
 INLINE_BYTES = 512
 """The largest new turn, in bytes, that a model call contains. For a larger turn the call has a hash, since the history
 has that turn already, as a message or a result."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
-    """The conversation before a model call.
-
-    Attributes:
-        thread: The thread before the call.
-        framed: Whether the call's frame is that of the previous call.
-    """
-
-    thread: Thread
-    framed: bool
 
 
 class Mention(Value):
@@ -90,6 +92,28 @@ class Conversation(Value):
 
     frame: Frame
     said: tuple[Said, ...] = lean(())
+
+
+class LlmOutcome(Value):
+    """The outcome of a model call outside of a conversation, as the worker's activity returns it."""
+
+    value: JsonValue
+    model: str = lean("")
+    usage: Usage | None = lean()
+
+
+def json_schema(schema: Schema) -> dict[str, JsonValue]:
+    """The JSON schema of a type.
+
+    Raises:
+        LookupError: The type's module is not loaded here.
+    """
+    if isinstance(schema, dict):
+        return schema
+    kind = resolve(schema)
+    if kind is None:
+        raise LookupError(f"type {schema!r} is not known here; import its module where this runs")
+    return adapter(kind).json_schema()
 
 
 def request_of(chat: CallChat, prior: Prior) -> ChatRequest:
@@ -159,3 +183,39 @@ def mismatch(request: ChatRequest, prior: Iterable[Said], say: Iterable[Said], f
     if request.frame is None and frame.hash != request.frame_hash:
         return f"the frame of thread {request.thread!r} hashes to {frame.hash}, not to {request.frame_hash}"
     return ""
+
+
+def check_previous(snapshot: Snapshot, owner: str | None) -> None:
+    """Check that a new task of this owner may take over a task's threads.
+
+    Raises:
+        InputRejected: The task has another owner.
+    """
+    if snapshot.owner != owner:
+        whose = "nobody" if snapshot.owner is None else "somebody else"
+        raise InputRejected(f"task {snapshot.task_id!r} is owned by {whose}; a task goes on with its owner's own")
+
+
+def previous_of(snapshot: Snapshot) -> Previous:
+    """The part of a task that the next task takes over.
+
+    Of a thread with numbered copies (`main~2`), only the newest is taken. A tool call without a result gets the result
+    `UNANSWERED`, since providers refuse a conversation without one.
+    """
+    newest: dict[str, tuple[int, Thread]] = {}
+    for name, thread in snapshot.threads.items():
+        own, _, number = name.partition("~")
+        copy = int(number) if number.isdigit() else 1
+        if copy >= newest.get(own, (0, thread))[0]:
+            newest[own] = copy, thread
+    return Previous(task_id=snapshot.task_id, threads={name: _closed(thread) for name, (_, thread) in newest.items()})
+
+
+def _closed(thread: Thread) -> Thread:
+    last = thread.said[-1] if thread.said else None
+    if not isinstance(last, Reply) or not last.tool_calls:
+        return thread
+    calls: Sequence[Said] = [
+        ToolReturn(id=call.id, name=call.name, value=UNANSWERED, failed=True) for call in last.tool_calls
+    ]
+    return thread.after(calls)
