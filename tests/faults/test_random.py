@@ -136,7 +136,7 @@ async def test_nothing_is_lost_twice_or_stuck(tmp_path: Path) -> None:
                     await asyncio.sleep(chance.uniform(0, 2 * SECONDS * 0.8 / TASKS))
             await asyncio.wait(attending, timeout=PATIENCE_S)
             report = f"seed {SEED}; faults: {', '.join(world.happened)}"
-            assert not (open_ := await not_ended(jobs, attending, world)), f"{report}; not ended: {open_}"
+            assert not (open_ := await not_ended(jobs, attending, world)), f"{report}; not ended:\n" + "\n".join(open_)
             assert not (wrong := wrong_effects(jobs, world)), f"{report}; {wrong}"
             await check_records(jobs, world.engine, report)
             await check_replays(world.engine)
@@ -147,19 +147,26 @@ async def not_ended(jobs: Sequence[Job], attending: Sequence[asyncio.Task[None]]
     found = []
     for job, client in zip(jobs, attending, strict=True):
         if client.cancel():
-            found.append(f"{job}; last entries: {await last_entries(job, world.engine)}")
+            found.append(f"{job}\n  " + "\n  ".join(await last_entries(job.task_id, world.engine)))
         elif (error := client.exception()) is not None:
             found.append(f"{job}: {error!r}")
     await asyncio.gather(*attending, return_exceptions=True)
     return found
 
 
-async def last_entries(job: Job, engine: TemporalEngine) -> list[str]:
-    """What a report shows of a task's journal."""
+async def last_entries(task_id: str, engine: TemporalEngine) -> list[str]:
+    """What a report shows of a task that has not ended: its last entries and what is pending, and its parts."""
     try:
-        return [str(entry) async for entry in engine.journal(job.task_id)][-3:]
+        view = await engine.look(task_id)
+        entries = [entry async for entry in engine.journal(task_id)]
     except EngineError as error:
-        return [str(error)]
+        return [f"{task_id}: {error}"]
+    lines = [f"{task_id} {one.seq} {one.at:%H:%M:%S} {one.event.kind} {one.refused}{one.note}" for one in entries[-3:]]
+    for pending in view.pending:
+        lines.append(f"{task_id} {view.lifecycle.value} {pending} {view.note}")
+        if pending.command.startswith("skill "):
+            lines += await last_entries(pending.invocation_id, engine)
+    return lines
 
 
 def wrong_effects(jobs: Sequence[Job], world: World) -> list[str]:
