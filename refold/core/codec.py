@@ -1,4 +1,4 @@
-"""How state, arguments and results become JSON data, and how data is decoded to new values of a type."""
+"""How state, arguments and results become JSON data and are decoded again, and whether data fits a type (`misfit`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lifecycle table of a task (seven states, twelve events, fourteen moves), and the A2A status of each state.
+"""The lifecycle table of a task (seven states, twelve events, fourteen moves); `Snapshot.status` derives A2A's.
 
 The diagram in the docs is made from this table. Only events of this enumeration move a task, never the text of a model,
 a tool or a user.

@@ -1,4 +1,4 @@
-"""How `expect=` types are written in commands, and how answers are checked against them.
+"""How `expect=` types are written in commands, and found again; `codec.misfit` checks values against them.
 
 A class at module level is written as `module:Name` (a few bytes, and the other side validates with pydantic); any other
 type that pydantic knows (`list[int]`, a class inside a function) is written as its JSON schema.

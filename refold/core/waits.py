@@ -1,4 +1,4 @@
-"""What a task waits for people with: open questions, gates with the grants so far, and unresolved commands."""
+"""What a task waits for from people: open questions, gates with the grants so far, and unresolved commands."""
 
 from __future__ import annotations
 

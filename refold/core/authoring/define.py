@@ -1,4 +1,4 @@
-"""How a class or table becomes a skill: `flow_skill` compiles any of the three styles, `skill_of` finds the result."""
+"""How a class becomes a skill: `flow_skill` compiles a reducer or class of steps; `steps/table.py` compiles tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all three styles of skill (reducer, steps, table) compile to: the `Skill` protocol, with its options and card.
+"""Where the three styles (reducer, steps, table) become one: the `Skill` protocol that the fold calls, and its options.
 
 The fold calls a skill with the state as JSON data; the skill returns a `Transition` whose state is JSON data. A skill
 has no other state: the same state, event and moment give the same transition.

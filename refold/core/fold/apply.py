@@ -32,7 +32,7 @@ from refold.core.events import (
     admitted,
 )
 from refold.core.fold import ending, failures, gates, questions
-from refold.core.fold.delivery import decide, settle
+from refold.core.fold.delivery import act_on_failure, settle
 from refold.core.fold.draft import Draft, watcher
 from refold.core.fold.journal import Entry
 from refold.core.fold.questions import answer_early
@@ -145,7 +145,7 @@ def _take(draft: Draft) -> None:
         draft.announce()
         draft.send_out()
     elif isinstance(draft.event, CommandFailed):
-        decide(draft, draft.event)
+        act_on_failure(draft, draft.event)
     else:
         ending.take_late(draft, draft.event)
 

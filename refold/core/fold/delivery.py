@@ -1,4 +1,4 @@
-"""How events are delivered to the skill: calls it, applies the transition it returns, and fails a stalled task.
+"""How events are delivered to the skill: acts on failures, calls it, applies its transition, fails a stalled task.
 
 `settle` ends the handling of every event of an open task. It looks failures up in the table of `failures`, and calls
 the skill with one event after the other while the task is running.
@@ -47,7 +47,7 @@ def settle(draft: Draft, events: Iterable[Event] = ()) -> None:
     while fresh and draft.lifecycle is TaskState.RUNNING:
         event = fresh.popleft()
         if isinstance(event, CommandFailed):
-            decide(draft, event)
+            act_on_failure(draft, event)
         else:
             _call(draft, event)
     if draft.lifecycle in TERMINAL:
@@ -73,7 +73,7 @@ def _decide_redone(draft: Draft) -> None:
             return
         if isinstance(event, CommandFailed) and cell_of(draft, event)[1] is Role.REDO:
             draft.held = tuple(one for one in draft.held if one is not event)
-            decide(draft, event)
+            act_on_failure(draft, event)
 
 
 def _deliverable(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
@@ -83,14 +83,14 @@ def _deliverable(draft: Draft, events: Iterable[Event]) -> Iterable[Event]:
     """
     for event in events:
         if isinstance(event, CommandFailed) and cell_of(draft, event)[0] is not Stage.RUNNING:
-            yield from decide(draft, event)
+            yield from act_on_failure(draft, event)
         elif isinstance(event, TimerFired | UserMessage | DecisionMade) and draft.lifecycle is TaskState.PAUSED:
             _call(draft, event)
         else:
             yield event
 
 
-def decide(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
+def act_on_failure(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
     """Take the action that the table of failures gives for a failure. Returns the events to deliver to the skill."""
     cell = cell_of(draft, failed)
     draft.cells.append(cell)
@@ -106,7 +106,7 @@ def decide(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
         case Action.RELEASE:
             draft.change_pending(failed.invocation_id, blocked=False, due_at=None)
             failures.release(draft)
-            return decide(draft, failed) if cell_of(draft, failed)[0] is not Stage.RUNNING else (failed,)
+            return act_on_failure(draft, failed) if cell_of(draft, failed)[0] is not Stage.RUNNING else (failed,)
         case Action.DELIVER:
             draft.pending.pop(failed.invocation_id, None)
             draft.keep_receipt(failed)

@@ -1,7 +1,7 @@
 """Where a retry is decided: one table of what each failure leads to (retry, hold, block, deliver, end).
 
-`TABLE[stage, role, cause]` is the action for where the task stands, what the command is for and which kind of failure
-it is. A cell that is not in the table cannot be reached.
+`TABLE[stage, role, cause]` is the action, which `delivery.act_on_failure` takes, for where the task stands, what the
+command is for and which kind of failure it is. A cell that is not in the table cannot be reached.
 """
 
 from __future__ import annotations

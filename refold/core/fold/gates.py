@@ -1,4 +1,4 @@
-"""How a gate is decided: who may decide, what a decision leads to, reminders and timeouts."""
+"""How a gate is decided: who may decide, what a decision leads to, reminders, and timeouts (of questions too)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The snapshot of a task: everything that the fold needs to continue the task, and the status derived from it.
+"""The snapshot of a task: everything that the fold needs to continue the task; A2A's status is derived here.
 
 A snapshot is a value: the fold makes new ones and never changes an old one. It holds the skill's state as plain JSON
 data, so that no skill can change a snapshot.
