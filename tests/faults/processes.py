@@ -125,13 +125,16 @@ class Workers:
         recovery: str = "fast-recovery",
         modules: Sequence[str] = MODULES,
         env: Mapping[str, str] | None = None,
+        doomed: bool = False,
     ) -> WorkerProcess:
-        """A worker that polls `queue`."""
+        """A worker that polls `queue`; if it is doomed, it may be killed before it is ready."""
         command = ["-m", "refold.cli", "worker", *modules, "--json", "--with-parent"]
         command += ["--address", self.address, "--task-queue", queue, "--recovery", recovery]
-        return await self.launch(command, env=env)
+        return await self.launch(command, env=env, doomed=doomed)
 
-    async def launch(self, command: Sequence[str], *, env: Mapping[str, str] | None = None) -> WorkerProcess:
+    async def launch(
+        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, doomed: bool = False
+    ) -> WorkerProcess:
         """Another Python process that says on stdout what it serves, and ends when its stdin closes."""
         log = self.folder / f"worker-{len(self.started)}.log"
         with log.open("wb") as err:
@@ -147,7 +150,8 @@ class Workers:
             )
         worker = WorkerProcess(process, log)
         self.started.append(worker)
-        await worker.until_ready()
+        if not doomed:
+            await worker.until_ready()
         return worker
 
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from pydantic import JsonValue
 
-from refold import Content, Status, TaskState
+from refold import Content, Status, TaskEvent, TaskState
 from refold.engine import Engine, TaskView
 from refold.temporal import TemporalEngine
 from refold.temporal.dev import DevServer
@@ -281,21 +281,21 @@ async def test_five_lost_workers_are_no_reason_to_ask_a_person(
     workers.env |= env
     view: TaskView | None = None
     for dispatch in range(1, 6):
-        worker = await workers.start(queue, modules=SERVED)
+        worker = await workers.start(queue, modules=SERVED, doomed=view is not None)
         if view is None:
             view = await engine.start("deadly_step", Content.from_text(str(gate)))
         await ledger.until("begun", dispatch)
         await worker.gone()
     assert view is not None
-    await workers.start(queue, modules=SERVED)
-
-    blocked = await in_state(engine, view.task_id, TaskState.BLOCKED)
-
-    assert "worker was lost" in str(blocked.pending[0].failure)
-    assert blocked.pending[0].due_at is not None
-    assert len(ledger.noted("begun")) == 5
     gate.touch()
-    assert (await settled(engine, view.task_id)).status is Status.COMPLETED
+    await workers.start(queue, modules=SERVED)
+    done = await settled(engine, view.task_id)
+
+    entries = await collected(engine.journal(view.task_id))
+    assert done.status is Status.COMPLETED
+    assert [move.event for entry in entries for move in entry.moves].count(TaskEvent.BLOCK_ON_DEPENDENCY) == 1
+    assert [entry.note for entry in entries if "worker was lost" in entry.note and "; probe 1 at" in entry.note]
+    assert len(ledger.noted("begun")) == 6
 
 
 @pytest.mark.sweep
