@@ -24,12 +24,13 @@ async def ship(order_id: str) -> Payment:
 
 
 @tool(effect="at_most_once", probe=moved, timeout_s=20)
-def tip(order_id: str) -> str:
+def tip(order_id: str) -> Payment:
     """Pay a tip, from a thread and with a client of its own."""
     asked = {"kind": "tip", "order_id": order_id, "amount_cents": 1}
     key = {"idempotency-key": current().idempotency_key}
-    httpx.post(f"{gateway()}/payments", json=asked, headers=key, timeout=10).raise_for_status()
-    return "tipped"
+    response = httpx.post(f"{gateway()}/payments", json=asked, headers=key, timeout=10)
+    response.raise_for_status()
+    return Payment.model_validate_json(response.content)
 
 
 @tool(effect="read_only")
