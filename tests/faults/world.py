@@ -85,7 +85,8 @@ class World:
     async def _hire(self, modules: tuple[str, ...]) -> WorkerProcess:
         while True:
             try:
-                return await self._workers.start(QUEUE, modules=modules)
+                # Its leases last 30 s, longer than any stop: docs/limits.md says what happens otherwise.
+                return await self._workers.start(QUEUE, modules=modules, recovery="default")
             except AssertionError:
                 # What it needs is away just now: it said so and ended, and is started again, as a supervisor does.
                 self.happened.append("a worker could not start")

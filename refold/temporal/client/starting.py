@@ -29,6 +29,8 @@ SUMMARY_CHARS = 160
 STARTS_AT_ONCE = 32
 """How many starts of one event loop are under way at a time; given all at once, a server answers none in time."""
 
+_ONCE = WorkflowIDReusePolicy.REJECT_DUPLICATE
+
 FIRST_LOOKS_AT_ONCE = 128
 """How many new tasks are looked at at a time; each look takes seconds where no worker answers."""
 
@@ -79,7 +81,13 @@ async def start(
 
 
 async def _started(
-    connection: Connection, skill: str, argument: TaskStart, task_id: str, summary: str, origin: Origin | None
+    connection: Connection,
+    skill: str,
+    argument: TaskStart,
+    task_id: str,
+    summary: str,
+    origin: Origin | None,
+    reuse: WorkflowIDReusePolicy = _ONCE,
 ) -> None:
     from_task = None if origin is None else origin.task_id
     try:
@@ -88,7 +96,7 @@ async def _started(
             argument,
             id=task_id,
             task_queue=connection.task_queue,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            id_reuse_policy=reuse,
             search_attributes=search.at_start(
                 skill,
                 datetime.now(UTC),
@@ -102,6 +110,9 @@ async def _started(
             result_type=TaskResult,
         )
     except WorkflowAlreadyStartedError:
+        if reuse is _ONCE and await views.never_began(connection, task_id):
+            reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
+            return await _started(connection, skill, argument, task_id, summary, origin, reuse)
         raise TaskExists(task_id) from None
     except PydanticSerializationError as error:
         raise unwritable(error) from None

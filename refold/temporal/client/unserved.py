@@ -14,7 +14,7 @@ from temporalio.service import RPCError
 from refold.engine import UnknownSkill
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import POLLING_S, failed_task
-from refold.temporal.client.views import forget
+from refold.temporal.client.views import NEVER_BEGAN, forget
 
 
 async def why_not_begun(connection: Connection, description: WorkflowExecutionDescription) -> str | None:
@@ -33,7 +33,7 @@ async def why_not_begun(connection: Connection, description: WorkflowExecutionDe
     with suppress(RPCError):  # a client that may not ask or terminate leaves the task to others
         if await _workers(connection) == {failed.identity}:
             handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
-            await handle.terminate(str(refused))
+            await handle.terminate(NEVER_BEGAN, reason=str(refused))
             await forget(connection, description)
             raise refused
     return f"{refused}. That is what the worker says that took it, and it is left to the others on the task queue"

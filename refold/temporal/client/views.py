@@ -15,7 +15,7 @@ from temporalio.client import (
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
 )
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, TerminatedError
 from temporalio.service import RPCError
 
 from refold.core.errors import InputRejected
@@ -137,17 +137,36 @@ def unanswered(description: WorkflowExecutionDescription, why: str) -> TaskView:
 
 async def _why_ended(connection: Connection, description: WorkflowExecutionDescription) -> str:
     """Why a task without a result ended: its start was refused, or Temporal ended it from outside."""
+    cause = await _cause_of_end(connection, description)
+    if isinstance(cause, ApplicationError) and cause.type in _REFUSALS:
+        return f"its start was refused: {cause.message}"
+    return "Temporal ended it from outside" + ("" if cause is None else f": {cause}")
+
+
+async def _cause_of_end(connection: Connection, description: WorkflowExecutionDescription) -> BaseException | None:
     handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
     try:
         await handle.result(follow_runs=False)
     except WorkflowFailureError as error:
-        if isinstance(error.cause, ApplicationError) and error.cause.type in _REFUSALS:
-            return f"its start was refused: {error.cause.message}"
-        return f"Temporal ended it from outside: {error.cause}"
-    return "Temporal ended it from outside"
+        return error.cause
+    return None
+
+
+async def never_began(connection: Connection, task_id: str) -> bool:
+    """Whether a task's start was refused, so that its id is free; the server deletes such a task in its own time."""
+    description = await connection.describe(task_id)
+    if description.status is WorkflowExecutionStatus.RUNNING:
+        return False
+    cause = await _cause_of_end(connection, description)
+    if isinstance(cause, TerminatedError):
+        return NEVER_BEGAN in cause.details
+    return isinstance(cause, ApplicationError) and cause.type in _REFUSALS
 
 
 _REFUSALS = (UnknownSkill.__name__, InputRejected.__name__)
+
+NEVER_BEGAN = "never began"
+"""What a client says that terminates a task which no worker has begun."""
 
 
 async def _raise_refusal(
@@ -164,7 +183,7 @@ async def _raise_refusal(
 
 async def forget(connection: Connection, description: WorkflowExecutionDescription) -> None:
     """Delete a task that never began."""
-    with contextlib.suppress(RPCError):  # a server that lets nobody delete keeps a failed workflow; its id is used up
+    with contextlib.suppress(RPCError):  # a server that lets nobody delete keeps a failed workflow
         await connection.client.workflow_service.delete_workflow_execution(
             DeleteWorkflowExecutionRequest(
                 namespace=connection.client.namespace,
