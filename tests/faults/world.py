@@ -36,6 +36,7 @@ class World:
     Attributes:
         engine: The clients' engine.
         shop: What the tasks do is in its ledger.
+        values: The folder of large values.
         happened: The faults so far, in order, for the report.
     """
 
@@ -51,24 +52,24 @@ class World:
         self.shop = UnreliableShop(seed)
         self.happened: list[str] = []
         self._folder = folder
-        self._values = folder / "values"
+        self.values = folder / "values"
         self._database = database
         self._stack = AsyncExitStack()
         self._servers = AsyncExitStack()
         self._crew: list[tuple[WorkerProcess, tuple[str, ...]]] = []
 
     async def __aenter__(self) -> Self:
-        self._values.mkdir()
+        self.values.mkdir()
         self._stack.enter_context(self.shop)
         self._postgres = await asyncio.to_thread(Postgres, self._database)
         self._stack.callback(_stop, self._postgres)
         await self._stack.enter_async_context(self._servers)
         server = await self._serve(None)
         self._port = int(server.address.rpartition(":")[2])
-        env = {**self.shop.environment, "REFOLD_LEDGER": self._postgres.url, "REFOLD_STORAGE": str(self._values)}
+        env = {**self.shop.environment, "REFOLD_LEDGER": self._postgres.url, "REFOLD_STORAGE": str(self.values)}
         self._workers = await self._stack.enter_async_context(Workers(server.address, self._folder, env=env))
         retries = RetryConfig(max_elapsed_time_millis=2_000)
-        self.engine: TemporalEngine = await engine_of(server.address, QUEUE, Folder(self._values), retries)
+        self.engine: TemporalEngine = await engine_of(server.address, QUEUE, Folder(self.values), retries)
         self._crew = [(await self._hire(modules), modules) for modules in (NEW, NEW, OLD)]
         return self
 
@@ -158,9 +159,9 @@ class World:
         await asyncio.to_thread(self._postgres.start)
 
     async def _storage_away(self) -> None:
-        away = self._values.rename(self._values.with_name("away"))
+        away = self.values.rename(self.values.with_name("away"))
         await self._for_a_while()
-        away.rename(self._values)
+        away.rename(self.values)
 
     async def _for_a_while(self) -> None:
         await asyncio.sleep(self.chance.uniform(1.0, 6.0))
