@@ -26,6 +26,9 @@ from tests.services.postgres import Postgres
 from tests.services.unreliable import UnreliableShop
 
 QUEUE = "random-faults"
+HIRED_WITHIN = 20
+"""How often a worker is started again; longer than this nothing is away."""
+
 OLD: tuple[str, ...] = ("tests.faults.errands", "activities")
 NEW: tuple[str, ...] = (*OLD, "tests.faults.errands_new")
 
@@ -84,11 +87,14 @@ class World:
         return self._server
 
     async def _hire(self, modules: tuple[str, ...]) -> WorkerProcess:
+        tries = HIRED_WITHIN
         while True:
             try:
                 # Its leases last 30 s, longer than any stop: docs/limits.md says what happens otherwise.
                 return await self._workers.start(QUEUE, modules=modules, recovery="default")
             except AssertionError:
+                if (tries := tries - 1) == 0:
+                    raise
                 # What it needs is away just now: it said so and ended, and is started again, as a supervisor does.
                 self.happened.append("a worker could not start")
 

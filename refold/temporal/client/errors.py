@@ -39,7 +39,7 @@ NOT_FITTING = "TMPRL1100"
 """Temporal's number for code that does not fit a history."""
 
 
-def server_away(error: BaseException) -> bool:
+def server_away(error: Exception) -> bool:
     """Whether a call ended because the server was not there, or its connection broke."""
     # The SDK reports a connection that breaks under a call as UNKNOWN, with these words.
     return isinstance(error, RPCError) and (
@@ -82,18 +82,19 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
     if (stuck := await why_stuck(client, description)) is not None:
         return stuck
     queue = description.task_queue
-    polled = await last_poll(client, queue)
+    polled = await last_polls(client, queue)
     command = "refold worker" if queue == QUEUE else f"refold worker --task-queue {quote(queue)}"
-    if polled is None or polled > POLLING_S:
+    ago_s = max(0.0, (datetime.now(UTC) - max(polled.values())).total_seconds()) if polled else POLLING_S + 1
+    if ago_s > POLLING_S:
         return f"no worker answers on task queue {queue!r}; start one with `{command}`"
     return (
-        f"no answer came in time. A worker polled task queue {queue!r} {polled:.0f} s ago: it is busy, reads a long "
+        f"no answer came in time. A worker polled task queue {queue!r} {ago_s:.0f} s ago: it is busy, reads a long "
         f"history, or has just stopped; `{command}` starts another one"
     )
 
 
-async def last_poll(client: Client, queue: str) -> float | None:
-    """How many seconds ago a worker last polled a queue for workflow tasks; None if the server knows of no worker."""
+async def last_polls(client: Client, queue: str) -> dict[str, datetime]:
+    """When each worker, by its identity, last polled a queue for workflow tasks; empty if the server does not tell."""
     kind = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
     request = DescribeTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
@@ -101,9 +102,8 @@ async def last_poll(client: Client, queue: str) -> float | None:
     try:
         answer = await client.workflow_service.describe_task_queue(request)
     except RPCError:
-        return None
-    seen = [one.last_access_time.ToDatetime(tzinfo=UTC) for one in answer.pollers]
-    return max(0.0, (datetime.now(UTC) - max(seen)).total_seconds()) if seen else None
+        return {}
+    return {one.identity: one.last_access_time.ToDatetime(tzinfo=UTC) for one in answer.pollers}
 
 
 def server_refused(error: RPCError, what: str) -> EngineError:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import timedelta
 
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import WorkflowExecutionDescription
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from refold.engine import UnknownSkill
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import POLLING_S, failed_task
+from refold.temporal.client.errors import POLLING_S, failed_task, last_polls
 from refold.temporal.client.views import NEVER_BEGAN, forget
 
 
@@ -41,13 +39,6 @@ async def why_not_begun(connection: Connection, description: WorkflowExecutionDe
 
 async def _workers(connection: Connection) -> set[str]:
     """The identities of the workers on the task queue."""
-    answer = await connection.client.workflow_service.describe_task_queue(
-        DescribeTaskQueueRequest(
-            namespace=connection.client.namespace,
-            task_queue=TaskQueue(name=connection.task_queue),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
-    )
-    seen = {one.identity: one.last_access_time.seconds for one in answer.pollers}
-    newest = max(seen.values(), default=0)  # by the server's clock, as all of them
-    return {identity for identity, when in seen.items() if newest - when <= POLLING_S}
+    polled = await last_polls(connection.client, connection.task_queue)
+    # The newest poll stands for now: it is by the server's clock, as all of them.
+    return {one for one, when in polled.items() if max(polled.values()) - when <= timedelta(seconds=POLLING_S)}

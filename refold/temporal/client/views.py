@@ -16,14 +16,14 @@ from temporalio.client import (
     WorkflowQueryRejectedError,
 )
 from temporalio.exceptions import ApplicationError, TerminatedError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import InputRejected
 from refold.core.lifecycle import Ending, derive_status
-from refold.engine import NoWorker, TaskView, UnknownSkill
+from refold.engine import NoWorker, TaskNotFound, TaskView, UnknownSkill
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import why_unanswered
+from refold.temporal.client.errors import server_refused, why_unanswered
 from refold.temporal.data.wire import RESULT_MEMO, TaskResult
 
 
@@ -154,10 +154,17 @@ async def _cause_of_end(connection: Connection, description: WorkflowExecutionDe
 
 async def never_began(connection: Connection, task_id: str) -> bool:
     """Whether a task's start was refused, so that its id is free; the server deletes such a task in its own time."""
-    description = await connection.describe(task_id)
-    if description.status is WorkflowExecutionStatus.RUNNING:
-        return False
-    cause = await _cause_of_end(connection, description)
+    try:
+        description = await connection.describe(task_id)
+        if description.status is WorkflowExecutionStatus.RUNNING:
+            return False
+        cause = await _cause_of_end(connection, description)
+    except TaskNotFound:
+        return True  # deleted just now
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return True
+        raise server_refused(error, f"describe task {task_id!r}") from None
     if isinstance(cause, TerminatedError):
         return NEVER_BEGAN in cause.details
     return isinstance(cause, ApplicationError) and cause.type in _REFUSALS
