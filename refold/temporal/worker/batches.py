@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from temporalio import workflow
-from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 
 if TYPE_CHECKING:
+    # The SDK's own, so not for certain there at run time; `committed` activates without batches where it is not.
+    from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 BATCH = 50
@@ -42,7 +43,7 @@ _ENDS = {
     "continue_as_new_workflow_execution",
 }
 
-Activate = Callable[[WorkflowActivation], "WorkflowActivationCompletion"]
+Activate = Callable[["WorkflowActivation"], "WorkflowActivationCompletion"]
 
 
 def more_comes() -> bool:
@@ -86,7 +87,7 @@ class Batches:
         return completion
 
     def _batch(self, act: WorkflowActivation, jobs: Iterable[WorkflowActivationJob]) -> WorkflowActivation:
-        batch = WorkflowActivation()
+        batch = type(act)()
         batch.CopyFrom(act)
         del batch.jobs[:]
         batch.jobs.extend(jobs)
