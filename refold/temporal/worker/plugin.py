@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
+from itertools import count
 from typing import Any
-from uuid import uuid4
 
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter, PayloadCodec
@@ -41,6 +41,8 @@ from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
 from refold.temporal.worker.sandbox import sandbox
 from refold.temporal.worker.workflow import DEFINITION
+
+_workers = count(1)  # of this process
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=100)
 """The SDK's least pause between heartbeats, short because heartbeats carry a model's streamed text."""
@@ -157,7 +159,9 @@ class RefoldPlugin(SimplePlugin):
         config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)
         if config.get("identity") is None:
             process, at, host = config["client"].identity.rpartition("@")
-            config["identity"] = f"{process}-{uuid4().hex[:6]}{at}{host}"
+            # The first keeps the SDK's, since history holds it three times a step.
+            number = next(_workers)
+            config["identity"] = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
         workflows = list(config.get("workflows") or [])
         if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):
             config["workflows"] = [*workflows, UnknownSkillWorkflow]
