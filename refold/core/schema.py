@@ -7,7 +7,8 @@ type that pydantic knows (`list[int]`, a class inside a function) is written as 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache, wraps
 from typing import Any, TypeVar, get_args
 
@@ -17,7 +18,6 @@ from refold.core.errors import SkillError
 
 T = TypeVar("T")
 Schema = str | dict[str, JsonValue]
-
 
 # CPython's Py_TPFLAGS_HEAPTYPE without Py_TPFLAGS_IMMUTABLETYPE: a class that takes attributes, not a built-in one.
 _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
@@ -78,18 +78,29 @@ def schema_of(kind: Any) -> Schema | None:
     # Another process has another `__main__`.
     if reference is not None and not kind.__module__.startswith("__"):
         return reference
-    try:
+    with _told(kind):
         return adapter(kind).json_schema()
-    except PydanticUserError as error:
-        raise SkillError(f"expect={kind!r} is not a type that pydantic can check: {first_line(error)}") from None
 
 
 def reference_of(kind: Any) -> str | None:
-    """`module:Name` of a class at module level; None for any other type."""
-    if not isinstance(kind, type):
+    """`module:Name` of a class at module level; None for any other type.
+
+    Raises:
+        SkillError: pydantic does not know the class.
+    """
+    if not isinstance(kind, type) or resolve(reference := f"{kind.__module__}:{kind.__qualname__}") is not kind:
         return None
-    reference = f"{kind.__module__}:{kind.__qualname__}"
-    return reference if resolve(reference) is kind else None
+    with _told(kind):
+        adapter(kind)
+    return reference
+
+
+@contextmanager
+def _told(kind: Any) -> Iterator[None]:
+    try:
+        yield
+    except PydanticUserError as error:
+        raise SkillError(f"expect={kind!r} is not a type that pydantic can check: {first_line(error)}") from None
 
 
 def resolve(schema: Any) -> Any:
@@ -143,6 +154,4 @@ def first_line(error: Exception) -> str:
 
 def type_name(schema: Schema) -> str:
     """A type's name for people."""
-    if isinstance(schema, str):
-        return schema.rpartition(":")[2]
-    return str(schema.get("title", "its JSON schema"))
+    return schema.rpartition(":")[2] if isinstance(schema, str) else str(schema.get("title", "its JSON schema"))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from refold import SkillError
+from refold import Cmd, SkillError
 from refold.conversation import json_schema
 from refold.core.codec import codec, misfit
 from refold.core.schema import reference_of, resolve, schema_of, type_name
@@ -85,13 +85,19 @@ def test_nothing_is_expected_where_nothing_is_said() -> None:
     assert schema_of("other.module:Name") == "other.module:Name"
 
 
-@pytest.mark.parametrize("kind", ["Verdict", ":Verdict", "module:", object(), type("Odd", (), {})])
+class Unknown:
+    """Of a module, so it has a name; but no value of it can be told from JSON."""
+
+
+@pytest.mark.parametrize("kind", ["Verdict", ":Verdict", "module:", object(), type("Odd", (), {}), Unknown])
 def test_what_is_no_type_is_the_authors_error(kind: Any) -> None:
     """
     Named where it is asked for, before anything is sent.
     """
     with pytest.raises(SkillError, match="expect="):
         schema_of(kind)
+    with pytest.raises(SkillError, match="expect="):
+        Cmd.ask_user("q", "?", expect=kind)
 
 
 def test_a_name_never_makes_code_run() -> None:
