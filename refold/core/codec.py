@@ -34,7 +34,8 @@ class Codec:
     Attributes:
         adapter: The type's pydantic adapter.
         from_text: Whether parsing JSON text differs from validating the parsed data, as with `val_json_bytes="base64"`.
-        chooses: Whether a value may be decoded as an equal value of another type: `Decimal(1)` as 1, in a union.
+        chooses: Whether a value may be decoded as an equal value of another type, in a union: `Decimal(1)` as 1,
+            `Box[str](all=[])` as `Box[int](all=[])`.
     """
 
     __slots__ = ("adapter", "chooses", "from_text")
@@ -43,7 +44,9 @@ class Codec:
         self.adapter = how
         schemas = list(_schemas(how.core_schema))
         self.from_text = any("val_json_bytes" in (one.get("config") or ()) for one in schemas)
-        self.chooses = any(one.get("type") == "decimal" for one in schemas)
+        models = {one["cls"] for one in schemas if one.get("type") == "model"}
+        generic = [model for model in models if model.__pydantic_generic_metadata__["origin"]]
+        self.chooses = any(one.get("type") == "decimal" for one in schemas) or len(generic) > 1
 
     def data(self, value: Any) -> JsonValue:
         """`value` as JSON data.

@@ -182,48 +182,24 @@ class Ctx:
 
     @overload
     def tool(
-        self,
-        tool: Callable[..., Awaitable[T]],
-        /,
-        args: Mapping[str, Any] | None = None,
-        *,
-        id: str | None = None,
-        key: str | None = None,
-        key_scope: KeyScope = "owner",
-        retry: RetryPolicy | None = None,
-        queue: str | None = None,
-        **more: Any,
-    ) -> Call[T]: ...
+        self, tool: Callable[..., Awaitable[T]], /, args: Mapping[str, Any] | None = None, *, id: str | None = None,
+        key: str | None = None, key_scope: KeyScope = "owner", retry: RetryPolicy | None = None,
+        queue: str | None = None, **more: Any,
+    ) -> Call[T]: ...  # fmt: skip
 
     @overload
     def tool(
-        self,
-        tool: Callable[..., T],
-        /,
-        args: Mapping[str, Any] | None = None,
-        *,
-        id: str | None = None,
-        key: str | None = None,
-        key_scope: KeyScope = "owner",
-        retry: RetryPolicy | None = None,
-        queue: str | None = None,
-        **more: Any,
-    ) -> Call[T]: ...
+        self, tool: Callable[..., T], /, args: Mapping[str, Any] | None = None, *, id: str | None = None,
+        key: str | None = None, key_scope: KeyScope = "owner", retry: RetryPolicy | None = None,
+        queue: str | None = None, **more: Any,
+    ) -> Call[T]: ...  # fmt: skip
 
     @overload
     def tool(
-        self,
-        tool: str,
-        /,
-        args: Mapping[str, Any] | None = None,
-        *,
-        id: str | None = None,
-        key: str | None = None,
-        key_scope: KeyScope = "owner",
-        retry: RetryPolicy | None = None,
-        queue: str | None = None,
-        **more: Any,
-    ) -> Call[Any]: ...
+        self, tool: str, /, args: Mapping[str, Any] | None = None, *, id: str | None = None,
+        key: str | None = None, key_scope: KeyScope = "owner", retry: RetryPolicy | None = None,
+        queue: str | None = None, **more: Any,
+    ) -> Call[Any]: ...  # fmt: skip
 
     def tool(
         self,
