@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from a2a.types import Artifact as A2AArtifact
 from a2a.types import Message as A2AMessage
@@ -16,10 +16,10 @@ from a2a.types import Part as A2APart
 from a2a.types import Role, Task, TaskStatus
 from a2a.types import TaskState as A2AState
 from a2a.utils.errors import InvalidParamsError
-from google.protobuf.json_format import MessageToDict, ParseDict
-from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.struct_pb2 import Struct
 from pydantic import JsonValue
 
+from refold.a2a.data import JSON, MOST_LEVELS, data_of, is_carried, part_of, struct_of, text_of, value_of
 from refold.core.commands import AskApproval
 from refold.core.content import Artifact, Content, Message, Part
 from refold.core.lifecycle import Status
@@ -68,24 +68,13 @@ def _part_in(part: A2APart, number: int) -> Part:
             return Part(url=part.url, **rest)
         case "data":
             data = data_of(part.data, f"parts[{number}].data")
+            if not is_carried(data):
+                raise InvalidParamsError(f"parts[{number}].data is nested deeper than {MOST_LEVELS} levels")
             if data is not None:
                 return Part(data=data, **rest)
         case _:
             pass
     raise InvalidParamsError(f"parts[{number}] holds none of text, raw, url and data")
-
-
-def data_of(value: Value | Struct, where: str = "data") -> JsonValue:
-    """A protobuf value as JSON, with whole numbers as ints again.
-
-    Raises:
-        InvalidParamsError: It cannot be JSON: a number is infinite or NaN.
-    """
-    try:
-        data: JsonValue = MessageToDict(value)
-    except ValueError as error:
-        raise InvalidParamsError(f"{where} is no JSON: {error}") from None
-    return data
 
 
 # --- to A2A
@@ -152,10 +141,11 @@ def _asked(wait: Wait) -> list[A2APart]:
     parts = parts_of(wait.ask.message.parts)
     if isinstance(wait.ask, AskApproval):
         shown: dict[str, JsonValue] = {"gate": wait.gate, "digest": wait.ask.digest, "kind": wait.ask.policy.kind.value}
-        shown["arguments"] = wait.ask.show
+        # As text only if it must be: gate and digest stay data, which the decision sends back.
+        shown["arguments"] = wait.ask.show if is_carried(wait.ask.show) else text_of(wait.ask.show)
         if wait.ask.editable:
             shown["editable"] = list(wait.ask.editable)
-        parts.append(A2APart(data=value_of(shown), media_type="application/json"))
+        parts.append(A2APart(data=value_of(shown), media_type=JSON))
     return parts
 
 
@@ -205,26 +195,17 @@ def parts_of(parts: Iterable[Part]) -> list[A2APart]:
 
 
 def _part_out(part: Part) -> A2APart:
-    out = A2APart(filename=part.filename or "", media_type=part.media_type or "")
     if part.text is not None:
-        out.text = part.text
+        out = A2APart(text=part.text)
     elif part.raw is not None:
-        out.raw = part.raw
+        out = A2APart(raw=part.raw)
     elif part.url is not None:
-        out.url = part.url
+        out = A2APart(url=part.url)
     else:
-        out.data.CopyFrom(value_of(part.data))
+        out = part_of(part.data)
+    out.filename = part.filename or out.filename
+    out.media_type = part.media_type or out.media_type
     return out
-
-
-def value_of(data: JsonValue) -> Value:
-    """JSON as a protobuf value."""
-    return ParseDict(cast("dict[str, Any]", data), Value())  # typed for objects only, but it accepts any value
-
-
-def struct_of(data: Mapping[str, JsonValue]) -> Struct:
-    """A JSON object as a protobuf struct."""
-    return ParseDict(dict(data), Struct())
 
 
 def _naive(at: datetime) -> datetime:

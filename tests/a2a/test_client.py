@@ -28,7 +28,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from refold.a2a import Settings, a2a_app
-from refold.a2a.convert import value_of
+from refold.a2a.data import value_of
 from refold.a2a.serve import bound, url_of
 from refold.testing import FakeEngine
 from tests.a2a import skills

@@ -11,7 +11,8 @@ from a2a.types import Message as A2AMessage
 from a2a.types import Role, SendMessageRequest
 from a2a.utils.errors import InvalidParamsError
 
-from refold.a2a.convert import data_of, parts_of
+from refold.a2a.convert import parts_of
+from refold.a2a.data import data_of
 from refold.a2a.tasks.reading import Reader
 from refold.core.authoring.skill import Skill
 from refold.core.content import Content

@@ -14,7 +14,8 @@ from a2a.utils.task import validate_history_length
 
 from refold.a2a.caller import caller_of, owns
 from refold.a2a.card import modes
-from refold.a2a.convert import content_of, context_of, data_of
+from refold.a2a.convert import content_of, context_of
+from refold.a2a.data import data_of
 from refold.a2a.tasks import idempotency
 from refold.a2a.tasks.deciding import decide, decision_in
 from refold.a2a.tasks.push import Push
