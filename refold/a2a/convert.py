@@ -93,6 +93,15 @@ def task_of(record: TaskRecord) -> Task:
     )
 
 
+def short_task_of(record: TaskRecord, note: str) -> Task:
+    """A task without its contents: where it stands, and a note that says why there is no more."""
+    status = TaskStatus(state=STATE[record.status])
+    status.timestamp.FromDatetime(_naive(record.status_at))
+    task = Task(id=record.task_id, context_id=context_of(record), status=status, metadata=metadata_of(record))
+    task.metadata.get_or_create_struct(METADATA)["note"] = note
+    return task
+
+
 def context_of(record: TaskRecord) -> str:
     """A task that was not started over A2A is a conversation of its own."""
     return record.context or record.task_id

@@ -21,6 +21,7 @@ from a2a.utils.errors import (
 from a2a.utils.proto_utils import validate_proto_required_fields
 from google.protobuf.message import Message as ProtoMessage
 
+from refold.a2a.names import check_names
 from refold.core.errors import InputRejected
 from refold.engine import EngineError, NotConnected, NoWorker, PayloadTooLarge, TaskNotFound, UnknownSkill
 
@@ -95,6 +96,7 @@ def _check(handler: object, *args: object, **kwargs: object) -> None:
     for given in (*args, *kwargs.values()):
         if isinstance(given, ProtoMessage):
             validate_proto_required_fields(given)
+            check_names(given)
 
 
 def _check_extensions(required: Set[str], context: ServerCallContext) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 import uvicorn
 from starlette.applications import Starlette
 
+from refold.a2a.connections import HEADER_S, MOST_CONNECTIONS, protocol
+
 DRAIN_S = 10
 """Seconds that open calls have to finish after the gateway is stopped."""
 
@@ -39,7 +41,13 @@ def url_of(sock: socket.socket, host: str) -> str:
 
 
 async def serve(
-    app: Starlette, sock: socket.socket, stop: asyncio.Event, *, ready: Callable[[], None] = lambda: None
+    app: Starlette,
+    sock: socket.socket,
+    stop: asyncio.Event,
+    *,
+    ready: Callable[[], None] = lambda: None,
+    header_s: float = HEADER_S,
+    connections: int = MOST_CONNECTIONS,
 ) -> None:
     """Serve until `stop` is set; then end the open streams, finish open calls, and return.
 
@@ -48,9 +56,17 @@ async def serve(
         sock: From `bound`.
         stop: Set by the caller, who handles signals.
         ready: Called once the gateway answers calls.
+        header_s: Seconds that a client has to send the headers of a request.
+        connections: How many connections may be open; one more is refused (503).
     """
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=DRAIN_S
+        app,
+        http=protocol(header_s, connections),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_S,
     )
     server = _Server(config, ready)
     serving = asyncio.create_task(server.serve(sockets=[sock]))

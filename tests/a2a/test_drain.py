@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from refold.a2a import Settings, a2a_app
 from refold.a2a.serve import bound, serve, url_of
@@ -13,6 +17,7 @@ from refold.record import ENDED
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, said
+from tests.a2a.streams.events import subscribed
 
 
 async def alive(http: httpx.AsyncClient, url: str) -> bool:
@@ -20,6 +25,100 @@ async def alive(http: httpx.AsyncClient, url: str) -> bool:
         return (await http.get(f"{url}/livez")).is_success
     except httpx.TransportError:
         return False
+
+
+@contextlib.asynccontextmanager
+async def running(fake: FakeEngine, **limits: Any) -> AsyncIterator[tuple[str, Callable[[], Awaitable[None]]]]:
+    """A gateway as `refold serve` runs it: its address, and how to stop it."""
+    sock = bound("127.0.0.1", 0)
+    url = url_of(sock, "127.0.0.1")
+    stop, ready = asyncio.Event(), asyncio.Event()
+    app = a2a_app(fake, skills.ALL, Settings(url=url))
+    gateway = asyncio.create_task(serve(app, sock, stop, ready=ready.set, **limits))
+    await ready.wait()
+
+    async def stopped() -> None:
+        stop.set()
+        await gateway
+
+    try:
+        yield url, stopped
+    finally:
+        await stopped()
+
+
+async def test_open_streams_end_with_a_last_event(fake: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
+    """
+    It says that the gateway stops, and from which event on to subscribe again; the log has one line, no traceback.
+    """
+    async with running(fake) as (url, stopped), httpx.AsyncClient(timeout=30) as http:
+        task = await Calls(http, url).send(metadata={"skill": "ask"})
+        async with subscribed(http, url, task["id"]) as one, subscribed(http, url, task["id"]) as other:
+            first = await anext(one)
+            await anext(other)
+            with caplog.at_level(logging.INFO):
+                stopping = asyncio.create_task(stopped())
+                ends = [await one.next(), await other.next()]
+                rest = [await one.rest(), await other.rest()]
+                await stopping
+
+    assert first.id is not None
+    assert [end.comment for end in ends] == ["the gateway stops; subscribe again with the last id"] * 2
+    assert rest == [[], []]
+    assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
+
+
+async def test_a_connection_has_a_time_for_its_headers(fake: FakeEngine) -> None:
+    """
+    Half a request is not waited for, not even as the second one of a connection.
+    """
+    async with running(fake, header_s=0.3) as (url, _):
+        host, port = url.removeprefix("http://").split(":")
+        whole = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        for before in (b"", whole):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(before)
+            if before:
+                assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
+            writer.write(whole[:20])
+            async with asyncio.timeout(10):
+                assert (await reader.read()).startswith(b"HTTP/1.1 408")
+            writer.close()
+
+
+async def test_a_slow_answer_is_no_slow_header(fake: FakeEngine) -> None:
+    """
+    The time ends with the headers: a stream may stay open for ever.
+    """
+    async with running(fake, header_s=0.2) as (url, _), httpx.AsyncClient(timeout=30) as http:
+        task = await Calls(http, url).send("x", metadata={"skill": "wait"}, configuration={"returnImmediately": True})
+        async with subscribed(http, url, task["id"]) as events:
+            await anext(events)
+            for _ in range(4):  # connections that are closed for their headers pass the time
+                reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+                assert b"408" in await reader.read()
+                writer.close()
+            await fake.reply(task["id"], "held", "x")
+
+            assert (await events.rest())[-1].state == "TASK_STATE_COMPLETED"
+
+
+async def test_connections_have_a_limit(fake: FakeEngine) -> None:
+    """
+    One more is told to come again; the others are served.
+    """
+    async with running(fake, connections=3) as (url, _):
+        where = url.removeprefix("http://").split(":")
+        held = [await asyncio.open_connection(*where) for _ in range(3)]
+        reader, writer = await asyncio.open_connection(*where)
+
+        assert b"HTTP/1.1 503" in await reader.read()
+        writer.close()
+        reader, writer = held[0]
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert b"HTTP/1.1 200" in await reader.read()
+        for _, writer in held:
+            writer.close()
 
 
 async def test_a_call_that_is_being_answered_is_answered(fake: FakeEngine) -> None:

@@ -110,3 +110,95 @@ def test_a_part_of_a_skill_keeps_its_own_media_type() -> None:
     (shown,) = parts_of([Part(data=nested(40), media_type="application/geo+json")])
 
     assert shown.media_type == "application/geo+json"
+
+
+# --- sizes
+
+LONG = {
+    "messageId": ("m" * 257, "message_id"),
+    "contextId": ("c" * 257, "context_id"),
+    "taskId": ("t" * 1001, "task_id"),
+    "referenceTaskIds": (["t"] * 101, "reference_task_ids"),
+    "extensions": (["e" * 1001], "extensions"),
+}
+ODD = {"crlf": "a\r\nb", "nul": "a\x00", "delete": "a\x7f"}
+
+
+@pytest.mark.parametrize("field", LONG)
+async def test_an_id_of_any_length_is_refused(calls: Calls, field: str) -> None:
+    """
+    Nothing is stored, and the refusal does not say the id again.
+    """
+    given, name = LONG[field]
+    error = await calls.error("SendMessage", {"message": said(**{field: given}), "metadata": {"skill": "echo"}})
+
+    assert error["code"] == -32602
+    assert f"message.{name}" in error["message"]
+    assert len(error["message"]) < 300
+    assert (await calls.result("ListTasks"))["totalSize"] == 0
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("field", ["messageId", "contextId", "taskId"])
+async def test_an_id_has_no_control_characters(calls: Calls, field: str, odd: str) -> None:
+    """
+    They would break the lines of a log, and the headers of a webhook.
+    """
+    error = await calls.error("SendMessage", {"message": said(**{field: ODD[odd]}), "metadata": {"skill": "echo"}})
+
+    assert error["code"] == -32602
+    assert "control characters" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("GetTask", {"id": "x" * 1001}),
+        ("CancelTask", {"id": "x\n"}),
+        ("SubscribeToTask", {"id": "x" * 1001}),
+        ("ListTasks", {"contextId": "c" * 257}),
+        ("ListTasks", {"pageToken": "c" * 5000}),
+        ("SendMessage", {"message": said(parts=[{"text": "x", "mediaType": "m" * 257}])}),
+        ("SendMessage", {"message": said(parts=[{"text": "x", "filename": "m" * 1001}])}),
+        ("SendMessage", {"message": said(), "configuration": {"acceptedOutputModes": ["m" * 257]}}),
+        ("SendMessage", {"message": said(), "configuration": {"acceptedOutputModes": ["m"] * 101}}),
+    ],
+)
+async def test_every_name_in_a_request_has_a_limit(calls: Calls, method: str, params: Any) -> None:
+    """
+    Whatever is looked up, matched or stored as a name.
+    """
+    assert (await calls.error(method, params))["code"] == -32602
+
+
+async def test_a_list_has_no_history_by_default(calls: Calls) -> None:
+    """
+    A list of large messages is small.
+    """
+    for text in "abc":
+        await calls.send(text * 1_000_000, metadata={"skill": "wait"}, configuration={"returnImmediately": True})
+    answer = await calls.rest("GET", "/tasks")
+
+    assert len(answer.json()["tasks"]) == 3
+    assert len(answer.content) < 10_000
+
+
+async def test_a_page_ends_before_it_is_too_large(calls: Calls) -> None:
+    """
+    All tasks come, each once, in pages of no more than 3 MiB; one that alone is larger comes short.
+    """
+    sizes = [100, 1_000_000, 2_000_000, 4_000_000, 1_500_000, 100]
+    for size in sizes:
+        await calls.send("x" * size, metadata={"skill": "wait"}, configuration={"returnImmediately": True})
+    pages: list[Any] = []
+    token = ""
+    while token or not pages:
+        answer = await calls.rest("GET", f"/tasks?historyLength=5&pageToken={token}")
+        assert len(answer.content) < 3.1 * 1024 * 1024
+        pages.append(answer.json())
+        token = pages[-1]["nextPageToken"]
+    tasks = [task for page in pages for task in page["tasks"]]
+
+    assert len(pages) == 2
+    assert len({task["id"] for task in tasks}) == len(sizes)
+    assert ["too large" in task["metadata"]["refold"].get("note", "") for task in tasks].count(True) == 1

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
+import structlog
 from a2a.utils.error_handlers import build_rest_error_payload
 from google.protobuf.json_format import ParseError
 from pydantic_core import from_json
@@ -23,6 +24,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from refold.a2a.convert import METADATA
 from refold.a2a.errors import as_a2a
 from refold.a2a.streams.updates import EventId
+
+log = structlog.get_logger("refold.a2a")
+
+STOPS = b": the gateway stops; subscribe again with the last id\r\n\r\n"
+"""The last thing in a stream that the gateway ends: a comment, so that every client understands it."""
 
 _DATA = b"data:"
 _UPDATES = ("statusUpdate", "artifactUpdate", "task")
@@ -40,6 +46,8 @@ class OpenStreams:
 
     def end(self) -> None:
         """End them all cleanly, so that their clients reconnect to another process. Called on SIGTERM."""
+        if self._streams:
+            log.info("streams_end", open=len(self._streams))
         for stream in list(self._streams):
             stream.end()
 
@@ -173,7 +181,8 @@ class _Stream:
     async def complete(self) -> None:
         """End a stream that its application left open."""
         if self._streams and not self._complete:
-            await self._pass_on({"type": "http.response.body", "body": b"", "more_body": False})
+            last = STOPS if self.until.expired() else b""
+            await self._pass_on({"type": "http.response.body", "body": last, "more_body": False})
 
 
 def _refused(error: Exception) -> Response:

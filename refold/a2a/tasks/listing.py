@@ -1,4 +1,7 @@
-"""Lists a caller's tasks by page, the latest change of status first."""
+"""Lists a caller's tasks by page, the latest change of status first.
+
+A list always answers: a page ends before it becomes too large, and a task that cannot be shown whole is shown short.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,18 @@ from a2a.utils.task import (
 )
 
 from refold.a2a.caller import owns
-from refold.a2a.convert import STATE, context_of, task_of
+from refold.a2a.convert import STATE, context_of, short_task_of, task_of
 from refold.engine import Engine, EngineError, Listed, NotConnected, Place, TaskFilter, TaskNotFound
 from refold.record import TaskRecord
 
 AT_ONCE = 50
 """How many tasks of a page are read concurrently."""
+
+PAGE_BYTES = 3 * 1024 * 1024
+"""The most that the tasks of a page take. A message over gRPC has at most 4 MiB, for most clients."""
+
+TOO_LARGE = "this task is too large for a list; get it by its id"
+NOT_SHOWN = "this task cannot be shown whole; whoever runs the agent finds the reason in the log"
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST_NS = 2**63
@@ -56,16 +65,27 @@ class Listing:
         found, total = await asyncio.gather(
             self.engine.find(wanted, after=_place(request.page_token), limit=size + 1), self.engine.count(wanted)
         )
-        records = [record for record in await self._read(found[:size]) if _still(record, wanted, caller)]
-        records.sort(key=lambda record: (EPOCH - record.status_at, record.task_id))
+        records = await self._read(found[:size])
+        shown: list[tuple[TaskRecord, Task]] = []
+        read, left = 0, PAGE_BYTES
+        for record in records:
+            if record is not None and _still(record, wanted, caller):
+                task = _shown(record, request)
+                left -= task.ByteSize()
+                if left < 0 and shown:
+                    break  # the next page begins with this task
+                shown.append((record, task))
+            read += 1
+        shown.sort(key=lambda one: (EPOCH - one[0].status_at, one[0].task_id))
         return ListTasksResponse(
-            tasks=[_shown(record, request) for record in records],
-            next_page_token=_token(found[size - 1].place) if len(found) > size else "",
+            tasks=[task for _, task in shown],
+            next_page_token=_token(found[read - 1].place) if len(found) > read else "",
             page_size=size,
             total_size=total,
         )
 
-    async def _read(self, found: Sequence[Listed]) -> list[TaskRecord]:
+    async def _read(self, found: Sequence[Listed]) -> list[TaskRecord | None]:
+        """The tasks, in this order; None for one that is gone, or cannot be read."""
         free = asyncio.Semaphore(AT_ONCE)
 
         async def one(listed: Listed) -> TaskRecord | None:
@@ -81,7 +101,7 @@ class Listing:
                     logger.error("task %s is left out of a list: %s", listed.task_id, error)
                     return None
 
-        return [record for record in await asyncio.gather(*map(one, found)) if record is not None]
+        return await asyncio.gather(*map(one, found))
 
 
 def check_status(request: ListTasksRequest, written: object) -> None:
@@ -148,7 +168,15 @@ def _still(record: TaskRecord, wanted: TaskFilter, caller: str | None) -> bool:
 
 
 def _shown(record: TaskRecord, request: ListTasksRequest) -> Task:
-    task = task_of(record)
+    """A task in a list: without history unless a length is asked for, and short if it cannot be shown whole."""
+    try:
+        task = task_of(record)
+    except Exception:
+        logger.exception("task %s cannot be shown", record.task_id)
+        return short_task_of(record, NOT_SHOWN)
     if not request.include_artifacts:
         task.ClearField("artifacts")
-    return apply_history_length(task, request)
+    if not request.HasField("history_length"):
+        task.ClearField("history")
+    task = apply_history_length(task, request)
+    return task if task.ByteSize() <= PAGE_BYTES else short_task_of(record, TOO_LARGE)
