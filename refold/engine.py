@@ -15,8 +15,9 @@ EngineError               what runs the tasks cannot do as asked
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -25,6 +26,7 @@ from pydantic_core import to_json
 from refold.core.commands import AskUser
 from refold.core.content import Artifact, Content, Message, Part
 from refold.core.errors import InputRejected, RefoldError
+from refold.core.events import Event, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Fork, Pending, Snapshot
 from refold.core.lifecycle import Status, TaskState
@@ -356,6 +358,8 @@ class Engine(Protocol):
         delivery_id: str | None = None,
         previous: str | None = None,
         started_by: str | None = None,
+        hold: bool = False,
+        start_delay: timedelta | None = None,
     ) -> TaskView:
         """Start a task and return its status; `submitted` if no worker took the task within a few seconds.
 
@@ -370,9 +374,12 @@ class Engine(Protocol):
             message_id: The sender's own id of the first message.
             delivery_id: The sender's id of this delivery.
             previous: The task whose conversations with models the new task continues; both have the same owner.
+            hold: The task stays planned, and does nothing, until `release`.
+            start_delay: The task stays planned for so long, or until `release`; more than 0, at most 10 years.
 
         Raises:
-            InputRejected: The skill cannot start from this content, or the previous task has another owner.
+            InputRejected: The skill cannot start from this content, the previous task has another owner, or the delay
+                is out of bounds, or is given with `hold`.
             TaskExists: The id was used before.
             UnknownSkill: No worker serves such a skill.
             PayloadTooLarge: The content is too large, and storage for large values is off.
@@ -404,6 +411,18 @@ class Engine(Protocol):
         Raises:
             InputRejected: The task waits for nothing, for something else, or has ended; it is unchanged.
             NoWorker: No worker is running to accept the answer.
+        """
+        ...
+
+    async def release(self, task_id: str, *, by: str | None = None) -> TaskView:
+        """Begin a task that was started with `hold` or `start_delay`.
+
+        Args:
+            by: Who releases it, for the log.
+
+        Raises:
+            InputRejected: It has begun, or has ended.
+            NoWorker: No worker is running to begin it.
         """
         ...
 
@@ -593,6 +612,42 @@ def check_task_id(id: str) -> str:
         f"a task id has 1 to 200 letters, digits and . _ - : @ + = , and begins with a letter or digit; got "
         f"{shortened(id, 200)!r}"
     )
+
+
+LONGEST_DELAY = timedelta(days=3653)
+
+
+def check_later(hold: bool, start_delay: timedelta | None) -> None:
+    """What a new task is to wait for before it begins.
+
+    Raises:
+        InputRejected: The delay is out of bounds, or is given with `hold`.
+    """
+    if start_delay is None:
+        return
+    if hold:
+        raise InputRejected("a task is held, or begins after a delay; give one of hold and start_delay")
+    if not timedelta(0) < start_delay <= LONGEST_DELAY:
+        raise InputRejected(f"a start is delayed by more than 0 and at most 10 years; got {start_delay}")
+
+
+def not_begun(task_id: str | None, begins_at: datetime | None) -> str:
+    """What a task says that was started with `hold` or `start_delay`, until it begins.
+
+    Args:
+        task_id: Its id; None if it cannot be released.
+        begins_at: When it begins; None if it is held.
+    """
+    when = "it is held" if begins_at is None else f"it begins at {begins_at:%Y-%m-%d %H:%M:%S} UTC"
+    return when if task_id is None else f"{when}; `refold release {shlex.quote(task_id)}` begins it now"
+
+
+def with_first(snapshot: Snapshot, first: Event | None) -> Snapshot:
+    """A task that has not begun, as it is shown: with the message that it will begin with."""
+    if not isinstance(first, UserMessage):
+        return snapshot
+    said = Message(role="user", content=first.content, seq=snapshot.seq + 1, id=first.message_id)
+    return snapshot.changed({"messages": (*snapshot.messages, said)})
 
 
 def checked(make: Callable[..., T], **fields: Any) -> T:

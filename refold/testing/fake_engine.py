@@ -33,6 +33,7 @@ from refold.core.events import (
     DependencyResolved,
     Event,
     SkillOutcome,
+    Unreadable,
     UserMessage,
 )
 from refold.core.fold.apply import advance, planned
@@ -59,10 +60,13 @@ from refold.engine import (
     TaskView,
     Tokens,
     UnknownSkill,
+    check_later,
     check_task_id,
     checked,
+    not_begun,
     recovered_before,
     view_of,
+    with_first,
 )
 from refold.record import Explanation, TaskRecord, explain, record_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
@@ -101,6 +105,8 @@ class _Task:
     live: Live = field(default_factory=Live)
     going: dict[str, object] = field(default_factory=dict)
     first: Event | None = None
+    held: bool = False
+    begins_at: datetime | None = None
     asked_by: str | None = None
     reported: tuple[tuple[Wait, ...], tuple[Unresolved, ...]] = ((), ())
     watchers: list[asyncio.Future[None]] = field(default_factory=list)
@@ -112,6 +118,11 @@ class _Task:
     def after(self, seq: int) -> list[Entry]:
         """The entries after number `seq`; those of a recovered or forked task begin at a later number than 1."""
         return self.entries[max(0, seq - self.snapshots[0].seq) :]
+
+    @property
+    def later(self) -> bool:
+        """Whether it was started with a hold or a delay, and has not begun."""
+        return self.first is not None and (self.held or self.begins_at is not None)
 
     def tell(self, news: Entry | Tokens) -> None:
         self.told.append(news)
@@ -180,9 +191,12 @@ class FakeEngine:
         delivery_id: str | None = None,
         previous: str | None = None,
         started_by: str | None = None,
+        hold: bool = False,
+        start_delay: timedelta | None = None,
     ) -> TaskView:
         """See `Engine.start`. Generated ids are `{skill}-1`, `{skill}-2`, …"""
         self._reach()
+        check_later(hold, start_delay)
         if skill not in self.skills:
             raise UnknownSkill(skill, list(self.skills))
         if task_id is None:
@@ -205,6 +219,8 @@ class FakeEngine:
             previous=None if before is None else previous_of(before),
             started_by=() if started_by is None else (started_by,),
         )
+        task.held = hold
+        task.begins_at = None if start_delay is None else self.clock.now + start_delay
         self._tasks[task_id] = task
         await self._do()
         return self._view(task)
@@ -235,6 +251,16 @@ class FakeEngine:
             )
             self._take(task, said)
             await self._do()
+        return self._view(task)
+
+    async def release(self, task_id: str, *, by: str | None = None) -> TaskView:
+        """See `Engine.release`."""
+        task = self._task(task_id)
+        self._need_worker()
+        if not task.later:
+            raise InputRejected(f"task {task_id!r}: it has begun, or has ended; there is nothing to release")
+        task.held, task.begins_at = False, None
+        await self._do()
         return self._view(task)
 
     async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
@@ -368,7 +394,8 @@ class FakeEngine:
 
     async def record(self, task_id: str) -> TaskRecord:
         """See `Engine.record`."""
-        return record_of(self._task(task_id).now)
+        task = self._task(task_id)
+        return record_of(with_first(task.now, task.first))
 
     async def list(
         self,
@@ -418,7 +445,8 @@ class FakeEngine:
                 position += 1
                 if isinstance(news, Tokens) or news.seq > after:
                     yield news
-            if task.now.ended or ((task.now.open_waits or task.now.unresolved) and not follow):
+            held = task.held and task.first is not None
+            if task.now.ended or ((task.now.open_waits or task.now.unresolved or held) and not follow):
                 return
             await task.more()
 
@@ -456,7 +484,7 @@ class FakeEngine:
         until = None if seconds is None else self.clock.now + timedelta(seconds=seconds)
         await self.settle()
         for _ in range(EVENT_LIMIT):
-            due = min((alarm.due_at for task in self._tasks.values() for alarm in _alarms(task)), default=None)
+            due = min((at for task in self._tasks.values() for at in _due(task)), default=None)
             if due is None or (until is not None and due > until):
                 break
             self.clock.now = max(self.clock.now, due)
@@ -527,7 +555,8 @@ class FakeEngine:
         return self._tasks[task_id]
 
     def _view(self, task: _Task) -> TaskView:
-        return view_of(task.now, note="" if self.worker else NO_WORKER)
+        note = not_begun(task.now.task_id, task.begins_at) if task.later else ""
+        return view_of(with_first(task.now, task.first), note=note if self.worker else NO_WORKER)
 
     def _planned(
         self,
@@ -560,6 +589,8 @@ class FakeEngine:
 
     def _take(self, task: _Task, event: Event) -> None:
         """Apply an event as an update does: a refused one leaves no trace."""
+        if task.later and not isinstance(event, CancelRequested):
+            raise InputRejected(f"task {task.now.task_id!r}: {not_begun(task.now.task_id, task.begins_at)}")
         if reason := refusal(task.skill, task.now, event, self.clock.now):
             raise InputRejected(reason)
         self._feed(task, event)
@@ -574,7 +605,9 @@ class FakeEngine:
             return False
         for task in list(self._tasks.values()):
             if task.first is not None:
-                first, task.first = task.first, None
+                if task.held or (task.begins_at is not None and task.begins_at > self.clock.now):
+                    continue
+                first, task.first, task.begins_at = task.first, None, None
                 self._feed(task, first)
                 return True
             for key, want in wanted(task.now).items():
@@ -667,6 +700,10 @@ class FakeEngine:
         return None
 
     def _feed(self, task: _Task, event: Event) -> Entry:
+        if isinstance(event, CancelRequested):
+            task.first = None
+        elif task.later:
+            event = Unreadable(sent_as=event.kind, why=not_begun(task.now.task_id, task.begins_at))
         snapshot, entry = advance(task.skill, task.now, event, self.clock.now, live=task.live)
         task.snapshots.append(snapshot)
         task.entries.append(entry)
@@ -685,7 +722,6 @@ class FakeEngine:
     def _stop_children(self, task: _Task) -> None:
         for id, child in list(self._tasks.items()):
             if child.asked_by == task.now.task_id and not child.now.ended and id not in task.now.pending:
-                child.first = None
                 self._feed(child, CancelRequested(reason=f"task {task.now.task_id!r} does not need it any more"))
 
     def _report(self, child: _Task, parent_id: str) -> None:
@@ -769,5 +805,8 @@ def _order(listed: Listed) -> tuple[timedelta, str]:
     return START - listed.status_at, listed.task_id
 
 
-def _alarms(task: _Task) -> Iterable[Alarm]:
-    return [want for want in wanted(task.now).values() if isinstance(want, Alarm)]
+def _due(task: _Task) -> Iterator[datetime]:
+    """When a task's timers, and its delayed start, come due."""
+    if task.first is not None and task.begins_at is not None:
+        yield task.begins_at
+    yield from (want.due_at for want in wanted(task.now).values() if isinstance(want, Alarm))

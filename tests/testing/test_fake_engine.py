@@ -534,3 +534,42 @@ async def test_the_open_gate_of_a_recovered_part_is_shown_at_its_parent() -> Non
     assert (new.status, [wait.slot for wait in new.waiting_for]) == ("input-required", ["sure"])
     done = await engine.decide(new.task_id, "sure", approved=True, approver="Ann")
     assert done.messages[-1].text == "approved"
+
+
+async def test_a_held_task_begins_when_it_is_released() -> None:
+    """
+    Until then it is planned, refuses messages, journals signals as refused, and takes a cancellation.
+    """
+    engine = FakeEngine([Hello], answers={"greeting": "Hello."})
+    held = await engine.start("hello", TEXT("Ada"), hold=True)
+    with pytest.raises(InputRejected, match="it is held; `refold release hello-1` begins it now"):
+        await engine.send(held.task_id, TEXT("now"))
+    refused = await engine.signal(held.task_id, UserMessage(content=TEXT("now")))
+
+    assert (held.lifecycle, held.status) == (TaskState.PLANNED, Status.SUBMITTED)
+    assert [message.text for message in held.messages] == ["Ada"]
+    assert refused.refused
+    assert await news(engine, held.task_id) == [1]
+    assert (await engine.release(held.task_id)).status is Status.COMPLETED
+    with pytest.raises(InputRejected, match="there is nothing to release"):
+        await engine.release(held.task_id)
+
+    other = await engine.start("hello", TEXT("Bob"), hold=True)
+    assert (await engine.cancel(other.task_id)).status is Status.CANCELED
+    with pytest.raises(InputRejected, match="was canceled before it began"):
+        await engine.recover(other.task_id)
+
+
+async def test_a_delayed_task_begins_at_its_time() -> None:
+    """
+    The clock begins it, or a release before that.
+    """
+    engine = FakeEngine([Hello], answers={"greeting": "Hello."})
+    first, second = [await engine.start("hello", TEXT("Ada"), start_delay=timedelta(hours=1)) for _ in range(2)]
+    assert "it begins at" in first.note
+    assert (await engine.release(first.task_id)).status is Status.COMPLETED
+
+    await engine.advance(3599)
+    assert (await engine.look(second.task_id)).lifecycle is TaskState.PLANNED
+    await engine.advance(1)
+    assert (await engine.look(second.task_id)).status is Status.COMPLETED

@@ -1,4 +1,4 @@
-"""From the words of a command line to the content of a message."""
+"""From the words of a command line to the content of a message, and to a time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pydantic import JsonValue
 from refold.cli.errors import CallError
 from refold.core.content import Content, Part
 
+_TIME = re.compile(r"(\d{1,6})([dhms])")
+_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _PAIR = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 
 
@@ -85,3 +87,15 @@ def _parsed(text: str) -> JsonValue:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not in JSON")
+
+
+def seconds_of(time: str) -> float:
+    """A length of time as it is typed in, such as 30d or 12h, in seconds.
+
+    Raises:
+        CallError: It is none.
+    """
+    written = _TIME.fullmatch(time)
+    if written is None:
+        raise CallError(f"{time!r} is no length of time; write a number and a unit (d, h, m or s), such as 30d")
+    return int(written[1]) * _SECONDS[written[2]]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from refold.cli.errors import CallError
+from refold.cli.text.content import seconds_of
 from refold.cli.verb import Call, add
 
 if TYPE_CHECKING:
     from refold.effects.ledger.store import Store
-
-_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -51,7 +48,7 @@ def prune(
     tasks run, than tasks are recovered, and than business keys are used. Receipts of unknown outcomes, of effects under
     way and of effects that were undone stay.
     """
-    pruned = _store().prune(_seconds(older_than))
+    pruned = _store().prune(seconds_of(older_than))
     if call.out.json:
         call.out.value({"pruned": pruned})
     else:
@@ -62,10 +59,3 @@ def _store() -> Store:
     from refold.effects.ledger.store import store_from_env
 
     return store_from_env()
-
-
-def _seconds(age: str) -> float:
-    written = re.fullmatch(r"(\d{1,6})([dhms])", age)
-    if written is None:
-        raise CallError(f"{age!r} is no age; write a number and a unit (d, h, m or s), such as 30d")
-    return int(written[1]) * _SECONDS[written[2]]

@@ -1,14 +1,15 @@
-"""`refold start`, `refold answer`, `refold cancel`: verbs that change a task."""
+"""`refold start`, `release`, `answer`, `cancel`: verbs that change a task."""
 
 from __future__ import annotations
 
 import getpass
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from refold.cli.errors import DONE
-from refold.cli.text.content import content_of
+from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.views import FAILED
 from refold.cli.verb import Call, TaskId, add
 from refold.cli.waiting import Wait, newest, report, settled
@@ -24,7 +25,7 @@ Data = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs."""
-    for run in (start, answer, cancel):
+    for run in (start, release, answer, cancel):
         add(app, run)
 
 
@@ -63,6 +64,13 @@ async def start(
             envvar="REFOLD_APPROVER",
         ),
     ] = None,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="The task stays planned, and does nothing, until `refold release`.")
+    ] = False,
+    delay: Annotated[
+        str | None,
+        typer.Option("--delay", metavar="TIME", help="The task stays planned for so long: 2h, 30m; units d, h, m, s."),
+    ] = None,
     wait: Wait = False,
 ) -> int:
     """Start a task of a skill, and print its status.
@@ -81,9 +89,34 @@ async def start(
         owner=owner,
         previous=previous,
         started_by=started_by or getpass.getuser(),
+        hold=hold,
+        start_delay=None if delay is None else timedelta(seconds=seconds_of(delay)),
     )
     if wait:
         view = await settled(call, engine, view.task_id, after=0)
+    return report(call, view)
+
+
+async def release(
+    call: Call,
+    task_id: TaskId,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="NAME",
+            help="Your name. Else REFOLD_APPROVER, else your user name.",
+            envvar="REFOLD_APPROVER",
+        ),
+    ] = None,
+    wait: Wait = False,
+) -> int:
+    """Begin a task that was started with --hold or --delay, and print its status."""
+    call.hint = f"`refold show {task_id}` tells how it stands"
+    engine = await call.engine()
+    view = await engine.release(task_id, by=by or getpass.getuser())
+    if wait:
+        view = await settled(call, engine, task_id, after=0)
     return report(call, view)
 
 

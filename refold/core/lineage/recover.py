@@ -15,6 +15,7 @@ from refold.core.errors import InputRejected
 from refold.core.events import (
     EVENT,
     RESULT_TYPES,
+    CancelRequested,
     CommandFailed,
     DependencyResolved,
     Event,
@@ -58,6 +59,8 @@ def recover(
         how = "open" if last is None else "done"
         raise InputRejected(f"task {base.task_id!r} is {how}; only a task that failed or was canceled recovers")
     kept = [entry for entry in entries if entry.seq <= last.seq and not entry.refused]
+    if base.lifecycle is TaskState.PLANNED and isinstance(kept[0].event, CancelRequested):
+        raise InputRejected(f"task {base.task_id!r} was canceled before it began; start a new one")
     again: Event | None = None
     base = upgraded(skill, base)
     skipped = set(fold(skill, base, kept).unraised)

@@ -15,7 +15,17 @@ from refold.core.events import DependencyResolved, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
-from refold.engine import Listed, OffspringView, Place, TaskFilter, TaskView, Tokens, check_task_id, checked
+from refold.engine import (
+    Listed,
+    OffspringView,
+    Place,
+    TaskFilter,
+    TaskView,
+    Tokens,
+    check_later,
+    check_task_id,
+    checked,
+)
 from refold.record import Explanation, TaskRecord, explain
 from refold.temporal.client import lineage, listing, starting, updates, views
 from refold.temporal.client.connection import PATIENCE, Connection, connected
@@ -23,7 +33,7 @@ from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.record import read_record
 from refold.temporal.client.record_cache import RecordCache
 from refold.temporal.client.watch.tail import Tails
-from refold.temporal.data.wire import TaskStart
+from refold.temporal.data.wire import START, START_LATER, TaskStart
 
 
 async def connect(
@@ -86,10 +96,16 @@ class TemporalEngine:
         delivery_id: str | None = None,
         previous: str | None = None,
         started_by: str | None = None,
+        hold: bool = False,
+        start_delay: timedelta | None = None,
     ) -> TaskView:
         """See `Engine.start`."""
+        check_later(hold, start_delay)
         argument = checked(
             TaskStart,
+            refold=START_LATER if hold or start_delay else START,
+            hold=hold,
+            start_delay_s=None if start_delay is None else start_delay.total_seconds(),
             message=checked(UserMessage, content=content, message_id=message_id, delivery_id=delivery_id),
             stream=stream,
             owner=owner,
@@ -195,6 +211,11 @@ class TemporalEngine:
             DependencyResolved, invocation_id=invocation_id, retry=retry, outcome=outcome, by=by, comment=comment
         )
         await updates.update(self.connection, task_id, "resolve", resolved)
+        return await self.look(task_id)
+
+    async def release(self, task_id: str, *, by: str | None = None) -> TaskView:
+        """See `Engine.release`."""
+        await updates.update(self.connection, task_id, "release", {} if by is None else {"by": by})
         return await self.look(task_id)
 
     async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:

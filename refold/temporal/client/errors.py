@@ -23,8 +23,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import InputRejected
 from refold.core.values import REFUSAL_CHARS, shortened
-from refold.engine import CodecError, EngineError, NotConnected
-from refold.temporal.data.search_attributes import REGISTER
+from refold.engine import CodecError, EngineError, NotConnected, not_begun
+from refold.temporal.data.search_attributes import REGISTER, SKILL
 
 NEWEST_EVENTS = 20
 """How many events are read, newest first. Only the first of several failures in a row is recorded."""
@@ -71,7 +71,9 @@ async def why_unanswered(client: Client, error: Exception, description: Workflow
     if timed_out(error) or in_failed_state(error):
         return await why_silent(client, description)
     if isinstance(error, RPCError) and error.status is RPCStatusCode.FAILED_PRECONDITION:
-        return f"it begins at {description.execution_time:%Y-%m-%d %H:%M:%S} UTC"  # no workflow task is scheduled yet
+        known = [pair.key for pair in description.typed_search_attributes]
+        # No workflow task is scheduled yet. A task that refold itself started can be released.
+        return not_begun(description.id if SKILL in known else None, description.execution_time)
     if isinstance(error, WorkflowQueryFailedError | RPCError):
         return f"this is what the server knows: {explained(error.message)}"
     return str(error)

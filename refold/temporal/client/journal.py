@@ -60,7 +60,7 @@ class Newest:
         status: In A2A's words.
         writes: A model is at work, and its text can be seen meanwhile.
         over: Its workflow has closed.
-        unresolved: A command waits for an operator, here or in a part.
+        unresolved: The task is held, or a command waits for an operator, here or in a part.
     """
 
     entries: tuple[Entry, ...]

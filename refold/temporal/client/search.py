@@ -79,7 +79,7 @@ def _lifecycle(lifecycle: TaskState) -> str:
     open_in = f"(ExecutionStatus = 'Running' AND {STATE.name} = {quoted(lifecycle.value)})"
     match lifecycle:
         case TaskState.PLANNED:
-            return f"(ExecutionStatus = 'Running' AND {UNTAKEN})"
+            return f"(ExecutionStatus = 'Running' AND ({STATE.name} = {quoted(lifecycle.value)} OR {UNTAKEN}))"
         case TaskState.RUNNING:
             return f"({open_in} AND NOT {UNTAKEN})"
         case TaskState.DONE:
@@ -139,12 +139,19 @@ _FINAL = frozenset(ending.value for ending in Ending)
 
 
 def at_start(
-    skill: str, now: datetime, *, task_id: str, owner: str | None, context: str | None, origin: str | None = None
+    skill: str,
+    now: datetime,
+    *,
+    task_id: str,
+    owner: str | None,
+    context: str | None,
+    origin: str | None = None,
+    later: bool = False,
 ) -> TypedSearchAttributes:
     """The search attributes that a client starts a task with; see `TaskFilter` for what they are found by."""
     known = ((OWNER, owner or ""), (CONTEXT, context or task_id))
     pairs = [SearchAttributePair(key, keyed(key.name, value)) for key, value in known]
-    return TypedSearchAttributes([*search_attributes.at_start(skill, now, origin=origin), *pairs])
+    return TypedSearchAttributes([*search_attributes.at_start(skill, now, origin=origin, later=later), *pairs])
 
 
 KEY_ENV = "REFOLD_SEARCH_KEY"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from weakref import WeakKeyDictionary
 
 from pydantic_core import PydanticSerializationError
@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 from refold.conversation import check_previous, previous_of
 from refold.core.chat import Previous
 from refold.core.lifecycle import Status, TaskState
-from refold.engine import NotConnected, TaskExists, TaskNotFound, TaskView
+from refold.engine import NotConnected, TaskExists, TaskNotFound, TaskView, not_begun
 from refold.temporal.client import search, unserved, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_away, server_refused, timed_out, unwritable, why_unanswered
@@ -72,6 +72,9 @@ async def start(
         await _started(connection, skill, argument, task_id, summary, origin)
     async with looks:
         try:
+            if argument.start_delay_s is not None:
+                description = await connection.describe(task_id)
+                return views.unanswered(description, not_begun(task_id, description.execution_time))
             return await _first_look(connection, task_id)
         except NotConnected as error:
             note = f"it has started, and this is all that is known: {error}"
@@ -104,7 +107,9 @@ async def _started(
                 owner=argument.owner,
                 context=argument.context,
                 origin=from_task,
+                later=argument.later,
             ),
+            start_delay=None if argument.start_delay_s is None else timedelta(seconds=argument.start_delay_s),
             memo=None if origin is None else origin.memo,
             static_summary=f"{skill}: {summary[:SUMMARY_CHARS]}",
             result_type=TaskResult,
@@ -132,6 +137,8 @@ async def _first_look(connection: Connection, task_id: str) -> TaskView:
         return view
     description = await connection.describe(task_id)
     if description.status is WorkflowExecutionStatus.RUNNING:
+        if isinstance(view, TaskView):
+            return view  # it is held
         why = view if isinstance(view, str) else ""
         if isinstance(view, Exception):
             unknown = await unserved.why_not_begun(connection, description)

@@ -22,7 +22,7 @@ from refold.core.errors import InputRejected
 from refold.core.events import ChildAsked, DependencyResolved, UserMessage
 from refold.core.schema import problems
 from refold.core.values import Value, shortened, unreadable
-from refold.temporal.data.wire import START, PartEnded, TaskStart, Verdict
+from refold.temporal.data.wire import START, START_LATER, PartEnded, TaskStart, Verdict
 
 V = TypeVar("V", bound=Value)
 
@@ -102,8 +102,9 @@ def start_from(inputs: Sequence[Any]) -> TaskStart:
     written = given.get("refold") if isinstance(given, dict) else None
     if not isinstance(written, str) or not _WRITTEN.fullmatch(written):
         return TaskStart(message=_message(given, TaskStart))
-    if written != START:
-        raise AnotherRelease(f"another release of refold started this task ({written}); this worker knows {START}")
+    if written not in (START, START_LATER):
+        known = f"{START} and {START_LATER}"
+        raise AnotherRelease(f"another release of refold started this task ({written}); this worker knows {known}")
     start = _fitting(TaskStart, given)
     if not any((start.message, start.snapshot, start.recover, start.fork)):
         raise _rejected("it holds no message, and nothing to go on from", inputs, TaskStart)

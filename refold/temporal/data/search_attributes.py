@@ -49,18 +49,20 @@ def origin_value(task_id: str) -> str:
     return task_id if _PLAIN.fullmatch(task_id) else hashlib.sha256(task_id.encode(errors="surrogatepass")).hexdigest()
 
 
-def at_start(skill: str, now: datetime, *, origin: str | None = None) -> TypedSearchAttributes:
+def at_start(skill: str, now: datetime, *, origin: str | None = None, later: bool = False) -> TypedSearchAttributes:
     """The search attributes at a task's start; a new task counts as running.
 
     Args:
         skill: The skill's id.
         now: The time of the start.
         origin: The id of the task that this one was recovered or forked from; None otherwise.
+        later: The task is held or delayed: it counts as planned until it begins.
     """
+    state, status = (TaskState.PLANNED, Status.SUBMITTED) if later else (TaskState.RUNNING, Status.WORKING)
     pairs: list[SearchAttributePair[Any]] = [
         SearchAttributePair(SKILL, skill),
-        SearchAttributePair(STATE, TaskState.RUNNING.value),
-        SearchAttributePair(STATUS, Status.WORKING.value),
+        SearchAttributePair(STATE, state.value),
+        SearchAttributePair(STATUS, status.value),
         SearchAttributePair(STATUS_AT, now),
     ]
     if origin is not None:

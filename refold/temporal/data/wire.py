@@ -27,6 +27,9 @@ RESULT_MEMO = "refold-result"
 START: Literal["start/1"] = "start/1"
 """What the argument of a task that refold started holds under the key `refold`."""
 
+START_LATER: Literal["start/2"] = "start/2"
+"""The same, for a task with `hold` or `start_delay_s`: a worker that knows neither leaves it to others."""
+
 CANCEL_REASON = "cancel_reason"
 """The signal that brings the reason of a cancellation that follows, encrypted: Temporal's own request never is."""
 
@@ -144,9 +147,11 @@ class TaskStart(Value):
         reports_end: The task is such a part.
         fork: The entry of another task that this one branches off from.
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
+        hold: The task begins when somebody releases it.
+        start_delay_s: The task begins so many seconds after it was started, unless somebody releases it before.
     """
 
-    refold: Literal["start/1"] = START
+    refold: Literal["start/1", "start/2"] = START
     message: UserMessage | None = lean()
     stream: bool = lean(False)
     parent: str | None = lean()
@@ -163,6 +168,13 @@ class TaskStart(Value):
     reports_end: bool = lean(False)
     fork: Branch | None = lean()
     events_per_run: int | None = lean()
+    hold: bool = lean(False)
+    start_delay_s: float | None = lean()
+
+    @property
+    def later(self) -> bool:
+        """Whether the task stays planned for a while."""
+        return self.hold or self.start_delay_s is not None
 
 
 class TaskResult(BaseModel):
@@ -205,7 +217,7 @@ class Page(Value):
         lifecycle: Where the task is in its life.
         status: In A2A's words.
         writes: A model is at work, and its text can be seen meanwhile.
-        unresolved: A command waits for an operator, here or in a part.
+        unresolved: The task is held, or a command waits for an operator, here or in a part.
         earlier: The runs before this one, oldest first.
     """
 

@@ -33,9 +33,9 @@ log = structlog.get_logger("refold.task")
 class Display:
     """Publishes one task; upserts a search attribute only after a change."""
 
-    def __init__(self, base: Snapshot) -> None:
+    def __init__(self, base: Snapshot, *, later: bool) -> None:
         # A run after continue-as-new inherits the attributes; a task that was not started by refold's client has none.
-        self.shown = (base.lifecycle, base.status) if base.seq else (TaskState.RUNNING, Status.WORKING)
+        self.shown = (base.lifecycle, base.status) if base.seq or later else (TaskState.RUNNING, Status.WORKING)
         self.known = workflow.info().typed_search_attributes.get(SKILL) is not None
 
     def update(self, snapshot: Snapshot, entry: Entry) -> None:
@@ -123,6 +123,11 @@ def note_refused(task: Snapshot, trigger: str, reason: str, *, by: str | None, s
     log.warning("event_refused", task_id=task.task_id, seq=seq, state=state, trigger=trigger, by=by, reason=reason)
     counter = workflow.metric_meter().create_counter("refold_refused", "Events that tasks refused.")
     counter.add(1, {"skill": task.skill, "trigger": trigger})
+
+
+def note_released(task: Snapshot, *, by: str | None) -> None:
+    """Log that somebody begins a task that was held or delayed. Called from workflow code only, and not on a replay."""
+    log.info("task_released", task_id=task.task_id, by=by)
 
 
 def said_by(event: object) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,16 +22,17 @@ from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Pending, Receipt, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
-from refold.engine import TaskView, view_of
+from refold.engine import TaskView, not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.temporal.data import signing
 from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
 from refold.temporal.data.wire import CANCEL_REASON, PAGE_ENTRIES, Accepted, Page, PartEnded, TaskStart, Verdict
-from refold.temporal.worker.display import note_refused, said_by
+from refold.temporal.worker.display import note_refused, note_released, said_by
 
 LARGEST_REFUSED = 2_000_000
 """The largest input of an update, in bytes, that is refused before it is in history."""
 
+HAS_BEGUN = "it has begun, or has ended; there is nothing to release"
 
 MARK_ENTRIES = 500
 """A run keeps the snapshot after so many entries, and so on, so that no query and no recovery folds a whole run."""
@@ -47,6 +49,8 @@ class TaskHandlers(ABC):
     _marks: list[Snapshot]
     _reports_end: bool
     _why_canceled: str = ""
+    _first: Event | None
+    """What the task begins with; None once it has begun."""
 
     @abstractmethod
     def _feed(self, event: Event) -> Entry:
@@ -55,6 +59,14 @@ class TaskHandlers(ABC):
     @abstractmethod
     def _part_ended(self, ended: PartEnded) -> None:
         """Take a part's outcome, unless the task has it already."""
+
+    @abstractmethod
+    def _start_now(self) -> Entry:
+        """Begin the task with its first event."""
+
+    @abstractmethod
+    def _begins_at(self) -> datetime | None:
+        """When a delayed task begins; None for others."""
 
     # --- signals: taken, or refused with a log line and a journal entry; the sender hears nothing
 
@@ -65,6 +77,13 @@ class TaskHandlers(ABC):
     @workflow.signal(name="cancel", description="Stop the task; a string is the reason.")
     def _cancel_signal(self, *inputs: Any) -> None:
         self._feed(_cancel(inputs))
+
+    @workflow.signal(name="release", description="Begin a task that was started with a hold or a delay.")
+    def _release_signal(self, *inputs: Any) -> None:
+        if self._first is None:
+            self._feed(Unreadable(sent_as="signal 'release'", why=HAS_BEGUN))
+        else:
+            self._start_now()
 
     @workflow.signal(name=CANCEL_REASON, description="Why a cancellation follows; sent by refold's client.")
     def _cancel_reason_signal(self, *inputs: Any) -> None:
@@ -143,6 +162,19 @@ class TaskHandlers(ABC):
     def _check_resolve(self, *inputs: Any) -> None:
         self._check("resolve", partial(value_from, DependencyResolved), inputs)
 
+    @workflow.update(name="release", description="Begin a task that was started with a hold or a delay.")
+    def _release_update(self, *inputs: Any) -> Accepted:
+        if self._first is None:
+            raise InputRejected(f"task {self._now.task_id!r}: {HAS_BEGUN}")
+        return Accepted(seq=self._start_now().seq)
+
+    @_release_update.validator
+    def _check_release(self, *inputs: Any) -> None:
+        by = said_by(inputs[0]) if inputs else None
+        if self._first is None:
+            raise self._refused("release", f"task {self._now.task_id!r}: {HAS_BEGUN}", by)
+        note_released(self._now, by=by)
+
     def _decision(self, inputs: Sequence[Any]) -> DecisionMade:
         said = value_from(Verdict, inputs)
         return said.taken(vouched=said.signature is not None)
@@ -162,9 +194,11 @@ class TaskHandlers(ABC):
             self._refuse(read(inputs))
         except InputRejected as error:
             # Refused before it is in history: no stranger fills a task's journal. A worker's log and count have it.
-            by = said_by(inputs[0]) if inputs else None
-            note_refused(self._now, f"update {name}", shortened(str(error), REFUSAL_CHARS), by=by)
-            raise
+            raise self._refused(name, str(error), said_by(inputs[0]) if inputs else None) from None
+
+    def _refused(self, name: str, why: str, by: str | None) -> InputRejected:
+        note_refused(self._now, f"update {name}", shortened(why, REFUSAL_CHARS), by=by)
+        return InputRejected(why)
 
     def _accept(self, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> Accepted:
         event = read(inputs)
@@ -183,18 +217,24 @@ class TaskHandlers(ABC):
         return self._now.seen.get(event.delivery_id)
 
     def _refuse(self, event: Event) -> None:
+        if self._first is not None and not isinstance(event, CancelRequested):
+            raise InputRejected(f"task {self._now.task_id!r}: {self._not_begun()}")
         if self._taken_as(event) is None and (reason := refusal(self.skill, self._now, event, workflow.now())):
             raise InputRejected(reason)
+
+    def _not_begun(self) -> str:
+        return not_begun(self._now.task_id, self._begins_at())
 
     # --- queries: they always answer
 
     @workflow.query(name="status", description="The task as people see it.")
     def _status(self) -> TaskView:
-        return view_of(self._now)
+        note = "" if self._first is None else self._not_begun()
+        return view_of(with_first(self._now, self._first), note)
 
     @workflow.query(name="record", description="All that was said and handed over.")
     def _record(self) -> TaskRecord:
-        return record_of(self._now)
+        return record_of(with_first(self._now, self._first))
 
     @workflow.query(name="snapshot", description="Everything needed to go on from here.")
     def _snapshot(self) -> Snapshot:
@@ -212,7 +252,7 @@ class TaskHandlers(ABC):
             lifecycle=now.lifecycle,
             status=now.status,
             writes=now.stream and any(_writes(pending) for pending in now.pending.values()),
-            unresolved=bool(now.unresolved),
+            unresolved=bool(now.unresolved) or (self._first is not None and self._begins_at() is None),
             earlier=self._start.earlier,
         )
 

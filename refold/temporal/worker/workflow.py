@@ -11,6 +11,7 @@ import contextlib
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar
 
@@ -24,6 +25,7 @@ from refold.core.errors import DefinitionError, InputRejected, SkillError
 from refold.core.events import CancelRequested, ChildAsked, CommandFailed, Event, SkillResult, Unreadable
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
+from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, SendAnswer, Want, finished, wanted
 from refold.core.lifecycle import Ending
@@ -61,7 +63,13 @@ class SkillWorkflow(TaskHandlers):
         except AnotherRelease as error:
             self._for_others = error
         self._start = start
-        self._base = self._first_snapshot(start)
+        self._error: Exception | None = None  # raised in a callback or in `__init__`, and raised again in `_run`
+        try:
+            self._base = self._first_snapshot(start)
+        except (InputRejected, SkillError) as error:
+            # Raised here, the SDK would raise it once more for a query of the same activation, fail the workflow a
+            # second time, and so fail the workflow task.
+            self._base, self._first, self._error = self._unstarted(start), None, error
         self._now = self._base
         self._parts = {own_id(self._base.task_id, id): part for id, part in start.parts.items()}
         self._entries: list[Entry] = []
@@ -71,14 +79,14 @@ class SkillWorkflow(TaskHandlers):
         self._open: dict[str, tuple[Want, asyncio.Future[Any]]] = {}  # not wanted any more, and has not ended
         self._told = dict.fromkeys(start.left, True)  # parts, and whether they know that they report their end
         self._reports_end = start.reports_end
-        self._display = Display(self._base)
+        self._display = Display(self._base, later=start.later)
         self._acting = False
         self._reported = ((), ()) if start.snapshot is None else _for_people(self._base)
         self._report: asyncio.Future[None] | None = None  # on its way to the parent
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._error: Exception | None = None  # raised in a callback, and raised again in `_run`
-        if self._first is not None:
-            self._take(self._first)
+        self._delay: asyncio.Future[None] | None = None
+        if self._first is not None and not self._begins_later():
+            self._start_now()
 
     def _first_snapshot(self, start: TaskStart) -> Snapshot:
         if start.snapshot is not None:
@@ -95,9 +103,12 @@ class SkillWorkflow(TaskHandlers):
                 seq=branch.seq, live=branch.live, by=branch.by,
             )  # fmt: skip
             return snapshot
+        return self._unstarted(start)
+
+    def _unstarted(self, start: TaskStart) -> Snapshot:
         return planned(
             self.skill,
-            task_id,
+            workflow.info().workflow_id,
             workflow.now(),
             stream=start.stream,
             parent=start.parent,
@@ -114,6 +125,9 @@ class SkillWorkflow(TaskHandlers):
             raise self._for_others  # fails the workflow task, which the server then gives to another worker
         self._refuse_start()
         self._acting = True
+        if (at := self._begins_at()) is not None and self._first is not None:
+            self._delay = asyncio.ensure_future(workflow.sleep(at - workflow.now(), summary="the task's start"))
+            self._delay.add_done_callback(self._delay_over)
         while True:
             self._reconcile()
             try:
@@ -136,8 +150,44 @@ class SkillWorkflow(TaskHandlers):
         return await self._end()
 
     def _refuse_start(self) -> None:
-        if self._entries and self._entries[0].refused:
-            raise ApplicationError(self._entries[0].refused, type=InputRejected.__name__, non_retryable=True)
+        if self._error is not None:
+            raise self._error
+
+    # --- hold and delay: the first event is kept until somebody releases the task, or its time has come
+
+    def _begins_later(self) -> bool:
+        if self._first is None or not self._start.later:
+            return False
+        at = self._begins_at()
+        if at is not None and at <= workflow.now():
+            return False
+        # A start that does not fit is refused at once.
+        return not refusal(self.skill, self._now, self._first, workflow.now())
+
+    def _begins_at(self) -> datetime | None:
+        # By the server's clock, which also decides when a worker gets the task. An update, or a request to cancel,
+        # brings it to a worker before that.
+        after_s = self._start.start_delay_s
+        return None if after_s is None else workflow.info().workflow_start_time + timedelta(seconds=after_s)
+
+    def _start_now(self) -> Entry:
+        first, self._first = self._first, None
+        assert first is not None
+        if self._delay is not None:
+            self._delay.cancel()
+        entry = self._feed(first)
+        if entry.refused:  # by newer code than the code that held it
+            self._fail_start(entry.refused)
+        return entry
+
+    def _delay_over(self, delay: asyncio.Future[None]) -> None:
+        if self._first is not None and not delay.cancelled():
+            self._start_now()
+
+    def _fail_start(self, why: str) -> None:
+        self._error = ApplicationError(why, type=InputRejected.__name__, non_retryable=True)
+        if not self._over.done():
+            self._over.set_result(None)
 
     def _take(self, event: Event) -> Entry:
         self._now, entry = advance(
@@ -150,6 +200,10 @@ class SkillWorkflow(TaskHandlers):
         return entry
 
     def _feed(self, event: Event) -> Entry:
+        if isinstance(event, CancelRequested):
+            self._first = None
+        elif self._first is not None:
+            event = Unreadable(sent_as=event.kind, why=self._not_begun())
         entry = self._take(event)
         if self._acting:
             self._reconcile()
@@ -243,7 +297,7 @@ class SkillWorkflow(TaskHandlers):
     def _draining(self) -> bool:
         """Whether this run should end: nothing new is started, and what is out is awaited."""
         info = workflow.info()
-        if not self._entries or more_comes():
+        if not self._entries or self._first is not None or more_comes():
             return False  # each run takes at least one event, or a chain of runs would make no progress
         limit = self._start.events_per_run
         return info.is_continue_as_new_suggested() or (limit is not None and info.get_current_history_length() >= limit)

@@ -252,3 +252,30 @@ def test_every_error_of_the_tree_is_a_wrong_call() -> None:
         error = kind.__new__(kind)
         error.args = ("what to do",)
         assert "error of its own" not in explain(error)[1]
+
+
+def test_a_held_task_is_released(refold: Shell) -> None:
+    """
+    `start --hold` says how to begin the task, `--wait` does not wait for that, and `release` begins it.
+    """
+    held = refold("start", "research_loop", "Tides", "--id", "t1", "--hold", "--wait")
+    released = refold("release", "t1", "--wait")
+    again = refold("release", "t1")
+
+    assert (held.exit, held.out) == (0, "t1  submitted\n")
+    assert "note: it is held; `refold release t1` begins it now" in held.err
+    assert (released.exit, released.out) == (0, "t1  waiting for: guidance\n  Which coast?\n")
+    assert (again.exit, "there is nothing to release" in again.err) == (2, True)
+
+
+def test_a_start_is_delayed(refold: Shell) -> None:
+    """
+    A length of time with its unit; the task says when it begins.
+    """
+    delayed = refold("start", "research_loop", "Tides", "--id", "t1", "--delay", "2h")
+    wrong = refold("start", "research_loop", "Tides", "--delay", "soon")
+
+    assert (delayed.exit, delayed.out) == (0, "t1  submitted\n")
+    assert "note: it begins at " in delayed.err
+    assert wrong.exit == 2
+    assert "'soon' is no length of time; write a number and a unit (d, h, m or s), such as 30d" in wrong.err
