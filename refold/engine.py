@@ -144,6 +144,7 @@ class PendingView(_View):
         failure: Why the last attempt failed.
         due_at: When the next attempt, or the end of the sleep, is due; None while an attempt is running.
         blocked: It waits for its dependency, or for an operator.
+        queue: The task queue of its own that it is sent to; None for the task's.
     """
 
     invocation_id: str
@@ -152,6 +153,7 @@ class PendingView(_View):
     blocked: bool = lean(False)
     failure: str | None = lean()
     due_at: datetime | None = lean()
+    queue: str | None = lean()
 
 
 class WaitView(_View):
@@ -731,6 +733,7 @@ def _pending(pending: Pending) -> PendingView:
         failure=pending.failure or None,
         due_at=pending.due_at,
         blocked=pending.blocked,
+        queue=getattr(command, "queue", None),
     )
 
 

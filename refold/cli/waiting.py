@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
 from shlex import quote
 from typing import Annotated
 
@@ -15,10 +17,13 @@ from refold.cli.text.views import FAILED, brief, ways_out
 from refold.cli.verb import Call
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
-from refold.engine import Engine, NoWorker, TaskView
+from refold.engine import Engine, EngineError, NoWorker, TaskView, Tokens
 
 ASK_AGAIN_S = 1.0
 """Seconds between two looks for a worker, while none is running."""
+
+SILENT_S = 5.0
+"""After so many seconds without news of a task it is asked why."""
 
 Wait = Annotated[
     bool,
@@ -34,7 +39,7 @@ async def settled(call: Call, engine: Engine, task_id: str, *, after: int) -> Ta
     told = False
     while True:
         try:
-            async for news in engine.watch(task_id, after=after):
+            async for news in explained(call, engine, task_id, engine.watch(task_id, after=after)):
                 if story is not None:
                     story.tell(news)
                 if isinstance(news, Entry):
@@ -47,6 +52,35 @@ async def settled(call: Call, engine: Engine, task_id: str, *, after: int) -> Ta
                 call.out.note(f"waiting: {error}")
             told = True
             await asyncio.sleep(ASK_AGAIN_S)
+
+
+async def explained(
+    call: Call, engine: Engine, task_id: str, watched: AsyncGenerator[Entry | Tokens]
+) -> AsyncIterator[Entry | Tokens]:
+    """What a watch brings. Where nothing comes for a while, the reason that the task knows goes to stderr."""
+    told = ""
+    coming: asyncio.Future[Entry | Tokens] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(watched))
+            if (await asyncio.wait([coming], timeout=SILENT_S))[0]:
+                try:
+                    news = coming.result()
+                except StopAsyncIteration:
+                    return
+                coming = None
+                yield news
+                continue
+            with contextlib.suppress(EngineError):  # the watch itself says whether the server is away for too long
+                note = (await engine.look(task_id)).note
+                if note and note != told:
+                    call.out.note(f"waiting: {note}")
+                told = note
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+        await watched.aclose()
 
 
 def tell_blocked(call: Call, task_id: str, entry: Entry) -> None:

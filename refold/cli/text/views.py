@@ -181,9 +181,9 @@ def _what(view: TaskView) -> str:
         return snippet("; ".join(f"{wait.slot}: {wait.message}" for wait in view.waiting_for), 80)
     if view.unresolved:
         return snippet("; ".join(f"blocked: {one.command}: {one.failure}" for one in view.unresolved), 80)
-    if view.reason or view.progress:
-        return snippet(view.reason or view.progress, 80)
-    return snippet(", ".join(one.command for one in view.pending) or view.note, 80)
+    if view.reason or view.note or view.progress:
+        return snippet(view.reason or view.note or view.progress, 80)
+    return snippet(", ".join(one.command for one in view.pending), 80)
 
 
 def _pending(pending: PendingView) -> str:

@@ -73,7 +73,8 @@ async def inbox(
         if approver is None:
             found += _blocked(call, view)
             if view.note:
-                call.out.alert(f"{view.task_id} waits, and cannot be asked for what: {view.note}")
+                unasked = "" if any(one.queue for one in view.pending) else " waits, and cannot be asked for what"
+                call.out.alert(f"{view.task_id}{unasked}: {view.note}")
     if not found:
         call.out.note("nothing waits for a decision")
 

@@ -14,7 +14,7 @@ from refold.cli.text.entries import Story
 from refold.cli.text.output import clean, snippet
 from refold.cli.text.views import FAILED, card
 from refold.cli.verb import Call, TaskId, add
-from refold.cli.waiting import tell_blocked, tell_next
+from refold.cli.waiting import explained, tell_blocked, tell_next
 from refold.core.fold.journal import Entry
 from refold.engine import view_of
 
@@ -49,7 +49,7 @@ async def watch(
     """
     engine = await call.engine()
     story = Story(call.out)
-    async for news in engine.watch(task_id, after=after, follow=follow):
+    async for news in explained(call, engine, task_id, engine.watch(task_id, after=after, follow=follow)):
         story.tell(news)
         if isinstance(news, Entry):
             tell_blocked(call, task_id, news)

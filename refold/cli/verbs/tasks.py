@@ -111,7 +111,10 @@ async def release(
     ] = None,
     wait: Wait = False,
 ) -> int:
-    """Begin a task that was started with --hold or --delay, and print its status."""
+    """Begin a task that is held or delayed.
+
+    It was started with --hold or --delay. Prints its status.
+    """
     call.hint = f"`refold show {task_id}` tells how it stands"
     engine = await call.engine()
     view = await engine.release(task_id, by=by or getpass.getuser())

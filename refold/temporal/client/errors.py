@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from shlex import quote
 
 from pydantic_core import PydanticSerializationError
-from temporalio.api.enums.v1 import EventType, TaskQueueType
+from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType
 from temporalio.api.history.v1 import WorkflowTaskFailedEventAttributes
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, GetWorkflowExecutionHistoryReverseRequest
@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import InputRejected
 from refold.core.values import REFUSAL_CHARS, shortened
-from refold.engine import CodecError, EngineError, NotConnected, not_begun
+from refold.engine import CodecError, EngineError, NotConnected, TaskView, not_begun
 from refold.temporal.data.search_attributes import REGISTER, SKILL
 
 NEWEST_EVENTS = 20
@@ -84,20 +84,60 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
     if (stuck := await why_stuck(client, description)) is not None:
         return stuck
     queue = description.task_queue
-    polled = await last_polls(client, queue)
-    command = "refold worker" if queue == QUEUE else f"refold worker --task-queue {quote(queue)}"
-    ago_s = max(0.0, (datetime.now(UTC) - max(polled.values())).total_seconds()) if polled else POLLING_S + 1
+    ago_s = await _last_poll_s(client, queue)
     if ago_s > POLLING_S:
-        return f"no worker answers on task queue {queue!r}; start one with `{command}`"
+        return _nobody(queue)
     return (
         f"no answer came in time. A worker polled task queue {queue!r} {ago_s:.0f} s ago: it is busy, reads a long "
-        f"history, or has just stopped; `{command}` starts another one"
+        f"history, or has just stopped; `{_worker_of(queue)}` starts another one"
     )
 
 
-async def last_polls(client: Client, queue: str) -> dict[str, datetime]:
-    """When each worker, by its identity, last polled a queue for workflow tasks; empty if the server does not tell."""
-    kind = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+async def why_effects_wait(client: Client, view: TaskView) -> str:
+    """Which effects of a task were sent to a task queue of their own that nobody polls; empty if none were."""
+    out = [one for one in view.pending if one.queue is not None and not one.blocked and one.due_at is None]
+    kinds = {one: _PARTS if one.command.startswith(("skill ", "workflow ")) else _EFFECTS for one in out}
+    ago_s = {(one.queue, kinds[one]): 0.0 for one in out}
+    for queue, kind in ago_s:
+        ago_s[queue, kind] = await _last_poll_s(client, str(queue), kind)
+    silent = [one for one in out if ago_s[one.queue, kinds[one]] > POLLING_S]
+    if not silent:
+        return ""
+    # A worker polls no more where all that it can do at a time is under way.
+    found = await client.get_workflow_handle(view.task_id).describe()
+    begun = {one.activity_id for one in found.raw_description.pending_activities if one.state == _BEGUN}
+    waiting = [one for one in silent if one.invocation_id not in begun]
+    return "; ".join(f"{one.command} waits: {_nobody(str(one.queue))}" for one in waiting)
+
+
+_PARTS, _EFFECTS = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+_BEGUN = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+
+
+def _nobody(queue: str) -> str:
+    return f"no worker answers on task queue {queue!r}; start one with `{_worker_of(queue)}`"
+
+
+def _worker_of(queue: str) -> str:
+    return "refold worker" if queue == QUEUE else f"refold worker --task-queue {quote(queue)}"
+
+
+async def _last_poll_s(client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS) -> float:
+    """How long ago, in seconds, a worker last polled a queue; more than `POLLING_S` if none is known."""
+    polled = await last_polls(client, queue, kind)
+    return max(0.0, (datetime.now(UTC) - max(polled.values())).total_seconds()) if polled else POLLING_S + 1
+
+
+async def last_polls(
+    client: Client, queue: str, kind: TaskQueueType.ValueType = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+) -> dict[str, datetime]:
+    """When each worker, by its identity, last polled a queue; empty if the server does not tell.
+
+    Args:
+        client: Connected.
+        queue: The task queue.
+        kind: For workflow tasks, or for activities.
+    """
     request = DescribeTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
     )

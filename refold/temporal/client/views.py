@@ -23,16 +23,25 @@ from refold.core.lifecycle import Ending, derive_status
 from refold.engine import NoWorker, TaskNotFound, TaskView, UnknownSkill
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import server_refused, why_unanswered
+from refold.temporal.client.errors import server_refused, why_effects_wait, why_unanswered
 from refold.temporal.data.wire import RESULT_MEMO, TaskResult
 
 
 async def look(connection: Connection, task_id: str) -> TaskView:
     """See `Engine.look`."""
     try:
-        return await told(connection, task_id)
+        return await _with_silent_queues(connection, await told(connection, task_id))
     except Silent as silent:
         return unanswered(silent.description, str(silent))
+
+
+async def _with_silent_queues(connection: Connection, view: TaskView) -> TaskView:
+    """A task as its worker tells it, and why it stands still where nobody serves the queue of an effect."""
+    try:
+        why = await why_effects_wait(connection.client, view)
+    except RPCError:
+        return view  # it has ended meanwhile, or the server is away: what the worker said stands
+    return view.model_copy(update={"note": why}) if why else view
 
 
 class Silent(NoWorker):
@@ -70,7 +79,7 @@ async def view_of(connection: Connection, description: WorkflowExecutionDescript
         return await view_of_closed(connection, description)
     view = await status(connection, description.id, run_id=description.run_id)
     if isinstance(view, TaskView):
-        return view
+        return await _with_silent_queues(connection, view)
     return unanswered(description, await why_unanswered(connection.client, view, description))
 
 

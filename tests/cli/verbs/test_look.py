@@ -13,7 +13,7 @@ from refold.cli.text.entries import Story
 from refold.cli.text.output import Output, clean
 from refold.cli.verb import Call, Connection
 from refold.cli.verbs.history import watch
-from refold.engine import Engine, Tokens
+from refold.engine import Engine, TaskView, Tokens
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell
 from workflows.hello import Hello
@@ -305,3 +305,34 @@ def test_piped_output_has_no_colours_and_no_wrapping(refold: Shell) -> None:
 
     assert "\x1b[" not in out
     assert max(map(len, out.splitlines())) > 400
+
+
+async def test_watch_says_why_nothing_comes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Where a task is silent, what it knows of the reason goes to stderr, once; the watch goes on.
+    """
+    monkeypatch.setattr("refold.cli.waiting.SILENT_S", 0.01)
+    looked = asyncio.Semaphore(0)
+
+    class Looked(FakeEngine):
+        async def look(self, task_id: str) -> TaskView:
+            looked.release()
+            return await super().look(task_id)
+
+    engine = Looked([Hello])
+    await engine.start("hello", Content.from_text("Ada"), task_id="h")
+    engine.worker = False
+
+    async def connect(_: Connection) -> Engine:
+        return engine
+
+    watching = asyncio.create_task(watch(Call(Output(json=False), connect=connect), "h"))
+    for _ in range(3):
+        await looked.acquire()
+    engine.worker = True
+    await engine.reply("h", "greeting", "Hello, Ada.")
+    assert await watching == 0
+
+    assert capsys.readouterr().err == "waiting: no worker answers; start one with `refold worker`\n"

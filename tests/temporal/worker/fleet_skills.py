@@ -27,7 +27,7 @@ class FleetErrand:
     @step(start=True)
     async def begin(self, ctx: Ctx, errand: Errand) -> Transition:
         if errand.tool:
-            return ctx.complete(str(await ctx.tool(errand.tool)))
+            return ctx.complete(str(await ctx.tool(errand.tool, queue=errand.queue)))
         return ctx.complete((await ctx.skill("part", errand.skill, "go", queue=errand.queue)).text)
 
 

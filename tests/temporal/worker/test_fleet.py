@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -167,6 +168,29 @@ async def test_a_skill_may_have_a_queue_of_its_own(fleet: Fleet) -> None:
         view = await fleet.ended((await fleet.engine.start("fleet_errand", errand)).task_id)
 
     assert view.messages[-1].text == "new"
+
+
+@pytest.mark.parametrize("effect", ["tool new_tool", "skill fleet_newcomer"])
+async def test_an_effect_whose_queue_nobody_polls_is_named(fleet: Fleet, effect: str) -> None:
+    """
+    By `look` and `list`, with what to type; no more once a worker serves the queue.
+    """
+    kind, name = effect.split()
+    queue = f"{fleet.queue}-gpu"
+    command = f"refold worker --task-queue {queue}"
+    why = f"{effect} waits: no worker answers on task queue {queue!r}; start one with `{command}`"
+    async with fleet.workers(NEW):
+        id = (await fleet.engine.start("fleet_errand", Content.from_data({kind: name, "queue": queue}))).task_id
+        look = partial(fleet.engine.look, id)
+        looked = await until(look, lambda view: bool(view.note))
+        while not (listed := [view async for view in fleet.engine.list() if view.task_id == id]):
+            pass  # the index lags by moments
+
+        assert (looked.lifecycle, looked.note, looked.pending[0].queue) == (TaskState.RUNNING, why, queue)
+        assert [view.note for view in listed] == [why]
+        async with fleet.workers(NEW, queue=queue):
+            ended = await fleet.ended(id)
+    assert (ended.status, ended.note) == (Status.COMPLETED, "")
 
 
 async def test_a_payment_that_waits_for_a_thread_is_not_made_once_its_task_is_canceled(fleet: Fleet) -> None:
