@@ -570,6 +570,14 @@ class Engine(Protocol):
         """The entries after number `after` that exist now, in order, over all runs of the task."""
         ...
 
+    def past(self, task_id: str) -> AsyncGenerator[Snapshot | Entry]:
+        """What the task's state is computed from: for each run the task before its first entry, then the entries.
+
+        Raises:
+            NoWorker: The task is open, and no worker is running to read its journal.
+        """
+        ...
+
     def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
         """Entries after number `after`, and model text, as they come.
 

@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "agent": {"agent", "middleware", "engine", "core"},
     "record": {"core"},
     "digests": {"core"},
+    "export": {"export", "testing", "digests", "record", "engine", "core"},
     "engine": {"record", "core"},
     "webhooks": {"core"},
     "conversation": {"core"},
@@ -48,7 +49,10 @@ MAY_IMPORT = {
     "a2a": {"a2a", "web", "record", "engine", "webhooks", "core"},
     "testing": {"testing", "conversation", "record", "engine", "webhooks", "core"},
     "web": {"web", "engine", "core"},
-    "cli": {"cli", "testing", "a2a", "web", "temporal", "engine", "webhooks", "static", "agent", "core"},
+    "cli": {
+        *("cli", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
+        *("static", "agent", "core"),
+    },
 }
 
 # Only what runs activities knows how effects are done.
@@ -63,6 +67,7 @@ EFFECTS_IMPORTERS = {
     "refold.temporal.worker.committed",
     # What an operator does with receipts needs the ledger's database alone.
     "refold.cli.verbs.ledger",
+    "refold.cli.verbs.records",
 }
 
 # A worker that kills itself where a test says so is a Temporal worker; nothing of refold imports it.
@@ -98,6 +103,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.cli.verbs.serve", "serve"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.ledger", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
+    ("refold.cli.verbs.records", "_receipts"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.cli.verbs.codec", "codec"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.codec", "app_of"): "the gateway's libraries are an extra, and take long to load",
     ("refold.effects.failures.classify", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",

@@ -13,12 +13,13 @@ import typer
 from typer.core import TyperGroup
 
 from refold.cli.errors import INTERRUPTED, WRONG_CALL, report
-from refold.cli.verbs import code, codec, decisions, dev, history, ledger, look, serve, tasks, worker
+from refold.cli.verbs import code, codec, decisions, dev, history, ledger, look, records, serve, tasks, worker
 
 EPILOG = (
     "Results go to stdout, talk and errors to stderr. Exit codes: 0 done; 1 the task failed, was rejected or canceled, "
-    "or `check` has findings; 2 the command could not be carried out. The Temporal server is set as for Temporal's own "
-    "tools: by TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, or a profile. REFOLD_DEBUG=1 shows tracebacks."
+    "`check` has findings, or `journal --verify` finds a damaged export; 2 the command could not be carried out. The "
+    "Temporal server is set as for Temporal's own tools: by TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, or a profile. "
+    "REFOLD_DEBUG=1 shows tracebacks."
 )
 
 
@@ -75,7 +76,7 @@ def _options(
     pass
 
 
-for group in (dev, worker, serve, codec, tasks, decisions, look, history, code, ledger):
+for group in (dev, worker, serve, codec, tasks, decisions, look, history, records, code, ledger):
     group.add_to(app)
 
 

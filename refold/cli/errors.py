@@ -3,7 +3,7 @@
 | exit | means                                                                    |
 | ---- | ------------------------------------------------------------------------ |
 | 0    | done                                                                     |
-| 1    | the task failed, was rejected or canceled; `check` has findings          |
+| 1    | the task failed, was rejected or canceled; what was checked has findings |
 | 2    | the call was wrong: its arguments, the task it names, the server, the code |
 | 130  | interrupted                                                              |
 """

@@ -7,17 +7,23 @@ import asyncio
 import inspect
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 
 from refold import temporal
+from refold.cli.application import application
 from refold.cli.errors import DONE, WRONG_CALL, debugging, explain, report, show_traceback
 from refold.cli.text.output import Output
-from refold.engine import Engine
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.engine import Engine, OffspringView, TaskView
+from refold.export.engine import ExportEngine
+from refold.export.read import SUFFIX
+from refold.record import Explanation
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one value a line; errors on stderr, too.")]
 Address = Annotated[
@@ -34,6 +40,12 @@ Profile = Annotated[
     str | None, typer.Option("--profile", help="A profile of Temporal's configuration file (TEMPORAL_CONFIG_FILE).")
 ]
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.", show_default=False)]
+TaskOrFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="TASK", help="The task's id; or the file of its export, which ends in `.jsonl`.", show_default=False
+    ),
+]
 QUEUE = "refold"
 CODEC_ENV = "REFOLD_CODEC"  # as `refold.temporal.data.codec` has it, which loads Temporal's SDK
 
@@ -81,6 +93,35 @@ class Call:
     async def engine(self) -> Engine:
         """Connect to the server."""
         return await self.connect(self.connection)
+
+    async def reader(self, task: str) -> tuple[Reader, str]:
+        """What a task is read from, and the task's id: the server; or an export, if its file stands for the task.
+
+        Raises:
+            ExportError: There is no such file, or it is damaged.
+        """
+        if not task.endswith(SUFFIX):
+            return await self.engine(), task
+        exported = ExportEngine.of(Path(task), lambda: application([]).skills)
+        return exported, exported.task_id
+
+
+class Reader(Protocol):
+    """What reads a task: an `Engine`, or an `ExportEngine`. Methods as in `Engine`."""
+
+    async def look(self, task_id: str) -> TaskView: ...
+
+    async def offspring(self, task_id: str) -> tuple[OffspringView, ...]: ...
+
+    def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]: ...
+
+    async def explain(self, task_id: str, field: str, *, upto: int | None = None) -> Explanation: ...
+
+    async def at(self, task_id: str, seq: int) -> Snapshot: ...
+
+    async def fork(
+        self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None
+    ) -> TaskView: ...
 
 
 Verb = Callable[..., int | None] | Callable[..., Coroutine[Any, Any, int | None]]

@@ -354,6 +354,14 @@ class FakeEngine:
         await self._do()
         return self._view(branch)
 
+    async def begin(self, snapshot: Snapshot, first: Event) -> TaskView:
+        """Start a task from a snapshot and its first event, as `refold.core.lineage` makes both."""
+        task = self._tasks[snapshot.task_id] = _Task(
+            skill=self.skills[snapshot.skill], snapshots=[snapshot], first=first
+        )
+        await self._do()
+        return self._view(task)
+
     def _above(self, task: _Task) -> Iterator[str]:
         """The tasks that this one is a part of."""
         while task.asked_by is not None:
@@ -431,6 +439,13 @@ class FakeEngine:
     async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""
         for entry in self._task(task_id).after(after):
+            yield entry
+
+    async def past(self, task_id: str) -> AsyncGenerator[Snapshot | Entry]:
+        """See `Engine.past`. A task has one run here."""
+        task = self._task(task_id)
+        yield task.snapshots[0]
+        for entry in task.after(0):
             yield entry
 
     async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:

@@ -13,11 +13,13 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from refold.cli.errors import CallError
+from refold.cli.text.entries import Story
 from refold.cli.text.output import clean, indented
 from refold.cli.text.views import asked, ways_out
-from refold.cli.verb import Call, TaskId, add
-from refold.cli.waiting import Wait, newest, shown
+from refold.cli.verb import Call, TaskId, TaskOrFile, add
+from refold.cli.waiting import Wait, newest, report, shown
 from refold.engine import Engine, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
+from refold.export.engine import ExportEngine
 
 PAGE = 20
 """How many waiting tasks are looked at together."""
@@ -184,7 +186,7 @@ async def recover(
 
 async def fork(
     call: Call,
-    task_id: TaskId,
+    task_id: TaskOrFile,
     at: Annotated[
         int,
         typer.Option("--at", metavar="SEQ", help="The entry to branch off from, by its number in `refold journal`."),
@@ -199,11 +201,18 @@ async def fork(
     """Start a task that branches off from an entry of this one.
 
     This task, open or ended, does not change. Without --live no effect is performed: each model call, tool and so on
-    fails at once as `DryRun`, and the journal lists the commands that the skill issued.
+    fails at once as `DryRun`, and the journal lists the commands that the skill issued. A fork of an export runs in
+    memory, with the skill in this folder, and its journal is printed: nothing else stays of it.
     """
     call.hint = f"`refold journal {task_id}` lists its entries"
+    engine, original = await call.reader(task_id)
+    view = await engine.fork(original, at=at, live=live, new_id=new_id, by=by or getpass.getuser())
+    if isinstance(engine, ExportEngine):
+        story = Story(call.out)
+        async for entry in engine.journal(view.task_id):
+            story.tell(entry)
+        return report(call, view)
     engine = await call.engine()
-    view = await engine.fork(task_id, at=at, live=live, new_id=new_id, by=by or getpass.getuser())
     return await shown(call, engine, view, wait=wait)
 
 

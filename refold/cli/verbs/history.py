@@ -4,16 +4,18 @@ from."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from pydantic import JsonValue
 
-from refold.cli.errors import DONE, TASK_FAILED
+from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.text.entries import Story
 from refold.cli.text.output import clean, snippet
 from refold.cli.text.views import FAILED, card
-from refold.cli.verb import Call, TaskId, add
+from refold.cli.verb import Call, TaskId, TaskOrFile, add
+from refold.cli.verifying import verified
 from refold.cli.waiting import explained, tell_blocked, tell_next
 from refold.core.fold.journal import Entry
 from refold.engine import view_of
@@ -27,12 +29,40 @@ def add_to(app: typer.Typer) -> None:
         add(app, run)
 
 
-async def journal(call: Call, task_id: TaskId, after: After = 0) -> None:
-    """Print a task's journal, oldest entry first."""
-    engine = await call.engine()
+async def journal(
+    call: Call,
+    task_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TASK", help="The task's id; or the file of its export, which ends in `.jsonl`.", show_default=False
+        ),
+    ] = None,
+    after: After = 0,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            "--verify",
+            metavar="FILE",
+            help="Verify this export instead: without TASK by itself, which needs no server; with TASK also against "
+            "the server's journal.",
+        ),
+    ] = None,
+) -> int:
+    """Print a task's journal, oldest entry first; or verify an export.
+
+    --verify checks each line's digest, the entries' numbers, and what the header claims, and names the first wrong
+    line. Exits 1 if the export is damaged, is redacted (then only TASK can vouch for its digests), or is not what the
+    server has.
+    """
+    if verify is not None:
+        return await verified(call, verify, task_id)
+    if task_id is None:
+        raise CallError("name the task whose journal to print, or `--verify FILE`")
+    engine, task_id = await call.reader(task_id)
     story = Story(call.out)
     async for entry in engine.journal(task_id, after=after):
         story.tell(entry)
+    return DONE
 
 
 async def watch(
@@ -64,14 +94,15 @@ async def watch(
 
 async def at(
     call: Call,
-    task_id: TaskId,
+    task_id: TaskOrFile,
     seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The entry's number.", show_default=False)],
 ) -> None:
     """Show a task as it was after a journal entry.
 
-    With --json, the whole snapshot.
+    With --json, the whole snapshot. An export is folded with the skill in this folder.
     """
-    snapshot = await (await call.engine()).at(task_id, seq)
+    engine, task_id = await call.reader(task_id)
+    snapshot = await engine.at(task_id, seq)
     if call.out.json:
         call.out.value(snapshot)
         return
@@ -81,7 +112,7 @@ async def at(
 
 async def explain(
     call: Call,
-    task_id: TaskId,
+    task_id: TaskOrFile,
     field: Annotated[
         str, typer.Argument(metavar="FIELD", help="A field of the state that the steps share.", show_default=False)
     ],
@@ -94,7 +125,8 @@ async def explain(
     For skills whose steps have a contract. Each source has the number of the entry that wrote it; pass that number to
     `--upto` to explain the source.
     """
-    found = await (await call.engine()).explain(task_id, field, upto=upto)
+    engine, task_id = await call.reader(task_id)
+    found = await engine.explain(task_id, field, upto=upto)
     if call.out.json:
         call.out.value(found)
         return

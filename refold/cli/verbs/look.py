@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from refold.cli.text.views import card, rows
-from refold.cli.verb import Call, TaskId, add
+from refold.cli.verb import Call, TaskOrFile, add
 from refold.core.lifecycle import TaskState
 
 
@@ -17,14 +17,14 @@ def add_to(app: typer.Typer) -> None:
         add(app, run)
 
 
-async def show(call: Call, task_id: TaskId) -> None:
+async def show(call: Call, task_id: TaskOrFile) -> None:
     """Show the present state of a task.
 
     Prints its status, what it waits for, its messages and artifacts, its open commands, and related tasks: the one
     from which it was recovered or forked, and those recovered or forked from it. Exits
     0 for a failed task too.
     """
-    engine = await call.engine()
+    engine, task_id = await call.reader(task_id)
     view = await engine.look(task_id)
     view = view.model_copy(update={"offspring": await engine.offspring(task_id)})
     if call.out.json:

@@ -12,7 +12,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -202,6 +202,18 @@ class Store:
         with self._guarded(), self._transaction() as cursor:
             return self._found(cursor, key)
 
+    def of_task(self, task_id: str) -> list[Receipt]:
+        """The receipts whose latest attempt a task made, oldest first.
+
+        Raises:
+            LedgerUnavailable: The receipts cannot be read.
+        """
+        wanted = select(RECEIPTS).where(RECEIPTS.c.task_id == task_id).order_by(RECEIPTS.c.began_at, RECEIPTS.c.key)
+        with self._guarded():
+            self._make_once()
+            with self._engine.connect() as connection:
+                return [self._receipt(tuple(row)) for row in connection.execute(wanted)]
+
     def counts(self) -> dict[ReceiptState, int]:
         """How many receipts there are, by state.
 
@@ -270,8 +282,9 @@ class Store:
     def _found(self, cursor: DBAPICursor, key: str) -> Receipt | None:
         self._read.run(cursor, {"of": key})
         row = cursor.fetchone()
-        if row is None:
-            return None
+        return None if row is None else self._receipt(row)
+
+    def _receipt(self, row: Sequence[Any]) -> Receipt:
         values = dict(zip(_NAMES, row, strict=True))
         values |= {name: self._opened(values[name]) for name in ("result", "why") if values[name]}
         return Receipt(**{**values, "state": ReceiptState(values["state"])})

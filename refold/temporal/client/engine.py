@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 from pydantic import JsonValue
@@ -34,6 +35,7 @@ from refold.temporal.client.record import read_record
 from refold.temporal.client.record_cache import RecordCache
 from refold.temporal.client.watch.tail import Tails
 from refold.temporal.data.wire import START, START_LATER, TaskStart
+from refold.temporal.keeping.runs import histories
 
 
 async def connect(
@@ -263,6 +265,14 @@ class TemporalEngine:
     def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""
         return JournalReader(self.connection, task_id).entries(after)
+
+    def past(self, task_id: str) -> AsyncGenerator[Snapshot | Entry]:
+        """See `Engine.past`."""
+        return JournalReader(self.connection, task_id).past()
+
+    def histories(self, task_id: str) -> AsyncIterator[dict[str, Any]]:
+        """Temporal's history of each run of a task; see `refold.temporal.keeping.runs`."""
+        return histories(self.connection, task_id)
 
     def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
         """See `Engine.watch`."""

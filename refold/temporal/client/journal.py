@@ -90,6 +90,14 @@ class JournalReader:
         async for entry in self._of_ended(after):
             yield entry
 
+    async def past(self) -> AsyncGenerator[Snapshot | Entry]:
+        """See `Engine.past`; a run at a time."""
+        for run in await self._runs():
+            segment = await self._segment(run)
+            yield segment.base
+            for entry in segment.entries:
+                yield entry
+
     async def newest(self, after: int, *, limit: int) -> Newest:
         """How the task stands, and some of the entries after number `after`: those at hand, `limit` at the most."""
         page = await self.open_page(after, limit)

@@ -1,0 +1,163 @@
+"""Writes a task to an export, a line at a time: a task of any length takes the memory of one run."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from refold.core.commands import CallSkill
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.digests import chained
+from refold.engine import TaskNotFound, TaskView
+from refold.export.layout import ExportError, Header, Line, sealed
+from refold.export.redact import data, redacted, said
+
+
+class Source(Protocol):
+    """What is needed of an engine."""
+
+    async def look(self, task_id: str) -> TaskView: ...
+
+    def past(self, task_id: str) -> AsyncGenerator[Snapshot | Entry]: ...
+
+
+Receipts = Callable[[str], Awaitable[Iterable[Mapping[str, Any]]]]
+"""The ledger's receipts of a task, by its id."""
+
+Histories = Callable[[str], AsyncIterator[Mapping[str, Any]]]
+"""Temporal's history of each run of a task, by its id, as `{"run_id": …, "history": …}`."""
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Numbers and seals the lines."""
+
+    seal: bytes = b""
+    before: bytes = b""
+    lines: int = 0
+    entries: int = 0
+
+    def line(self, kind: str, body: BaseModel | Mapping[str, Any]) -> bytes:
+        raw = body.model_dump_json().encode() if isinstance(body, BaseModel) else to_json(body)
+        self.lines += 1
+        self.seal = sealed(self.seal, kind, raw)
+        return Line(self.lines, kind, raw, self.seal).written()
+
+    def entry(self, entry: Entry, *, redact: bool) -> bytes:
+        self.before = chained(self.before, entry)
+        self.entries += 1
+        if redact:
+            return self.line("redacted", {"digest": self.before.hex(), "entry": redacted(entry)})
+        line = self.line("entry", entry)
+        return Line.read(self.lines, line).with_digest(self.before).written()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What an export holds.
+
+    Attributes:
+        redact: Replace texts and values by their kind and size.
+        parts: The tasks that are parts of the task, too, and their parts.
+        receipts: Reads the ledger; None leaves receipts out.
+        histories: Reads Temporal's histories; None leaves them out.
+    """
+
+    redact: bool = False
+    parts: bool = False
+    receipts: Receipts | None = None
+    histories: Histories | None = None
+
+
+async def written(engine: Source, task_id: str, wanted: Wanted = Wanted()) -> AsyncGenerator[bytes]:
+    """The lines of a task's export.
+
+    An open task is written as it stood when this began.
+
+    Raises:
+        ExportError: Histories are wanted redacted.
+        EngineError: As `Engine.look` and `Engine.past`.
+    """
+    if wanted.redact and wanted.histories is not None:
+        raise ExportError(
+            "Temporal's histories cannot be redacted: they hold each value as it was sent; leave --history or --redact"
+        )
+    writer = _Writer()
+    todo: list[tuple[str, str | None]] = [(task_id, None)]
+    while todo:
+        id, part_of = todo.pop(0)
+        section = _Section(engine, writer, wanted, id, part_of)
+        try:
+            async with aclosing(section.lines()) as lines:
+                async for line in lines:
+                    yield line
+        except TaskNotFound:
+            if part_of is None:
+                raise
+            continue  # a part that was asked for, and never started
+        if wanted.parts:
+            todo += [(part, id) for part in section.parts]
+    end = {"lines": writer.lines + 1, "entries": writer.entries}
+    yield writer.line("end", end)
+
+
+@dataclass(slots=True)
+class _Section:
+    """The lines of one task."""
+
+    engine: Source
+    writer: _Writer
+    wanted: Wanted
+    task_id: str
+    part_of: str | None
+    parts: list[str] = field(default_factory=list)
+
+    async def lines(self) -> AsyncGenerator[bytes]:
+        view = await self.engine.look(self.task_id)
+        redact, writer = self.wanted.redact, self.writer
+        writer.before = b""
+        begun = False
+        async with aclosing(self.engine.past(self.task_id)) as past:
+            async for one in past:
+                if isinstance(one, Snapshot):
+                    if not begun:
+                        begun = True
+                        yield writer.line("header", self._header(view, one))
+                        yield writer.line("task", redacted(view) if redact else view)
+                    if one.seq < view.seq or one.seq == 0:
+                        yield writer.line("base", redacted(one) if redact else one)
+                elif one.seq <= view.seq:
+                    self.parts += [sent.invocation_id for sent in one.commands if isinstance(sent.command, CallSkill)]
+                    yield writer.entry(one, redact=redact)
+        for receipt in () if self.wanted.receipts is None else await self.wanted.receipts(self.task_id):
+            yield writer.line("receipt", _redacted_receipt(receipt) if redact else receipt)
+        if self.wanted.histories is not None:
+            async for history in self.wanted.histories(self.task_id):
+                yield writer.line("history", history)
+
+    def _header(self, view: TaskView, base: Snapshot) -> Header:
+        return Header(
+            version=importlib.metadata.version("refold"),
+            task_id=view.task_id,
+            skill=view.skill,
+            skill_version=base.skill_version,
+            status=view.status,
+            reason=said(view.reason) if self.wanted.redact else view.reason,
+            first=base.seq + 1,
+            last=view.seq,
+            redacted=self.wanted.redact,
+            part_of=self.part_of,
+            note=view.note,
+        )
+
+
+def _redacted_receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """A receipt without its result: key, tool, states and times stay."""
+    return {name: data(value) if name in ("result", "why", "holder") else value for name, value in receipt.items()}

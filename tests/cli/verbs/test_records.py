@@ -1,0 +1,156 @@
+"""`refold export`, `refold journal --verify`, and the verbs that read an export in place of a task."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refold.testing import FakeEngine
+from tests.cli.conftest import Shell
+from workflows.hello import Hello
+
+
+@pytest.fixture
+def export(refold: Shell, tmp_path: Path) -> Path:
+    """An ended task of `research_loop`, exported."""
+    refold.start("research_loop", "Tides", "t1")
+    assert refold("answer", "t1", "The north coast.").exit == 0
+    file = tmp_path / "t1.jsonl"
+    assert refold("export", "t1", "-o", str(file)).exit == 0
+    return file
+
+
+def test_an_export_is_a_file_or_goes_to_stdout(refold: Shell, export: Path) -> None:
+    """
+    The same lines, one JSON value each.
+    """
+    printed = refold("export", "t1")
+
+    assert printed.out == export.read_text()
+    assert [next(iter(line)) for line in printed.lines][:4] == ["header", "task", "base", "entry"]
+    assert refold("--json", "export", "t1").exit == 2  # options of a verb follow it
+    assert refold("export", "t1", "-o", str(export), "--json").json["lines"] == len(printed.lines)
+
+
+def test_the_verbs_read_a_file_in_place_of_a_task(refold: Shell, export: Path) -> None:
+    """
+    They print what they print of the task itself; the card says that it is an export.
+    """
+    for words in (["journal"], ["journal", "--json"], ["journal", "--after", "2"]):
+        assert refold(words[0], str(export), *words[1:]).out == refold(words[0], "t1", *words[1:]).out
+    assert refold("at", str(export), "2").out == refold("at", "t1", "2").out
+    there, here = refold("show", "t1", "--json").json, refold("show", str(export), "--json").json
+    assert here == {**there, "note": "as it was exported"}
+    assert "no contract" in refold("explain", str(export), "text").err
+
+
+def test_a_fork_of_a_file_is_printed(refold: Shell, export: Path) -> None:
+    """
+    Its journal and its status: it runs in memory, and is gone after that.
+    """
+    done = refold("fork", str(export), "--at", "2", "--as", "ada")
+
+    assert done.exit == 1
+    assert "branches off from entry 2 of t1, dry: nothing takes place" in done.out
+    assert "t1.f1  failed" in done.out
+    assert refold("show", "t1.f1").exit == 2
+
+
+def test_an_export_is_verified_alone_or_against_the_server(refold: Shell, export: Path) -> None:
+    """
+    Exit 0, and the digests; the server's journal has the same.
+    """
+    alone, both = refold("journal", "--verify", str(export)), refold("journal", "t1", "--verify", str(export))
+
+    assert (alone.exit, both.exit) == (0, 0)
+    assert "t1  research_loop  completed  6 entries, 1 to 6  digest " in alone.out
+    assert both.out == alone.out + "the entries of t1 are those of the server\n"
+    told = refold("journal", "--verify", str(export), "--json").json
+    assert (told["verified"], told["whole"], told["tasks"][0]["task_id"]) == (True, True, "t1")
+
+
+def test_a_damaged_export_exits_1_and_names_the_line(refold: Shell, export: Path) -> None:
+    """
+    Also where it is to be read.
+    """
+    export.write_text(export.read_text().replace("Which coast?", "Which moon?"))
+
+    found = refold("journal", "--verify", str(export))
+
+    assert found.exit == 1
+    assert found.out.startswith("damaged: line 2: its digest is ")
+    assert refold("journal", "--verify", str(export), "--json").json["line"] == 2
+    assert refold("show", str(export)).exit == 2
+
+
+def test_a_redacted_export_needs_the_server_to_verify(refold: Shell, export: Path) -> None:
+    """
+    Alone it does not verify as whole; its digests are those of the server's journal.
+    """
+    assert refold("export", "t1", "-o", str(export), "--redact").out.endswith("lines, redacted\n")
+
+    alone, both = refold("journal", "--verify", str(export)), refold("journal", "t1", "--verify", str(export))
+
+    assert (alone.exit, both.exit) == (1, 0)
+    assert "redacted: the file is as it was written" in alone.out
+    assert "Tides" not in export.read_text()
+    assert "says: [text of 12 characters]" in refold("journal", str(export)).out
+
+
+def test_another_journal_is_told_apart(refold: Shell, export: Path) -> None:
+    """
+    The first entry that differs is named; or that the file holds another task, or more entries.
+    """
+    other = export.with_name("other.jsonl")
+    elsewhere = Shell(FakeEngine([Hello], answers={"greeting": "Hello, Ada."}))
+    elsewhere.start("hello", "Ada", "t1")
+    elsewhere("export", "t1", "-o", str(other))
+
+    differs = refold("journal", "t1", "--verify", str(other))
+
+    assert differs.exit == 1
+    assert "entry 1 differs: the export's digest is " in differs.out
+    refold.start("hello", "Ada", "t2")
+    assert refold("journal", "t2", "--verify", str(other)).err.startswith("error: the export holds no task 't2'")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["journal"], "name the task whose journal to print"),
+        (["journal", "--verify", "none.jsonl"], "the export 'none.jsonl' cannot be read: No such file"),
+        (["show", "none.jsonl"], "`refold export TASK -o none.jsonl` writes one"),
+        (["export", "none"], "no task 'none'"),
+        (["export", "t1", "--history"], "--history takes a Temporal server"),
+        (["export", "t1", "-o", "no/such/folder/t1.jsonl"], "cannot be written: No such file"),
+        (["at", "FILE", "99"], "has the entries 1 to 6, not 99"),
+        (["fork", "FILE", "--at", "2", "--live"], "a fork of an export is dry"),
+    ],
+)
+def test_wrong_calls(refold: Shell, export: Path, words: list[str], why: str) -> None:
+    """
+    Each says what came and what to do, and exits 2.
+    """
+    done = refold(*(str(export) if word == "FILE" else word for word in words))
+
+    assert done.exit == 2
+    assert why in done.err
+
+
+def test_an_unfinished_file_is_not_left_behind(refold: Shell, tmp_path: Path) -> None:
+    """
+    The file appears once it is whole.
+    """
+    assert refold("export", "none", "-o", str(tmp_path / "none.jsonl")).exit == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_receipts_go_along(refold: Shell, export: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """
+    --receipts reads the ledger that REFOLD_LEDGER names.
+    """
+    monkeypatch.setenv("REFOLD_LEDGER", str(tmp_path / "ledger.db"))
+
+    lines = [json.loads(line) for line in refold("export", "t1", "--receipts").out.splitlines()]
+
+    assert [line for line in lines if "receipt" in line] == []

@@ -1,0 +1,366 @@
+"""An export: what it holds, that every changed byte of it is found, and what can be read from it without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refold import Content, Ctx, InputRejected, Transition, UserMessage, flow_skill, step
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import Live
+from refold.core.events import ReminderDue
+from refold.core.fold.apply import advance
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.digests import START, chained
+from refold.engine import TaskNotFound, TaskView, UnknownSkill, view_of
+from refold.export import DamagedExport, ExportEngine, ExportError, read_export, verify, written
+from refold.export.differs import CodeDiffers, refolded
+from refold.export.layout import Line, sealed
+from refold.export.write import Source, Wanted
+from refold.testing import FakeEngine, histories
+from refold.testing.strategies import Happening, first_of
+from tests.export.skills import FIRED, Buys, Order, Sends, bought, engine
+from workflows.research_loop import ResearchLoop
+
+
+async def lines_of(at: Source, task_id: str = "t1", **wanted: Any) -> list[bytes]:
+    return [line async for line in written(at, task_id, Wanted(**wanted))]
+
+
+def exported(**wanted: Any) -> list[bytes]:
+    async def run() -> list[bytes]:
+        at = engine()
+        await bought(at)
+        return await lines_of(at, **wanted)
+
+    return asyncio.run(run())
+
+
+FILE = exported()
+WHOLE = b"".join(FILE)
+
+
+def split(data: bytes) -> list[bytes]:
+    return data.splitlines(keepends=True)
+
+
+async def test_an_export_verifies() -> None:
+    """
+    Its last entry has the digest of the journal, and the header says how the task ended.
+    """
+    at = engine()
+    await bought(at)
+    digest = START
+    async for entry in at.journal("t1"):
+        digest = chained(digest, entry)
+
+    found = verify(await lines_of(at))
+
+    assert found.whole
+    assert [(one.task_id, one.status, one.digest) for one in found.tasks] == [("t1", "completed", digest.hex())]
+    assert json.loads(FILE[0])["header"]["status"] == "completed"
+
+
+@settings(max_examples=500)
+@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
+def test_every_changed_byte_is_found(place: int, change: int) -> None:
+    """
+    Whichever byte of the file is changed, and to whatever, the file does not verify; the line that is named is the
+    changed one, or the next where it is the line's end.
+    """
+    data = bytearray(WHOLE)
+    data[place] ^= change
+    line = WHOLE.count(b"\n", 0, place) + 1
+
+    with pytest.raises(DamagedExport) as caught:
+        verify(split(bytes(data)))
+
+    assert caught.value.line == line
+
+
+@given(st.integers(0, len(WHOLE) - 1))
+def test_a_file_that_is_cut_off_does_not_verify(end: int) -> None:
+    """
+    Wherever it ends too early.
+    """
+    with pytest.raises(DamagedExport):
+        verify(split(WHOLE[:end]))
+
+
+@given(st.integers(0, len(FILE) - 1), st.integers(0, len(FILE) - 1))
+def test_lines_stay_in_their_order(one: int, other: int) -> None:
+    """
+    A line that is left out, repeated or moved is found.
+    """
+    left_out = FILE[:one] + FILE[one + 1 :]
+    repeated = [*FILE[:one], FILE[one], *FILE[one:]]
+    moved = list(FILE)
+    moved[one], moved[other] = moved[other], moved[one]
+    for lines in (left_out, repeated, *([moved] if one != other else [])):
+        with pytest.raises(DamagedExport):
+            verify(lines)
+
+
+def forged(line: int, old: str, new: str) -> list[bytes]:
+    """The file with a changed line, and every digest made anew."""
+    seal = before = b""
+    lines = []
+    for number, raw in enumerate(FILE, 1):
+        read = Line.read(number, raw)
+        body = read.body.replace(old.encode(), new.encode()) if number == line else read.body
+        seal = sealed(seal, read.kind, body)
+        if read.kind == "entry":
+            before = chained(before, Entry.model_validate_json(body))
+        lines.append(Line(number, read.kind, body, before if read.kind == "entry" else seal).written())
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "new", "why"),
+    [
+        pytest.param(1, '"completed"', '"canceled"', "status of the header", id="how it ended"),
+        pytest.param(1, '"t1"', '"t2"', "task_id of the header", id="which task"),
+        pytest.param(1, '"export/1"', '"export/9"', "newer refold", id="another format"),
+        pytest.param(2, "grace allowed it.", "olga allowed it.", "leaves out a message", id="what it said"),
+        pytest.param(3, '"task_id":"t1"', '"task_id":"t9"', "task of the header", id="the base's task"),
+    ],
+)
+def test_what_the_header_claims_is_compared(line: int, old: str, new: str, why: str) -> None:
+    """
+    Digests that were made anew do not help a header that says something else than the entries.
+    """
+    assert old.encode() in FILE[line - 1]
+
+    with pytest.raises(DamagedExport, match=why):
+        verify(forged(line, old, new))
+
+
+async def test_a_redacted_export_holds_no_words_and_says_so() -> None:
+    """
+    No text, value, or name of a person stays; ids, statuses and the digests of the entries do. It is not whole.
+    """
+    at = engine()
+    await bought(at)
+    plain, redacted_ = await lines_of(at), await lines_of(at, redact=True)
+    data = b"".join(redacted_).decode()
+
+    found = verify(redacted_)
+
+    assert not found.whole
+    assert found.tasks == verify(plain).tasks
+    for word in ("Ada", "Söhne", "S\\u00f6hne", "grace", "olga", "cheap", "Thank", "paid"):
+        assert word not in data
+    for name in ('"t1/1.1"', '"pay"', '"price"', '"approved"', '"completed"'):
+        assert name in data
+    [task] = read_export(redacted_)
+    assert [entry.seq for entry in task.entries] == [one["entry"]["seq"] for one in map(json.loads, plain[3:-1])]
+
+
+@dataclass
+class Kept:
+    """An engine that has one task: its first snapshot, its entries, and how it stands."""
+
+    snapshots: list[Snapshot]
+    entries: list[Entry]
+
+    async def look(self, task_id: str) -> TaskView:
+        """How it stands."""
+        return view_of(self.snapshots[-1])
+
+    async def past(self, task_id: str) -> AsyncGenerator[Snapshot | Entry]:
+        """One run."""
+        yield self.snapshots[0]
+        for entry in self.entries:
+            yield entry
+
+
+def happened(skill: Any, history: list[Happening]) -> Kept:
+    live, kept = Live(), Kept([first_of(skill_of(skill))], [])
+    for one in history:
+        snapshot, entry = advance(skill_of(skill), kept.snapshots[-1], one.event, one.at, live=live)
+        kept.snapshots.append(snapshot)
+        kept.entries.append(entry)
+    return kept
+
+
+@pytest.mark.parametrize("skill", [Buys, ResearchLoop])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_journal_can_be_exported_and_redacted(skill: Any, data: st.DataObject) -> None:
+    """
+    Whatever events a task takes, its export verifies, its states are folded from it, and it can be redacted and read.
+    """
+    kept = happened(skill, data.draw(histories(skill)))
+    whole = asyncio.run(lines_of(kept, "T"))
+    hidden = asyncio.run(lines_of(kept, "T", redact=True))
+
+    assert verify(whole).tasks == verify(hidden).tasks
+    [task] = read_export(whole)
+    assert task.entries == kept.entries
+    assert list(refolded(skill_of(skill), task.base, task.entries)) == kept.snapshots
+    assert [entry.seq for entry in read_export(hidden)[0].entries] == [entry.seq for entry in kept.entries]
+
+
+async def test_parts_are_exported_with_their_task() -> None:
+    """
+    Each part begins with a header of its own that names its task; without --parts they stay out.
+    """
+    at = engine()
+    await at.start("sends", Content.from_text("Ada"), task_id="s1")
+    await at.decide("s1", approved=True, approver="grace")
+
+    alone, both = verify(await lines_of(at, "s1")), verify(await lines_of(at, "s1", parts=True))
+    tasks = read_export(await lines_of(at, "s1", parts=True))
+
+    assert [one.task_id for one in alone.tasks] == ["s1"]
+    assert [one.task_id for one in both.tasks] == ["s1", "s1/1.1"]
+    assert tasks[1].header.part_of == "s1"
+
+
+async def test_an_open_task_is_exported_as_it_stands() -> None:
+    """
+    What it waits for can be read from the file, and more of it later in another file with the same first entries.
+    """
+    at = engine()
+    await at.start("buys", Content.from_data({"shop": "Ada", "cents": 5}), task_id="t1")
+    before = await lines_of(at)
+    await at.decide("t1", approved=True, approver="grace")
+    after = await lines_of(at)
+
+    view = await ExportEngine(read_export(before)).look("t1")
+
+    assert (view.status, view.waiting_for[0].message) == ("input-required", "Pay 5 cents to Ada?")
+    assert view.note == "as it was exported"
+    assert before[3:-1] == after[3 : len(before) - 1]
+
+
+async def test_an_exported_task_is_read_as_on_its_server() -> None:
+    """
+    Record, journal and past are the same; another task is not in the file.
+    """
+    at = engine()
+    await bought(at)
+    there = ExportEngine(read_export(FILE))
+
+    assert await there.record("t1") == await at.record("t1")
+    assert [one async for one in there.journal("t1", after=2)] == [one async for one in at.journal("t1", after=2)]
+    assert [one async for one in there.past("t1")] == [one async for one in at.past("t1")]
+    with pytest.raises(TaskNotFound):
+        await there.look("t2")
+
+
+async def test_each_state_is_folded_again() -> None:
+    """
+    `at` gives the snapshots that the engine had, by the skill's code, and fires nothing.
+    """
+    at = engine()
+    await bought(at)
+    fired = list(FIRED)
+    there = ExportEngine(read_export(await lines_of(at)), {"buys": skill_of(Buys)})
+
+    for seq in range(1, 6):
+        assert await there.at("t1", seq) == await at.at("t1", seq)
+    assert fired == FIRED
+    with pytest.raises(InputRejected, match="entries 1 to"):
+        await there.at("t1", 99)
+
+
+async def test_a_fork_of_an_export_runs_dry() -> None:
+    """
+    It goes on from the entry, its commands fail as `DryRun`, and nothing is paid.
+    """
+    there = ExportEngine(read_export(FILE), {"buys": skill_of(Buys)})
+    fired = list(FIRED)
+
+    view = await there.fork("t1", at=3)
+
+    assert (view.task_id, view.status, view.forked_from and view.forked_from.seq) == ("t1.f1", "failed", 3)
+    assert "dry" in view.reason.lower()
+    first, *_ = [entry.seq async for entry in there.journal("t1.f1")]
+    assert first == 4
+    assert fired == FIRED
+    with pytest.raises(InputRejected, match="dry"):
+        await there.fork("t1", at=3, live=True)
+
+
+@flow_skill(id="buys", input=Order)
+class BuysDearly:
+    """The code after somebody changed the question."""
+
+    @step(start=True)
+    async def buy(self, ctx: Ctx, order: Order) -> Transition:
+        cents = await ctx.tool("price", shop=order.shop)
+        await ctx.approve("pay", f"Pay {cents}00 cents to a stranger?")
+        return ctx.complete("Paid.")
+
+
+async def test_code_that_makes_another_journal_is_named() -> None:
+    """
+    What was recorded stays readable; a state that the code at hand cannot tell is refused with entry and field.
+    """
+    there = ExportEngine(read_export(FILE), {"buys": skill_of(BuysDearly)})
+
+    assert [one async for one in there.journal("t1")]
+    assert (await there.at("t1", 1)).seq == 1
+    with pytest.raises(CodeDiffers, match=r"entry 2, field 'commands'.*Pay 5 cents.*Pay 500") as caught:
+        await there.at("t1", 4)
+    assert caught.value.difference.seq == 2
+
+
+async def test_what_an_export_lacks_is_said() -> None:
+    """
+    A skill that is not here, texts that are redacted, a file that is not there, or is another.
+    """
+    with pytest.raises(UnknownSkill):
+        await ExportEngine(read_export(FILE), {"sends": skill_of(Sends)}).at("t1", 1)
+    at = engine()
+    await bought(at)
+    hidden = ExportEngine(read_export(await lines_of(at, redact=True)), {"buys": skill_of(Buys)})
+    assert (await hidden.look("t1")).note == "as it was exported, redacted"
+    with pytest.raises(ExportError, match="without --redact"):
+        await hidden.at("t1", 1)
+    with pytest.raises(DamagedExport, match="line 1: no line of an export"):
+        read_export([b'{"some":"json"}\n'])
+    with pytest.raises(DamagedExport, match="its rest is missing"):
+        read_export([])
+
+
+@flow_skill(id="talks")
+class Talks:
+    """Asks for more, for ever."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        """Ask."""
+        return ctx.await_input("more", "More?")
+
+    @step(resume_from="begin")
+    async def again(self, ctx: Ctx) -> Transition:
+        """Ask again."""
+        return ctx.goto("begin")
+
+
+def test_a_long_journal_streams() -> None:
+    """
+    20,000 entries are written and verified in time that grows with their number.
+    """
+    start = FakeEngine().clock.now
+    messages = [UserMessage(content=Content.from_text(str(number))) for number in range(2_000)]
+    kept = happened(Talks, [Happening(message, start) for message in messages])
+    timer = [Happening(ReminderDue(gate="none"), start)] * 18_000  # refused, so that the task stays as it is
+    for one in timer:
+        snapshot, entry = advance(skill_of(Talks), kept.snapshots[-1], one.event, one.at)
+        kept.snapshots[1:] = [snapshot]
+        kept.entries.append(entry)
+
+    found = verify(asyncio.run(lines_of(kept, "T")))
+
+    assert (found.tasks[0].last, found.lines) == (20_000, 20_004)
