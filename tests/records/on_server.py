@@ -523,8 +523,8 @@ async def _keep(on: On, scenario: str, stored: Path) -> None:
     for one in sorted(found, key=lambda one: (one.id, one.start_time, one.history_length)):
         runs.setdefault(one.id, []).append(one)
     for task_id, several in runs.items():
-        told = [compact(entry.model_dump(mode="json")) async for entry in on.engine.journal(task_id)]
-        seen: list[str] = []
+        told = [entry.model_dump(mode="json") async for entry in on.engine.journal(task_id)]
+        seen: list[dict[str, Any]] = []
         for number, one in enumerate(_in_order(several), 1):
             history = await client.get_workflow_handle(task_id, run_id=one.run_id).fetch_history()
             with tempfile.TemporaryDirectory() as folder:

@@ -23,18 +23,13 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from temporalio.api.common.v1 import Payload
-from temporalio.bridge.proto.workflow_activation import (
-    QueryWorkflow,
-    WorkflowActivation,
-    WorkflowActivationJob,
-)
 from temporalio.client import WorkflowHistory
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import Replayer, WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
+from temporalio.worker import Replayer, WorkflowRunner
 
 from refold.temporal import RefoldPlugin
 from refold.temporal.data.storage import Folder
+from refold.temporal.replay.watched import Given, Seen, Watching
 from tests.records import served
 from tests.records.tapes import compact, hash_of
 from workflows import forty_steps, hello, order_desk, planner, react, refund  # isort: split
@@ -47,84 +42,26 @@ SKILLS: list[Any] = [
     served, hello, planner, research_loop, research_loop_steps, research_loop_table, refund, order_desk, forty_steps,
     react,
 ]  # fmt: skip
-PAGE = 500
 
 
-class Seen:
-    """What a replayed workflow said and did."""
-
-    def __init__(self) -> None:
-        self.entries: list[str] = []
-        self.snapshot = ""
-        self.commands: list[str] = []
-
-    def lines(self) -> list[str]:
-        """As they are recorded."""
-        snapshot = {name: hash_of(compact(value))[:8] for name, value in json.loads(self.snapshot).items()}
-        return [
-            *(f'{{"entry":{entry}}}' for entry in self.entries),
-            compact({"snapshot": snapshot, "all": hash_of(self.snapshot)}),
-            *self.commands,
-        ]
-
-
-class _Watched(WorkflowInstance):
-    def __init__(self, inner: WorkflowInstance, seen: Seen) -> None:
-        self._inner, self._seen = inner, seen
-
-    def activate(self, act: WorkflowActivation) -> Any:
-        if any(job.HasField("remove_from_cache") for job in act.jobs):
-            self._ask(act)
-        completion = self._inner.activate(act)
-        if completion.HasField("failed"):
-            self._seen.commands.append(f'{{"failed":{json.dumps(completion.failed.failure.message)}}}')
-        self._seen.commands.extend(map(_line, completion.successful.commands))
-        return completion
-
-    def _ask(self, act: WorkflowActivation) -> None:
-        """What the workflow knows, before it is forgotten."""
-        while True:
-            found = self._query(act, "journal", len(self._seen.entries) and json.loads(self._seen.entries[-1])["seq"])
-            entries = [compact(entry) for entry in found["entries"]]
-            self._seen.entries += entries
-            if len(entries) < PAGE:
-                break
-        self._seen.snapshot = compact(self._query(act, "snapshot"))
-
-    def _query(self, act: WorkflowActivation, name: str, *args: Any) -> Any:
-        payloads = [Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(arg).encode()) for arg in args]
-        query = QueryWorkflow(query_id="recorded", query_type=name, arguments=payloads)
-        asking = WorkflowActivation(
-            run_id=act.run_id,
-            timestamp=act.timestamp,
-            is_replaying=act.is_replaying,
-            history_length=act.history_length,
-            jobs=[WorkflowActivationJob(query_workflow=query)],
-        )
-        (command,) = self._inner.activate(asking).successful.commands
-        assert command.respond_to_query.HasField("succeeded"), command
-        return json.loads(command.respond_to_query.succeeded.response.data)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def get_serialization_context(self, command_info: Any) -> Any:
-        return self._inner.get_serialization_context(command_info)
-
-    def get_external_store_context(self, command_info: Any) -> Any:
-        return self._inner.get_external_store_context(command_info)
-
-    def get_info(self) -> Any:
-        return self._inner.get_info()
-
-    def get_thread_id(self) -> int | None:
-        return self._inner.get_thread_id()
+def lines_of(seen: Seen) -> list[str]:
+    """What was seen of a replayed workflow, as it is recorded."""
+    assert seen.snapshot is not None, seen.given
+    snapshot = {name: hash_of(compact(value))[:8] for name, value in seen.snapshot.items()}
+    return [
+        *(f'{{"entry":{compact(entry)}}}' for entry in seen.entries),
+        compact({"snapshot": snapshot, "all": hash_of(compact(seen.snapshot))}),
+        *map(_line, seen.given),
+    ]
 
 
 _NAMED = ("activity_id", "workflow_id", "patch_id", "signal_name")
 
 
-def _line(command: Message) -> str:
+def _line(given: Given) -> str:
+    command = given.command
+    if command is None:
+        return f'{{"failed":{json.dumps(given.failure)}}}'
     kind = str(command.WhichOneof("variant"))
     said = _without_traces(command)
     inner = getattr(said, kind)
@@ -168,21 +105,6 @@ def _messages(message: Any) -> Iterator[Any]:
                 yield from _messages(one)
 
 
-class _Watching(WorkflowRunner):
-    def __init__(self, inner: WorkflowRunner, seen: dict[str, Seen]) -> None:
-        self._inner, self._seen = inner, seen
-
-    def prepare_workflow(self, defn: Any) -> None:
-        self._inner.prepare_workflow(defn)
-
-    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        seen = self._seen[det.info.run_id] = Seen()
-        return _Watched(self._inner.create_instance(det), seen)
-
-    def set_worker_level_failure_exception_types(self, types: Any) -> None:
-        self._inner.set_worker_level_failure_exception_types(types)
-
-
 class Replaying:
     """A replayer for all skills that histories are recorded of.
 
@@ -201,7 +123,7 @@ class Replaying:
 
     def _watching(self, runner: WorkflowRunner | None) -> WorkflowRunner:
         assert runner is not None
-        return _Watching(runner, self._seen)
+        return Watching(runner, lambda run_id: self._seen.setdefault(run_id, Seen()))
 
     async def replay(self, *histories: WorkflowHistory) -> dict[str, Seen | Exception]:
         """What was seen of each run, by its id; or what the SDK says of a history that the code does not fit."""
@@ -223,7 +145,7 @@ def write(name: str, history: WorkflowHistory) -> None:
 
 def write_seen(name: str, seen: Seen) -> None:
     """Keep what was seen of a history."""
-    text = "".join(f"{line}\n" for line in seen.lines())
+    text = "".join(f"{line}\n" for line in lines_of(seen))
     (HISTORIES / f"{name}.jsonl").write_text(text, encoding="utf-8", newline="\n")
 
 

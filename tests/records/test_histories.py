@@ -8,20 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from refold.temporal.replay.watched import Seen
 from tests.records import replaying, tapes
 
 FILES = sorted(replaying.HISTORIES.glob("*.json.gz"))
 
 
 @pytest.fixture(scope="module")
-async def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, replaying.Seen | Exception]:
+async def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen | Exception]:
     """What the replay of each history came to, by run; all by one worker, which is made once."""
     replays = replaying.Replaying(tmp_path_factory.mktemp("values"))
     return await replays.replay(*(replaying.read(path)[0] for path in FILES))
 
 
 @pytest.mark.parametrize("path", FILES, ids=map(replaying.name_of, FILES))
-async def test_a_history_is_replayed(path: Path, replayed: dict[str, replaying.Seen | Exception]) -> None:
+async def test_a_history_is_replayed(path: Path, replayed: dict[str, Seen | Exception]) -> None:
     """
     The task writes the journal that it wrote, comes to the snapshot that it came to, and asks Temporal for the same.
     """
@@ -29,7 +30,7 @@ async def test_a_history_is_replayed(path: Path, replayed: dict[str, replaying.S
     seen = replayed[history.run_id]
 
     assert not isinstance(seen, Exception), seen
-    different = tapes.difference(replaying.name_of(path), recorded, seen.lines())
+    different = tapes.difference(replaying.name_of(path), recorded, replaying.lines_of(seen))
     assert not different, different
 
 
