@@ -43,9 +43,10 @@ MAY_IMPORT = {
     "webhooks": {"core"},
     "conversation": {"core"},
     "middleware": set(),
+    "differences": set(),
     "task_lifecycle": {"engine", "core"},
     "effects": {"effects", "middleware", "conversation", "engine", "webhooks", "core"},
-    "temporal": {"temporal", "conversation", "digests", "record", "engine", "webhooks", "core"},
+    "temporal": {"temporal", "conversation", "differences", "digests", "record", "engine", "webhooks", "core"},
     "a2a": {"a2a", "web", "record", "engine", "webhooks", "core"},
     "testing": {"testing", "conversation", "record", "engine", "webhooks", "core"},
     "web": {"web", "engine", "core"},
@@ -71,12 +72,13 @@ EFFECTS_IMPORTERS = {
 }
 
 # A worker that kills itself where a test says so is a Temporal worker; nothing of refold imports it.
-TEMPORAL_IMPORTERS = {"refold.testing.crash_worker"}
+# Histories to replay are Temporal's.
+TEMPORAL_IMPORTERS = {"refold.testing.crash_worker", "refold.testing.replay"}
 
 # Who may import a package from outside; a package that is not named here is open to all but the core.
 OUTSIDE_IMPORTERS = {
     "temporalio": re.compile(
-        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking)|refold\.testing\.crash_worker"
+        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking)|refold\.testing\.(crash_worker|replay)"
     ),
     "a2a": re.compile(r"refold\.a2a(\..+)?"),
     "typer": re.compile(r"refold\.cli(\..+)?"),

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from refold.temporal.client.engine import TemporalEngine, connect
     from refold.temporal.dev import DevServerError, dev_server
+    from refold.temporal.replay.replaying import Replayed, Replays
+    from refold.temporal.replay.sources import Choice, histories
     from refold.temporal.webhooks.webhooks import TemporalWebhooks
     from refold.temporal.worker.plugin import RefoldPlugin
     from refold.temporal.worker.refusals import known_servers, refusals_at_start
@@ -20,13 +22,17 @@ if TYPE_CHECKING:
     from refold.temporal.worker.workflow import workflow_for
 
 _HOMES = {
+    "Choice": "replay.sources",
     "DevServerError": "dev",
     "RefoldPlugin": "worker.plugin",
     "Refusal": "worker.registry",
+    "Replayed": "replay.replaying",
+    "Replays": "replay.replaying",
     "TemporalEngine": "client.engine",
     "TemporalWebhooks": "webhooks.webhooks",
     "connect": "client.engine",
     "dev_server": "dev",
+    "histories": "replay.sources",
     "make_worker": "worker.run",
     "known_servers": "worker.refusals",
     "refusals_at_start": "worker.refusals",
@@ -36,13 +42,17 @@ _HOMES = {
 }
 
 __all__ = [
+    "Choice",
     "DevServerError",
     "RefoldPlugin",
     "Refusal",
+    "Replayed",
+    "Replays",
     "TemporalEngine",
     "TemporalWebhooks",
     "connect",
     "dev_server",
+    "histories",
     "known_servers",
     "make_worker",
     "refusals_at_start",

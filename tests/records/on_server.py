@@ -32,7 +32,6 @@ from refold.temporal.data.storage import Folder
 from refold.temporal.dev import dev_server
 from tests.records import served
 from tests.records.replaying import HISTORIES, SKILLS, VALUES, Replaying, values_in, write, write_seen
-from tests.records.tapes import compact
 
 PATIENT = timedelta(seconds=60)
 ORDER = {"order_id": "A1", "customer": "a1@example.org", "paid_cents": 50_000}

@@ -326,7 +326,7 @@ class PartsCodec(PayloadCodec):
         self.inner = inner
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        relieved = [await self._relieved(payload) if _parts(payload) else payload for payload in payloads]
+        relieved = [await self._relieved(payload) if parts_of(payload) else payload for payload in payloads]
         for payload in relieved:
             # The mark matters for large answers only, and Temporal's command line shows a marked payload as base64.
             if _ANSWER in payload.metadata and payload.ByteSize() < THRESHOLD_BYTES:
@@ -379,7 +379,7 @@ class PartsCodec(PayloadCodec):
         return verified(key, data, self.storage.place)
 
     async def _relieved(self, payload: Payload) -> Payload:
-        parts = _parts(payload)
+        parts = parts_of(payload)
         if isinstance(self.storage, Off):
             return payload
         fits = payload.ByteSize() <= LIMIT_BYTES
@@ -447,7 +447,7 @@ class _JsonConverter(EncodingPayloadConverter):
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
         data = payload.data
         # Replaced as bytes, whatever the requested type. A reference cannot be forged, since it holds the part's hash.
-        parts = _parts(payload)
+        parts = parts_of(payload)
         for _ in parts:  # a part may hold a part
             for key, raw in parts.items():
                 data = data.replace(to_json(_reference(key, len(raw))), b'{"value":' + raw + b"}")
@@ -495,14 +495,15 @@ def _reference(key: str, size: int) -> dict[str, Any]:
     return {"sha256": key, "size": size}
 
 
-def _parts(payload: Payload) -> dict[str, bytes]:
+def parts_of(payload: Payload) -> dict[str, bytes]:
+    """The `Stored` parts that a payload carries because they are not stored (yet), by the names of their values."""
     if len(payload.metadata) == 1:
         return {}
     return {name[len(_PART) :]: raw for name, raw in payload.metadata.items() if name.startswith(_PART)}
 
 
 def _leave_out_parts(payload: Payload) -> None:
-    for key, raw in _parts(payload).items():
+    for key, raw in parts_of(payload).items():
         logger.warning("a value of %d bytes is not kept: it is too large for history, and %s is off", len(raw), ENV)
         del payload.metadata[_PART + key]
 

@@ -1,0 +1,64 @@
+"""Where two pieces of JSON data differ first: which field, and both values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, Final
+
+SHOWN_CHARS = 300
+
+
+class _Nothing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+NOTHING: Final = _Nothing()
+"""What stands for a field or an item that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first difference.
+
+    Attributes:
+        path: The field, as `commands[0].args.amount`; empty for the whole.
+        was: The first value, or `NOTHING`.
+        now: The second value, or `NOTHING`.
+    """
+
+    path: str
+    was: Any
+    now: Any
+
+    def below(self, path: str) -> Difference:
+        """The same difference, as one of a field."""
+        between = "" if not self.path or self.path.startswith("[") else "."
+        return Difference(f"{path}{between}{self.path}" if path else self.path, self.was, self.now)
+
+
+def first_difference(was: Any, now: Any) -> Difference | None:
+    """The first difference of JSON data, deepest field first, fields in the order of the first value.
+
+    Values of other types differ, as 0 and False, and 1 and 1.0 do.
+    """
+    match was, now:
+        case dict(), dict():
+            pairs = [(key, was.get(key, NOTHING), now.get(key, NOTHING)) for key in {**was, **now}]
+        case list(), list():
+            long = zip_longest(was, now, fillvalue=NOTHING)
+            pairs = [(f"[{number}]", one, other) for number, (one, other) in enumerate(long)]
+        case _:
+            return None if type(was) is type(now) and was == now else Difference("", was, now)
+    for key, one, other in pairs:
+        if (found := first_difference(one, other)) is not None:
+            return found.below(str(key))
+    return None
+
+
+def shown(value: Any, chars: int = SHOWN_CHARS) -> str:
+    """A value for people: JSON, cut where it is long."""
+    text = repr(value) if value is NOTHING else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= chars else f"{text[:chars]}… ({len(text):,} characters)"

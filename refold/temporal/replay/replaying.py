@@ -1,0 +1,266 @@
+"""Replays histories with today's code, one after another, and says of each where it differs first."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from functools import cache
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.plugin import SimplePlugin
+from temporalio.runtime import Runtime, TelemetryConfig
+from temporalio.worker import Replayer, WorkflowReplayResult, WorkflowRunner
+from temporalio.workflow import NondeterminismError
+
+from refold.core.errors import RefoldError
+from refold.temporal.data.storage import Off, Storage, storage_from_env
+from refold.temporal.replay.asked import Asked, given_in, left_behind, recorded_in
+from refold.temporal.replay.commands import in_words, parting
+from refold.temporal.replay.divergence import Divergence, of_entries, step_before
+from refold.temporal.replay.values import clear, data_in, name_of, stored_in
+from refold.temporal.replay.watched import Seen, Watching
+from refold.temporal.worker.plugin import RefoldPlugin
+from refold.temporal.worker.registry import workflows_of
+from refold.temporal.worker.sandbox import sandbox
+from refold.temporal.worker.workflow import SkillWorkflow
+
+
+class Replayed(BaseModel):
+    """What the replay of one run came to.
+
+    Attributes:
+        task_id: The task; the file's name where a file could not be read.
+        run_id: Temporal's id of the run; empty where a file could not be read.
+        skill: The task's skill; likewise.
+        entries: How many journal entries of this run today's code wrote.
+        compared: `entries` where history holds the journal: what was asked, said, shown and decided was compared.
+            `commands` where it does not, as for a task that is open: the commands and their arguments were.
+        divergence: Where today's code differs first; None if nowhere.
+        problem: Why the history could not be replayed or compared; empty if it could.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    task_id: str
+    run_id: str = ""
+    skill: str = ""
+    entries: int = 0
+    compared: Literal["entries", "commands"] = "commands"
+    divergence: Divergence | None = None
+    problem: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Whether today's code does what was recorded."""
+        return self.divergence is None and not self.problem
+
+
+class ReadOnly:
+    """A storage that is read and never written: a replay writes what a task writes, and today's code may differ.
+
+    Args:
+        inner: Where values are read.
+    """
+
+    def __init__(self, inner: Storage) -> None:
+        self._inner = inner
+
+    @property
+    def place(self) -> str:
+        """See `Storage`."""
+        return self._inner.place
+
+    def ready(self) -> bool:
+        """See `Storage`."""
+        return True
+
+    async def check(self) -> None:
+        """See `Storage`."""
+
+    async def put(self, key: str, data: bytes) -> None:
+        """See `Storage`. Writes nothing."""
+
+    async def get(self, key: str) -> bytes:
+        """See `Storage`."""
+        return await self._inner.get(key)
+
+
+class Replays:
+    """Replays histories with the skills at hand. Needs no server, performs no effect, and writes nowhere.
+
+    Attributes:
+        skills: The ids of the skills at hand.
+    """
+
+    def __init__(
+        self, skills: Sequence[Any], tools: Sequence[Callable[..., Any]] = (), *, storage: Storage | None = None
+    ) -> None:
+        """Prepare the code.
+
+        Args:
+            skills: Skills, their workflow classes, or modules that hold them.
+            tools: The functions declared with `@tool` that the skills' modules import.
+            storage: Where large values are read; None takes `REFOLD_STORAGE`.
+
+        Raises:
+            DefinitionError: A skill is defined wrongly or has no workflow, or two share an id.
+            CodecError: The codec that `REFOLD_CODEC` names is refused.
+            StorageUnusable: `REFOLD_STORAGE` names no storage.
+        """
+        kept = storage or storage_from_env()
+        self._classes = {cls.type_name: cls for cls in workflows_of(skills)}
+        self._runner = sandbox(self._classes.values(), tools)
+        self._plugin = RefoldPlugin(
+            list(self._classes.values()), storage=kept if isinstance(kept, Off) else ReadOnly(kept), mcp=()
+        )
+        self._seen: dict[str, Seen] = {}
+        self.skills = sorted(self._classes)
+
+    async def each(self, histories: AsyncIterable[WorkflowHistory | Replayed]) -> AsyncGenerator[Replayed]:
+        """Replay histories one by one, each as soon as it comes; nothing of it is kept afterwards.
+
+        Args:
+            histories: What to replay; what could not be read is passed on as it is.
+        """
+        aside: list[Replayed] = []
+
+        async def fitting() -> AsyncGenerator[WorkflowHistory]:
+            async for one in histories:
+                refused = one if isinstance(one, Replayed) else self._refused(one)
+                if refused is None:
+                    assert isinstance(one, WorkflowHistory)
+                    yield one
+                else:
+                    aside.append(refused)
+
+        replayer = self._replayer()
+        converter = replayer.config(active_config=True)["data_converter"]
+        with _quiet():
+            async with aclosing(fitting()) as given, replayer.workflow_replay_iterator(given) as results:
+                async for result in results:
+                    while aside:
+                        yield aside.pop(0)
+                    yield await self._judged(result, converter)
+        for one in aside:
+            yield one
+
+    def _replayer(self) -> Replayer:
+        def watching(_: WorkflowRunner | None) -> WorkflowRunner:
+            return Watching(self._runner, lambda run_id: self._seen.setdefault(run_id, Seen()))
+
+        watched = SimplePlugin("refold.replay", workflow_runner=watching)
+        return Replayer(workflows=[], plugins=[self._plugin, watched], runtime=_runtime())
+
+    def _refused(self, history: WorkflowHistory) -> Replayed | None:
+        """Why a history cannot be replayed at all; None if it can."""
+        started = history.events[0].workflow_execution_started_event_attributes
+        skill = started.workflow_type.name
+        if skill in self._classes:
+            return None
+        known = ", ".join(self.skills) or "none"
+        problem = f"the code at hand has no skill {skill!r}; it has {known}"
+        return Replayed(task_id=history.workflow_id, run_id=history.run_id, skill=skill, problem=problem)
+
+    async def _judged(self, result: WorkflowReplayResult, converter: DataConverter) -> Replayed:
+        history, failure = result.history, result.replay_failure
+        seen = self._seen.pop(history.run_id, Seen())
+        cls = self._classes[history.events[0].workflow_execution_started_event_attributes.workflow_type.name]
+        told = {
+            "task_id": history.workflow_id,
+            "run_id": history.run_id,
+            "skill": cls.type_name,
+            "entries": len(seen.entries),
+        }
+        failed = next((one.failure for one in seen.given if one.failure), "")
+        if failure is not None and not isinstance(failure, NondeterminismError) and not failed:
+            return Replayed(**told, problem=str(failure))
+        try:
+            compared, found = await _divergence(history, seen, converter, fits=failure is None)
+        except RefoldError as error:
+            return Replayed(**told, problem=str(error))
+        if found is None and failed:
+            found = Divergence(
+                entry=_last(seen), recorded="that the task goes on", now=f"that its code stops: {failed}"
+            )
+        elif found is None and failure is not None:
+            found = Divergence(entry=_last(seen), recorded="other commands", now=str(failure))
+        return Replayed(**told, compared=compared, divergence=found and _with_step(found, cls, seen))
+
+
+def _last(seen: Seen) -> int:
+    return int(seen.entries[-1]["seq"]) if seen.entries else 0
+
+
+def _with_step(found: Divergence, cls: type[SkillWorkflow], seen: Seen) -> Divergence:
+    return found.model_copy(update={"step": step_before(cls.skill, seen.base, seen.entries, found.entry)})
+
+
+async def _divergence(
+    history: WorkflowHistory, seen: Seen, converter: DataConverter, *, fits: bool
+) -> tuple[Literal["entries", "commands"], Divergence | None]:
+    """What could be compared, and the first divergence; of two in one entry, the one that its fields tell."""
+    recorded, now = list(recorded_in(history.events)), given_in(seen.given)
+    parted = await parting(recorded, now, converter, fits=fits)
+    by_command = None if parted is None else in_words(parted, seen.entries)
+    try:
+        journal = await _journal(recorded, now, seen, converter)
+    except RefoldError:
+        if by_command is None:
+            raise
+        return "commands", by_command
+    if journal is None:
+        return "commands", by_command
+    by_entry = of_entries(journal, seen.entries)
+    later = by_command is not None and by_entry is not None and by_entry.entry > by_command.entry
+    return "entries", by_command if by_entry is None or later else by_entry
+
+
+async def _journal(
+    recorded: Sequence[Asked], now: Sequence[Asked], seen: Seen, converter: DataConverter
+) -> Sequence[dict[str, Any]] | None:
+    """The entries that the run's end recorded, as JSON data; None where the run has not ended, or left none."""
+    left = left_behind(recorded)
+    if left is None:
+        return None
+    [left] = await clear([left], converter)
+    reference = _journal_in(data_in(left))
+    if reference is None:
+        return None
+    own = left_behind(now)
+    if own is not None and (today := _journal_in(data_in(own))) is not None and name_of(today) == name_of(reference):
+        return seen.entries  # the same journal under the same name: it need not be read
+    segment = await stored_in(reference, left, converter)
+    found: Sequence[dict[str, Any]] = segment["entries"]
+    return found
+
+
+def _journal_in(left: Any) -> Any:
+    """The run's own journal, as a `Stored`, in its result or in what the next run begins with."""
+    if not isinstance(left, dict):
+        return None
+    if "snapshot" in left:
+        earlier = left.get("earlier") or [{}]
+        return earlier[-1].get("journal")
+    return left.get("journal")
+
+
+@cache
+def _runtime() -> Runtime:
+    """The SDK's core, which would write each mismatch to stderr in its own words."""
+    return Runtime(telemetry=TelemetryConfig(logging=None))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the SDK logs of each mismatch, with a stack trace."""
+    logger = logging.getLogger("temporalio")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

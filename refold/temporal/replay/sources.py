@@ -1,0 +1,196 @@
+"""Where histories to replay come from: tasks on a server, one run after another, or files; nothing is kept of them.
+
+A file holds one run, as Temporal's own tools write it: `temporal workflow show --output json`, or a download from its
+web interface.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.json_format import ParseError
+from temporalio.client import WorkflowExecution, WorkflowHistory
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.errors import InputRejected
+from refold.engine import TaskFilter
+from refold.temporal.client import search
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import refusals
+from refold.temporal.client.newest_first import NewestFirst
+from refold.temporal.replay.replaying import Replayed
+
+Source = AsyncGenerator[WorkflowHistory | Replayed]
+
+ENDINGS = (".json", ".json.gz")
+"""How the names of files with histories end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which histories.
+
+    Attributes:
+        tasks: All runs of these tasks.
+        files: These files, and those in these folders.
+        open: The open runs of the open tasks of the task queue: what its workers would go on with.
+        recent: All runs of so many tasks of the task queue, those that were started last.
+        skill: With `open` and `recent`: of the tasks of this skill only.
+    """
+
+    tasks: Sequence[str] = ()
+    files: Sequence[Path] = ()
+    open: bool = False
+    recent: int = 0
+    skill: str | None = None
+
+    @property
+    def needs_server(self) -> bool:
+        """Whether any of them is on a server."""
+        return bool(self.tasks or self.open or self.recent)
+
+
+async def histories(choice: Choice, connection: Connection | None, note: Callable[[str], None]) -> Source:
+    """The histories of a choice, one after another; what cannot be read is passed on as such.
+
+    Args:
+        choice: Which.
+        connection: To the server; None where none is needed.
+        note: Told of runs that the server keeps no more.
+
+    Raises:
+        InputRejected: There is no such file, or no history in a folder.
+        TaskNotFound: There is no such task.
+        EngineError: The server refuses, or does not answer.
+    """
+    files = files_in(choice.files)
+    if connection is not None:
+        server = _Server(connection, note)
+        async with aclosing(server.of(choice)) as found:
+            async for history in found:
+                yield history
+    for file in files:
+        try:
+            yield read_history(file)
+        except ValueError as error:
+            yield Replayed(task_id=str(file), problem=f"{file} {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    connection: Connection
+    note: Callable[[str], None]
+
+    async def of(self, choice: Choice) -> AsyncGenerator[WorkflowHistory]:
+        async for task_id, run_id in self._runs_of(choice):
+            history = await self._fetched(task_id, run_id)
+            if history is not None:
+                yield history
+
+    async def _runs_of(self, choice: Choice) -> AsyncIterator[tuple[str, str]]:
+        for task_id in choice.tasks:
+            description = await self.connection.describe(task_id)
+            for run_id in await self._chain(task_id, description.run_id):
+                yield task_id, run_id
+        parts = (
+            search.tasks(TaskFilter(skill=choice.skill)),
+            f"TaskQueue = {search.quoted(self.connection.task_queue)}",
+        )
+        query = " AND ".join(parts)
+        with refusals("list tasks"):
+            if choice.open:
+                async for row in self.connection.client.list_workflows(f"{query} AND ExecutionStatus = 'Running'"):
+                    yield row.id, row.run_id
+            for row in await self._newest(query, choice.recent) if choice.recent else ():
+                for run_id in await self._chain(row.id, row.run_id):
+                    yield row.id, run_id
+
+    async def _newest(self, query: str, count: int) -> Sequence[WorkflowExecution]:
+        within = partial(search.within, "StartTime")
+        return await NewestFirst(self.connection.client, query, within, lambda row: row.start_time).page(count)
+
+    async def _chain(self, task_id: str, last: str) -> list[str]:
+        """The ids of a task's runs, oldest first, as far back as the server keeps them."""
+        found, run_id = [last], last
+        while run_id := await self._run_before(task_id, run_id):
+            found.append(run_id)
+        return found[::-1]
+
+    async def _run_before(self, task_id: str, run_id: str) -> str:
+        handle = self.connection.client.get_workflow_handle(task_id, run_id=run_id)
+        with refusals(f"read the history of task {task_id!r}"):
+            try:
+                async for event in handle.fetch_history_events(page_size=1):
+                    return event.workflow_execution_started_event_attributes.continued_execution_run_id
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+        self.note(f"task {task_id}: its earlier runs are gone, since the server keeps runs for its retention time only")
+        return ""
+
+    async def _fetched(self, task_id: str, run_id: str) -> WorkflowHistory | None:
+        """One run's history; None where it has gone since it was listed."""
+        handle = self.connection.client.get_workflow_handle(task_id, run_id=run_id)
+        with refusals(f"read the history of task {task_id!r}"):
+            try:
+                return await handle.fetch_history()
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+        return None
+
+
+def files_in(paths: Iterable[Path]) -> list[Path]:
+    """Files, and those in folders whose names end as histories do, in order.
+
+    Raises:
+        InputRejected: There is no such file or folder, or no such file in any of the folders.
+    """
+    paths, found = list(paths), []
+    for path in paths:
+        if not path.exists():
+            raise InputRejected(f"there is no file {path}; a task is named by its id")
+        found += sorted(one for one in path.rglob("*") if one.name.endswith(ENDINGS)) if path.is_dir() else [path]
+    if paths and not found:
+        raise InputRejected(f"no file in {', '.join(map(str, paths))} ends in {' or '.join(ENDINGS)}")
+    return found
+
+
+def read_history(file: Path) -> WorkflowHistory:
+    """The history in a file.
+
+    Raises:
+        ValueError: It cannot be read, or holds no history; the message goes on from the file's name.
+    """
+    expected = "expected is what `temporal workflow show --output json` prints"
+    try:
+        raw = file.read_bytes()
+        data = json.loads(gzip.decompress(raw) if file.name.endswith(".gz") else raw)
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, zlib.error) as error:
+        raise ValueError(f"is no JSON ({error}); {expected}") from None
+    try:
+        history = WorkflowHistory.from_json("", data)
+    except (ValueError, ParseError, TypeError, AttributeError) as error:
+        raise ValueError(f"holds no history ({error}); {expected}") from None
+    if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
+        raise ValueError(f"does not begin with a workflow's start; {expected}")
+    return WorkflowHistory(_task_in(history, file), history.events)
+
+
+def _task_in(history: WorkflowHistory, file: Path) -> str:
+    """The task's id: in the history of a server of today, else the file's name."""
+    started: Any = history.events[0].workflow_execution_started_event_attributes
+    name = file.name
+    for ending in reversed(ENDINGS):
+        name = name.removesuffix(ending)
+    return started.workflow_id or name
