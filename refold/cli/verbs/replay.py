@@ -89,6 +89,8 @@ async def replay(
         raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
     replays = temporal.Replays(found.modules, found.tools)
     cases: list[Case] = []
+    if junit_file is not None:
+        _write(junit_file, cases)  # before the work, so that a file that cannot be written is known at once
     tally = _Tally(call)
     histories = temporal.histories(choice, await _connection(call) if choice.needs_server else None, call.out.note)
     async with aclosing(histories), aclosing(replays.each(histories)) as each:
@@ -97,7 +99,7 @@ async def replay(
             if junit_file is not None:
                 cases.append(_case(one))
     if junit_file is not None:
-        junit_file.write_text(junit("refold replay", cases), encoding="utf-8")
+        _write(junit_file, cases)
     return tally.end()
 
 
@@ -167,6 +169,13 @@ def _lines(one: Replayed) -> Iterator[str]:
     yield clean(f"{one.task_id}{run}: {one.divergence.where}")
     yield clean(f"    recorded  {one.divergence.recorded}")
     yield clean(f"    now       {one.divergence.now}")
+
+
+def _write(file: Path, cases: list[Case]) -> None:
+    try:
+        file.write_text(junit("refold replay", cases), encoding="utf-8")
+    except OSError as error:
+        raise CallError(f"{file} cannot be written: {error.strerror or error}") from None
 
 
 def _case(one: Replayed) -> Case:
