@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 What = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TASK|FILE]...",
+        metavar="TASK|FILE",
         help="Tasks by their ids; files and folders of histories, each as `temporal workflow show --output json` "
         "prints it. What exists as a file or folder, or ends in `.json`, is one.",
         show_default=False,

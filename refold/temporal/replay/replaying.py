@@ -25,7 +25,6 @@ from refold.temporal.replay.values import clear, data_in, name_of, stored_in
 from refold.temporal.replay.watched import Seen, Watching
 from refold.temporal.worker.plugin import RefoldPlugin
 from refold.temporal.worker.registry import workflows_of
-from refold.temporal.worker.sandbox import sandbox
 from refold.temporal.worker.workflow import SkillWorkflow
 
 
@@ -107,16 +106,14 @@ class Replays:
             storage: Where large values are read; None takes `REFOLD_STORAGE`.
 
         Raises:
-            DefinitionError: A skill is defined wrongly or has no workflow, or two share an id.
+            DefinitionError: A skill or tool is defined wrongly, a skill has no workflow, or two share a name.
             CodecError: The codec that `REFOLD_CODEC` names is refused.
             StorageUnusable: `REFOLD_STORAGE` names no storage.
         """
         kept = storage or storage_from_env()
         self._classes = {cls.type_name: cls for cls in workflows_of(skills)}
-        self._runner = sandbox(self._classes.values(), tools)
-        self._plugin = RefoldPlugin(
-            list(self._classes.values()), storage=kept if isinstance(kept, Off) else ReadOnly(kept), mcp=()
-        )
+        read = kept if isinstance(kept, Off) else ReadOnly(kept)
+        self._plugin = RefoldPlugin(list(self._classes.values()), tools, storage=read, mcp=())
         self._seen: dict[str, Seen] = {}
         self.skills = sorted(self._classes)
 
@@ -149,8 +146,9 @@ class Replays:
             yield one
 
     def _replayer(self) -> Replayer:
-        def watching(_: WorkflowRunner | None) -> WorkflowRunner:
-            return Watching(self._runner, lambda run_id: self._seen.setdefault(run_id, Seen()))
+        def watching(runner: WorkflowRunner | None) -> WorkflowRunner:
+            assert runner is not None  # the plugin before brings its own
+            return Watching(runner, lambda run_id: self._seen.setdefault(run_id, Seen()))
 
         watched = SimplePlugin("refold.replay", workflow_runner=watching)
         return Replayer(workflows=[], plugins=[self._plugin, watched], runtime=_runtime())
