@@ -34,7 +34,7 @@ from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.record import read_record
 from refold.temporal.client.record_cache import RecordCache
 from refold.temporal.client.watch.tail import Tails
-from refold.temporal.data.wire import START, START_LATER, TaskStart
+from refold.temporal.data.wire import TaskStart
 from refold.temporal.keeping.runs import histories
 
 
@@ -105,7 +105,6 @@ class TemporalEngine:
         check_later(hold, start_delay)
         argument = checked(
             TaskStart,
-            refold=START_LATER if hold or start_delay else START,
             hold=hold,
             start_delay_s=None if start_delay is None else start_delay.total_seconds(),
             message=checked(UserMessage, content=content, message_id=message_id, delivery_id=delivery_id),

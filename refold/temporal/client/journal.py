@@ -180,7 +180,8 @@ class JournalReader:
                 break
         assert found is not None
         if len(found.entries) > FOLDED_ENTRIES and result.mark is not None:
-            mark = await load(result.mark, self.connection.client.data_converter)
+            saved_as = ("snapshot", result.format)
+            mark = await load(result.mark, self.connection.client.data_converter, saved_as=saved_as)
             found = Segment(base=mark, entries=tuple(entry for entry in found.entries if entry.seq > mark.seq))
         return found
 

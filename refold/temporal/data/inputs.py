@@ -8,7 +8,7 @@ below make an event of what arrived, or raise `InputRejected`, which says what c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,9 +20,11 @@ from temporalio.converter import PayloadConverter
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.events import ChildAsked, DependencyResolved, UserMessage
+from refold.core.fold.snapshot import Snapshot
 from refold.core.schema import problems
 from refold.core.values import Value, shortened, unreadable
-from refold.temporal.data.wire import START, START_LATER, PartEnded, TaskStart, Verdict
+from refold.formats import NewerFormat, current
+from refold.temporal.data.wire import START, PartEnded, TaskStart, Verdict
 
 V = TypeVar("V", bound=Value)
 
@@ -56,7 +58,7 @@ class Unread:
 
 
 class AnotherRelease(Exception):
-    """A task was started by another release of refold: a worker of that release can go on with it."""
+    """Newer code started or saved a task, refold's or its skill's: a worker with that code can go on with it."""
 
 
 class TaskPayloadConverter(PayloadConverter):
@@ -91,24 +93,49 @@ def for_tasks(factory: Callable[[], PayloadConverter]) -> Callable[[], PayloadCo
     return lambda: TaskPayloadConverter(factory())
 
 
-def start_from(inputs: Sequence[Any]) -> TaskStart:
+def start_from(inputs: Sequence[Any], version: int | None = None) -> TaskStart:
     """What a task starts with. Data that refold itself wrote says so in a key of its own; any other is a message.
+
+    Args:
+        inputs: The workflow's.
+        version: Of the skill's code at hand; None takes a state of any version.
 
     Raises:
         InputRejected: It can be no task's first message.
-        AnotherRelease: refold wrote it, and this worker cannot read it.
+        AnotherRelease: A newer release of refold wrote it, or a newer version of the skill.
     """
     given = _only(inputs, TaskStart)
     written = given.get("refold") if isinstance(given, dict) else None
     if not isinstance(written, str) or not _WRITTEN.fullmatch(written):
         return TaskStart(message=_message(given, TaskStart))
-    if written not in (START, START_LATER):
-        known = f"{START} and {START_LATER}"
-        raise AnotherRelease(f"another release of refold started this task ({written}); this worker knows {known}")
-    start = _fitting(TaskStart, given)
+    try:
+        given = current("start", given, int(written.partition("/")[2]))
+        start = _fitting(TaskStart, {**given, "refold": START})
+    except NewerFormat as error:
+        by = f"another release of refold started this task ({written})"
+        raise AnotherRelease(f"{by}; this worker knows {START}: {error}") from error
     if not any((start.message, start.snapshot, start.recover, start.fork)):
         raise _rejected("it holds no message, and nothing to go on from", inputs, TaskStart)
+    if version is not None and (newer := max(map(_version, _bases(start)), default=0)) > version:
+        raise AnotherRelease(
+            f"version {newer} of its skill saved this task's state; this worker has version {version}: a worker with "
+            "the newer code goes on with it"
+        )
     return start
+
+
+def _bases(start: TaskStart) -> Iterator[Snapshot]:
+    """The snapshots that a task goes on from."""
+    if start.snapshot is not None:
+        yield start.snapshot
+    if start.recover is not None:
+        yield start.recover.base
+    if start.fork is not None:
+        yield start.fork.journal.base
+
+
+def _version(snapshot: Snapshot) -> int:
+    return snapshot.skill_version
 
 
 def message_from(inputs: Sequence[Any]) -> UserMessage:

@@ -48,6 +48,7 @@ from temporalio.exceptions import ApplicationError
 
 from refold.core.values import shortened
 from refold.engine import CodecError, PayloadTooLarge, StorageError
+from refold.formats import FORMAT, current
 from refold.temporal.data.codec import ENV as CODEC_ENV
 from refold.temporal.data.codec import codec_from_env, fit, named_key
 from refold.temporal.data.storage import (
@@ -111,17 +112,19 @@ class Stored(BaseModel, Generic[T]):
         return info.context.take(raw)
 
 
-async def load(stored: Stored[T], converter: DataConverter) -> T:
+async def load(stored: Stored[T], converter: DataConverter, *, saved_as: tuple[str, int] | None = None) -> T:
     """Read the value of a `Stored`.
 
     Args:
         stored: The received reference, with its type parameter (`Stored[Segment]`).
         converter: The client's converter, `client.data_converter`.
+        saved_as: The kind and the number of its format (`refold.formats`), where the value itself does not say.
 
     Raises:
         ValueMissing: The value is not in this process's storage.
         ValueCorrupt: The stored bytes no longer match the hash.
         StorageUnusable: The storage cannot be read.
+        NewerFormat: A newer release saved it, in a format that this one does not know.
     """
     if stored.sha256 is None:
         return cast(T, stored.value)
@@ -129,7 +132,10 @@ async def load(stored: Stored[T], converter: DataConverter) -> T:
     if not isinstance(codec, PartsCodec):
         raise TypeError("a stored value is read through refold's `data_converter()`; this client has another")
     held = type(stored).__pydantic_generic_metadata__["args"]
-    return cast(T, _adapter(held[0] if held else Any).validate_json(await codec.read(stored.sha256)))
+    raw, kind = await codec.read(stored.sha256), _adapter(held[0] if held else Any)
+    if saved_as is None or saved_as[1] == FORMAT:
+        return cast(T, kind.validate_json(raw))
+    return cast(T, kind.validate_json(to_json(current(saved_as[0], from_json(raw), saved_as[1]))))
 
 
 def data_converter(storage: Storage | None = None, codec: PayloadCodec | None = None) -> DataConverter:

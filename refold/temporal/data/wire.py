@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_serializer
+from pydantic import BaseModel, ConfigDict, field_serializer, model_validator
 
 from refold.core.chat import Previous
 from refold.core.events import SkillOutcome, UserMessage
@@ -15,6 +15,7 @@ from refold.core.lifecycle import Status, TaskState
 from refold.core.retry_policy import Failure
 from refold.core.values import Name, Value, lean
 from refold.engine import TaskView
+from refold.formats import FORMAT, numbered, read
 from refold.temporal.data.payloads import Stored
 
 LLM_ACTIVITY = "refold.llm"
@@ -24,11 +25,8 @@ CHAT_ACTIVITY = "refold.chat"
 RESULT_MEMO = "refold-result"
 """The memo that a canceled task leaves its result in: Temporal keeps none for a canceled workflow."""
 
-START: Literal["start/1"] = "start/1"
-"""What the argument of a task that refold started holds under the key `refold`."""
-
-START_LATER: Literal["start/2"] = "start/2"
-"""The same, for a task with `hold` or `start_delay_s`: a worker that knows neither leaves it to others."""
+START = f"start/{FORMAT}"
+"""What the argument of a task that refold started holds under the key `refold`: its format (`refold.formats`)."""
 
 CANCEL_REASON = "cancel_reason"
 """The signal that brings the reason of a cancellation that follows, encrypted: Temporal's own request never is."""
@@ -41,12 +39,20 @@ class Segment(Value):
     """One run's stretch of a journal, and where it began: enough to fold every snapshot in between again.
 
     Attributes:
+        format: Of the snapshot and the entries (`refold.formats`).
         base: The task before the first entry.
         entries: In order, without gaps.
     """
 
+    format: int = numbered()
     base: Snapshot
     entries: tuple[Entry, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_today(cls, data: Any) -> Any:
+        found = read("segment", data)
+        return {**found, "format": FORMAT} if isinstance(found, dict) and "format" in found else found
 
 
 class EarlierRun(Value):
@@ -129,8 +135,8 @@ class TaskStart(Value):
     `temporal workflow start --type hello --task-queue refold --input '"Ada"'`.
 
     Attributes:
-        refold: Tells this argument from data that a task is started with. Another version, where workers of the one
-            before cannot read it: they leave such a task to others.
+        refold: Tells this argument from data that a task is started with, and its format (`refold.formats`). Workers
+            that do not know the format leave the task to others.
         message: The first message; None where the task goes on from `snapshot`.
         stream: Somebody wants to see the model's tokens as they come.
         parent: The task that this one is a part of.
@@ -151,7 +157,7 @@ class TaskStart(Value):
         start_delay_s: The task begins so many seconds after it was started, unless somebody releases it before.
     """
 
-    refold: Literal["start/1", "start/2"] = START
+    refold: str = START
     message: UserMessage | None = lean()
     stream: bool = lean(False)
     parent: str | None = lean()
@@ -181,6 +187,7 @@ class TaskResult(BaseModel):
     """What a task leaves behind when it ends: readable in the Temporal UI, its journal beside it.
 
     Attributes:
+        format: In which it was saved (`refold.formats`); a stored `mark` has the same one.
         task: The task as people see it.
         journal: The last run's stretch of the journal.
         earlier: The runs before it, oldest first.
@@ -190,10 +197,16 @@ class TaskResult(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    format: int = numbered()
     task: TaskView
     journal: Stored[Segment]
     earlier: tuple[EarlierRun, ...] = lean(())
     mark: Stored[Snapshot] | None = lean()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_today(cls, data: Any) -> Any:
+        return read("result", data)
 
     @property
     def outcome(self) -> SkillOutcome:

@@ -56,7 +56,7 @@ class SkillWorkflow(TaskHandlers):
         self._for_others: AnotherRelease | None = None
         start = TaskStart()
         try:
-            start = start_from(inputs)
+            start = start_from(inputs, self.skill.options.version)
             self._first = start.message
         except InputRejected as error:
             self._first = Unreadable(sent_as="start", why=str(error))

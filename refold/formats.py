@@ -1,0 +1,125 @@
+"""Formats of saved data: which one this release writes, and how older ones are read.
+
+Four things are saved whole, each with the number of its format, once: a task's *start*, a *segment* of its journal, its
+*result*, and, beside a result, a *snapshot*. The entries, events, commands and snapshots inside have the format of what
+holds them. The number is left out while it is 1, which is the format of everything that has no number.
+
+To change how something is saved, raise `FORMAT`, keep a sample of the old format in `tests/formats`, and add to
+`UPCASTERS`, under the old number, a function for each kind of data that changed: it gets JSON data of the old format,
+and returns that of the next one. Data inside is upcast before what holds it. A field that is added with a default needs
+no new format.
+
+Rule: a newer format is never guessed at. Whoever meets one leaves the task to a newer release, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from pydantic import Field
+
+from refold.engine import EngineError
+
+FORMAT = 1
+"""The format in which this release saves, and the newest that it reads."""
+
+Upcast = Callable[[dict[str, Any]], dict[str, Any]]
+
+UPCASTERS: Mapping[int, Mapping[str, Upcast]] = {}
+"""By the number of the format that they read: a function for each kind of data that the next format has changed."""
+
+PARTS: Mapping[str, Mapping[str, str]] = {
+    "start": {"message": "event", "snapshot": "snapshot"},
+    "result": {"mark.value": "snapshot"},
+    "segment": {"base": "snapshot", "entries.*": "entry"},
+    "snapshot": {
+        "pending.*": "pending",
+        "waits.*": "wait",
+        "held.*": "event",
+        "early.*": "event",
+        "late": "event",
+        "done.*.command": "command",
+        "done.*.undo": "command",
+        "redo.base": "snapshot",
+        "redo.past.*.event": "event",
+    },
+    "pending": {"command": "command", "asks.*": "wait", "answers.*": "event"},
+    "wait": {"ask": "command", "grants.*": "event"},
+    "entry": {"event": "event", "commands.*.command": "command"},
+    "event": {"waits.*": "wait", "again": "event"},
+    "command": {},
+}
+"""What each kind of data holds of other kinds, by field; `*` is each item. Segments inside others have own numbers."""
+
+
+class NewerFormat(EngineError):
+    """Something was saved in a format that this release does not know.
+
+    Attributes:
+        kind: What: `start`, `segment`, `result` or `snapshot`.
+        number: Its format.
+    """
+
+    def __init__(self, kind: str, number: object) -> None:
+        self.kind = kind
+        self.number = number
+        super().__init__(
+            f"this {kind} was saved in format {number}, and this release of refold reads formats up to {FORMAT}: "
+            "use the release that saved it, or a newer one"
+        )
+
+
+def current(kind: str, data: Any, number: object) -> Any:
+    """Saved JSON data in the format of today.
+
+    Args:
+        kind: What it is, one of `PARTS`.
+        data: The data; anything but an object is returned as it is, for its type to refuse.
+        number: The format that it says it has.
+
+    Raises:
+        NewerFormat: This release does not know the format.
+    """
+    if type(number) is not int or not 1 <= number <= FORMAT:
+        raise NewerFormat(kind, number)
+    for older in range(number, FORMAT):
+        data = _upcast(kind, UPCASTERS[older], data)
+    return data
+
+
+def numbered(number: int = FORMAT) -> Any:
+    """The field `format` of something that is saved whole; left out of the JSON while it is 1."""
+    return Field(default=number, exclude_if=lambda value: value == 1)
+
+
+def read(kind: str, data: Any) -> Any:
+    """Saved JSON data with a field `format` in the format of today; the field itself stays as it is.
+
+    Raises:
+        NewerFormat: See `current`.
+    """
+    return current(kind, data, data.get("format", 1)) if isinstance(data, dict) else data
+
+
+def _upcast(kind: str, casts: Mapping[str, Upcast], data: Any) -> Any:
+    if not isinstance(data, dict):
+        return data
+    for path, part in PARTS[kind].items():
+        data = _replaced(data, path.split("."), partial(_upcast, part, casts))
+    return casts[kind](data) if kind in casts else data
+
+
+def _replaced(data: Any, path: list[str], change: Callable[[Any], Any]) -> Any:
+    """A copy of JSON data with what is at a path changed; where nothing is there, the data itself."""
+    if not path:
+        return change(data)
+    name, *rest = path
+    if name == "*":
+        if isinstance(data, dict):
+            return {key: _replaced(one, rest, change) for key, one in data.items()}
+        return [_replaced(one, rest, change) for one in data] if isinstance(data, list) else data
+    if not isinstance(data, dict) or name not in data:
+        return data
+    return {**data, name: _replaced(data[name], rest, change)}

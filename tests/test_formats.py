@@ -1,0 +1,229 @@
+"""What is saved says in which format; older formats are read, newer ones are left to newer releases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from refold import formats
+from refold.core.commands import COMMAND
+from refold.core.events import EVENT
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Pending, Snapshot
+from refold.core.waits import Wait
+from refold.formats import FORMAT, NewerFormat, current, numbered
+from refold.temporal.data.inputs import AnotherRelease, start_from
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Folder
+from refold.temporal.data.wire import Segment, TaskResult, TaskStart
+from refold.temporal.replay.asked import left_behind, recorded_in
+from refold.temporal.replay.values import clear, data_in
+from tests.records import replaying
+
+AT = "2026-01-01T00:00:00Z"
+SNAPSHOT = {"task_id": "T", "skill": "s", "at": AT}
+
+
+def old(**fields: Any) -> dict[str, Any]:
+    """A segment of a made-up older format: commands and events have other fields, entries are counted elsewhere."""
+    command = {"kind": "llm", "id": "a", "ask_for": "Greet."}
+    pending = {"invocation_id": "T/1.1", "command": command}
+    entry = {
+        "number": 1,
+        "at": AT,
+        "event": {"kind": "user_message", "said": {"parts": [{"text": "go"}]}},
+        "commands": [{"invocation_id": "T/1.1", "command": command}],
+    }
+    held = {"kind": "user_message", "said": {"parts": [{"text": "later"}]}}
+    return {"base": {**SNAPSHOT, "pending": {"T/1.1": pending}, "held": [held]}, "entries": [entry], **fields}
+
+
+def renamed(before: str, after: str) -> formats.Upcast:
+    return lambda data: {after if key == before else key: value for key, value in data.items()}
+
+
+@pytest.fixture
+def second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release whose format is 2."""
+    casts = {
+        "command": renamed("ask_for", "prompt"),
+        "event": renamed("said", "content"),
+        "entry": renamed("number", "seq"),
+    }
+    monkeypatch.setattr(formats, "FORMAT", 2)
+    monkeypatch.setattr(formats, "UPCASTERS", {1: casts})
+
+
+def test_an_older_format_is_read(second: None) -> None:
+    """
+    Every command, event and entry in a segment is brought up, wherever it stands; without a number it is of format 1.
+    """
+    found = Segment.model_validate_json(json.dumps(old()))
+    start = start_from([{"refold": "start/1", "recover": old()}])
+
+    assert found.base.pending["T/1.1"].command.model_dump()["prompt"] == "Greet."
+    assert found.base.held[0].model_dump()["content"]["parts"][0]["text"] == "later"
+    assert (found.entries[0].seq, found.entries[0].commands[0].command.id) == (1, "a")
+    assert start.recover == found
+
+
+def test_a_start_is_brought_up_with_what_it_holds(second: None) -> None:
+    """
+    The number of a start is that of its message and its snapshot, too.
+    """
+    said = {"kind": "user_message", "said": {"parts": [{"text": "go"}]}}
+    start = start_from([{"refold": "start/1", "message": said, "snapshot": old()["base"]}])
+
+    assert start.message is not None
+    assert start.message.content.text == "go"
+    assert start.snapshot is not None
+    assert start.snapshot.pending["T/1.1"].command.model_dump()["prompt"] == "Greet."
+
+
+async def test_a_snapshot_that_is_stored_alone_is_brought_up(second: None) -> None:
+    """
+    The number of a result is that of the snapshot that is stored beside it.
+    """
+    assert current("snapshot", old()["base"], 1)["pending"]["T/1.1"]["command"]["prompt"] == "Greet."
+
+
+@pytest.mark.parametrize("number", [FORMAT + 1, 0, "2", None])
+def test_a_format_that_nobody_here_knows_is_refused(number: Any) -> None:
+    """
+    A newer one is not guessed at, and one that never was is none; the message says which formats are read.
+    """
+    with pytest.raises(NewerFormat, match=f"segment was saved in format {number}.* formats up to {FORMAT}: use the"):
+        Segment.model_validate({"format": number, "base": SNAPSHOT, "entries": []})
+    with pytest.raises(NewerFormat, match="this result was saved in format"):
+        TaskResult.model_validate({"format": number, "task": {}, "journal": {}})
+
+
+def test_a_worker_leaves_newer_formats_to_others() -> None:
+    """
+    As it leaves a start that it cannot read: the task waits for a worker that can.
+    """
+    newer = {"format": FORMAT + 1, "base": SNAPSHOT, "entries": []}
+    with pytest.raises(AnotherRelease, match=rf"\(start/{FORMAT + 1}\); this worker knows start/{FORMAT}"):
+        start_from([{"refold": f"start/{FORMAT + 1}", "anything": 1}])
+    with pytest.raises(AnotherRelease, match=f"this segment was saved in format {FORMAT + 1}"):
+        start_from([{"refold": f"start/{FORMAT}", "recover": newer}])
+
+
+def test_a_worker_leaves_the_state_of_newer_skills_to_others() -> None:
+    """
+    In a rolling deployment, a worker with the old code is offered a task that the new code has saved.
+    """
+    saved = {"refold": f"start/{FORMAT}", "snapshot": {**SNAPSHOT, "skill_version": 3}}
+
+    assert start_from([saved], 3).snapshot is not None
+    with pytest.raises(
+        AnotherRelease, match="version 3 of its skill saved this task's state; this worker has version 2"
+    ):
+        start_from([saved], 2)
+
+
+def test_the_first_format_writes_no_number() -> None:
+    """
+    History pays for each byte; a later format is written.
+    """
+
+    class Later(BaseModel):
+        format: int = numbered(2)
+
+    segment = Segment(base=Snapshot.model_validate(SNAPSHOT), entries=())
+
+    assert "format" not in segment.model_dump_json()
+    assert numbered(1).exclude_if(1)
+    assert Later().model_dump() == {"format": 2}
+
+
+# --- every format that ever was
+
+
+SAMPLES = {1: sorted(replaying.HISTORIES.glob("*.json.gz"))}
+"""What was saved in each format, by its number."""
+
+
+async def test_each_format_that_ever_was_is_read() -> None:
+    """
+    The starts, results and journals in recorded histories are read by today's code, and written as they were read.
+    """
+    converter = data_converter(Folder(replaying.VALUES))
+    read: set[str] = set()
+    again: TaskStart | TaskResult
+    for path in [path for number in range(1, FORMAT + 1) for path in SAMPLES[number]]:
+        history, _ = replaying.read(path)
+        started = history.events[0].workflow_execution_started_event_attributes.input.payloads
+        left = left_behind(list(recorded_in(history.events)))
+        payloads = await clear([*started, *([] if left is None else [left])], converter)
+        for data in map(data_in, payloads):
+            if isinstance(data, dict) and "refold" in data:
+                again = start_from([data])
+                read |= again.model_fields_set
+            elif isinstance(data, dict) and "journal" in data:
+                again = TaskResult.model_validate(data)
+                read |= again.model_fields_set
+            else:
+                continue
+            assert json.loads(again.model_dump_json()) == data, path
+
+    assert {"message", "snapshot", "recover", "fork", "earlier", "task", "journal"} <= read
+
+
+EVENTS, COMMANDS = (get_args(get_args(adapter._type)[0]) for adapter in (EVENT, COMMAND))
+KINDS: dict[type, str] = {Snapshot: "snapshot", Entry: "entry", Pending: "pending", Wait: "wait", Segment: "segment"}
+KINDS |= {**dict.fromkeys(EVENTS, "event"), **dict.fromkeys(COMMANDS, "command")}
+UNTYPED = {"event": {"again": "event"}}
+"""Kept as JSON data, so that no type tells it."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "models"),
+    [
+        ("start", [TaskStart]),
+        ("segment", [Segment]),
+        ("snapshot", [Snapshot]),
+        ("pending", [Pending]),
+        ("wait", [Wait]),
+        ("entry", [Entry]),
+        ("event", EVENTS),
+        ("command", COMMANDS),
+    ],
+)
+def test_nothing_inside_is_overlooked(kind: str, models: Sequence[type[BaseModel]]) -> None:
+    """
+    The table of what holds what names each field whose type holds an event, a command, an entry or a snapshot.
+    """
+    found = {path: part for model in models for path, part in _inside(model)}
+    numbered_alone = {path for path, part in found.items() if part == "segment"}
+
+    assert {path: part for path, part in found.items() if path not in numbered_alone} | UNTYPED.get(kind, {}) == (
+        formats.PARTS[kind]
+    )
+
+
+def _inside(model: type[BaseModel], path: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    for name, field in model.model_fields.items():
+        yield from _of_type(field.annotation, f"{path}{field.alias or name}", depth)
+
+
+def _of_type(kind: Any, path: str, depth: int) -> Iterator[tuple[str, str]]:
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        yield from _of_type(args[0], path, depth)
+    elif origin in (Union, UnionType):
+        for one in args:
+            yield from _of_type(one, path, depth)
+    elif origin is tuple:
+        yield from _of_type(args[0], f"{path}.*", depth)
+    elif origin in (dict, Mapping):
+        yield from _of_type(args[1], f"{path}.*", depth)
+    elif kind in KINDS:
+        yield path, KINDS[kind]
+    elif isinstance(kind, type) and issubclass(kind, BaseModel) and depth < 4:
+        yield from _inside(kind, f"{path}.", depth + 1)
