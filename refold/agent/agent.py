@@ -21,12 +21,13 @@ from refold.agent.steps import ModelStep, ToolStep
 from refold.agent.tools import AgentTool, tools_of
 from refold.core.authoring.skill import options_for
 from refold.core.content import Content, as_content
-from refold.core.errors import DefinitionError
+from refold.core.errors import DefinitionError, SkillError, brief
 from refold.core.fold.journal import Entry
 from refold.core.gates import GatePolicy
 from refold.core.lifecycle import Status
 from refold.core.retry_policy import RetryPolicy
 from refold.core.steps.machine import StepMachine
+from refold.core.steps.position import Position
 from refold.core.steps.spec import MadeWith
 from refold.core.steps.table import compile_steps, steps_of
 from refold.engine import Engine, TaskView, Tokens
@@ -176,6 +177,22 @@ class Agent(StepMachine):
             *(MadeWith("begin", "MCP server", name.partition(".")[0]) for name in self.parts.remote),
         )
 
+    def own_state(self, state: JsonValue) -> JsonValue:
+        """`{"app": …, "kept": …}`: what plugins and middleware have saved; the rest is the agent's own record."""
+        saved = _saved_by(state)
+        return None if state is None else {name: saved.get(name, {}) for name in _AUTHORS}
+
+    def with_own_state(self, state: JsonValue, own: JsonValue) -> JsonValue:
+        """See `Skill.with_own_state`."""
+        if not isinstance(own, dict) or [type(own.get(name)) for name in _AUTHORS] != [dict, dict] or len(own) > 2:
+            raise SkillError(f'returned {brief(own)}; it returns {{"app": {{…}}, "kept": {{…}}}}')
+        position = Position(state)
+        if "state" not in position.args:
+            return state  # the task is still looking up its tools, and nobody has saved anything
+        rest = {name: value for name, value in _saved_by(state).items() if name not in _AUTHORS}
+        saved = {name: value for name, value in own.items() if value}
+        return {**position.data, "args": {**position.args, "state": {**rest, **saved}}}
+
     # --- running it
 
     async def stream(
@@ -223,6 +240,16 @@ class Agent(StepMachine):
         after = (await engine.look(task_id)).seq
         await engine.send(task_id, content)
         return task_id, after
+
+
+_AUTHORS = ("app", "kept")
+"""The fields of an agent's state that are its author's."""
+
+
+def _saved_by(state: JsonValue) -> dict[str, JsonValue]:
+    """The `AgentState` in a saved state, as JSON data."""
+    found = Position(state).args.get("state") if state is not None else None
+    return found if isinstance(found, dict) else {}
 
 
 def _keyed_tools(

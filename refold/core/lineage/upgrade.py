@@ -13,7 +13,7 @@ def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
     """The snapshot with its state in the shape of the skill's current version.
 
     Calls the author's `upgrade(version, state)` once for each version in between, oldest first, with the author's part
-    of the state (see `Skill.own_state`).
+    of the state (see `Skill.own_state`); in a recovered task, also for the state that a redo starts from.
 
     Raises:
         SkillError: The state is newer than the code, or the skill has no `upgrade`, or `upgrade` failed.
@@ -42,4 +42,5 @@ def upgraded(skill: Skill, snapshot: Snapshot) -> Snapshot:
             f"task {snapshot.task_id!r}: `upgrade` of skill {skill_id(skill)!r} failed on its state of version "
             f"{version}: {describe(error)}"
         ) from error
-    return snapshot.changed({"state": state, "skill_version": today})
+    redo = snapshot.redo and snapshot.redo.changed({"base": upgraded(skill, snapshot.redo.base)})
+    return snapshot.changed({"state": state, "skill_version": today, "redo": redo})

@@ -1,0 +1,398 @@
+"""What the author's `upgrade` is given, in every style; and whether today's code can go on from a saved state."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from refold import (
+    Cmd,
+    Content,
+    Contract,
+    Ctx,
+    Event,
+    StatePatch,
+    Step,
+    ToolResult,
+    Transition,
+    flow_skill,
+    skill_of,
+    step,
+    table,
+    tool,
+)
+from refold.agent.plugins import Plugin
+from refold.carrying import carried
+from refold.core.lineage.upgrade import upgraded
+from refold.testing import play
+from tests.agent.shop import shop
+from tests.core.byhand import ByHand
+
+given: list[Any] = []
+
+
+def upgrade(version: int, state: Any) -> Any:
+    """Keeps what it was given."""
+    given.append(state)
+    return state
+
+
+@pytest.fixture(autouse=True)
+def _nothing_given() -> None:
+    given.clear()
+
+
+class Order(BaseModel):
+    item: str
+    cents: int = 0
+
+
+def reducer(state_type: Any = Order, **options: Any) -> Any:
+    @flow_skill(id="reduces", **options)
+    class Reduces:
+        @staticmethod
+        def initial() -> Any:
+            return state_type.model_validate({"item": "tea", "currency": "EUR"})
+
+        def on_event(self, state: state_type, event: Event, ctx: Ctx) -> Transition:
+            if isinstance(event, ToolResult):
+                return Transition.complete().message(repr(state))
+            return Transition.to(state).cmd(Cmd.tool("a", "a"))
+
+    return Reduces
+
+
+def steps(**options: Any) -> Any:
+    @flow_skill(id="steps", **options)
+    class Steps:
+        @step(start=True)
+        async def begin(self, ctx: Ctx, content: Content) -> Transition:
+            first = await ctx.tool("a", {})
+            return ctx.goto("more", order=Order(item=content.text, cents=first))
+
+        @step
+        async def more(self, ctx: Ctx, order: Order) -> Transition:
+            second = await ctx.tool("b", {})
+            return ctx.complete(f"{order.item} {order.cents} {second}")
+
+    return Steps
+
+
+def listed(**options: Any) -> Any:
+    def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.await_input("q", "?", order=Order(item=content.text))
+
+    def answered(ctx: Ctx, content: Content, order: Order) -> Transition:
+        return ctx.complete(order.item)
+
+    return table("listed", Step("begin", begin).start(), Step("answered", answered).resume_from("begin"), **options)
+
+
+class Work(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    phase: str = "new"
+    plan: str = ""
+
+
+WORK = Contract(state=Work, begins=lambda content, ctx: Work(plan=content.text))
+
+
+def contracted(contract: Contract = WORK, **options: Any) -> Any:
+    @flow_skill(id="contracted", contract=contract, **options)
+    class Contracted:
+        @step(start=True, reads=["plan"], writes=["plan"])
+        async def begin(self, ctx: Ctx, state: Work) -> StatePatch | Transition:
+            found = await ctx.tool("a", {})
+            return StatePatch(plan=f"{state.plan} {found}")
+
+    return Contracted
+
+
+def test_a_reducer_is_given_its_state() -> None:
+    """
+    And nothing else: no ids, receipts or positions.
+    """
+    task = ByHand(reducer())
+    task.say("go")
+    upgraded(skill_of(reducer(version=2, upgrade=upgrade)), task.task)
+
+    assert given == [{"item": "tea", "cents": 0}]
+
+
+def test_steps_are_given_the_step_and_its_arguments() -> None:
+    """
+    A step that awaits a command is not told of the command, and goes on with it.
+    """
+    task = ByHand(steps())
+    task.say("tea")
+    task.give("a", 5)
+    task.skill = skill_of(steps(version=2, upgrade=upgrade))
+    task.task = upgraded(task.skill, task.task)
+    task.give("b", 6)
+
+    assert given == [{"step": "more", "args": {"order": {"item": "tea", "cents": 5}}}]
+    assert task.said == ["tea 5 6"]
+
+
+def test_a_table_is_given_the_step_that_takes_the_answer() -> None:
+    """
+    With the payload that waits for it.
+    """
+    task = ByHand(listed())
+    task.say("tea")
+    task.skill = skill_of(listed(version=2, upgrade=upgrade))
+    task.task = upgraded(task.skill, task.task)
+    task.say("yes")
+
+    assert given == [{"step": "answered", "args": {"order": {"item": "tea", "cents": 0}}}]
+    assert task.said[-1] == "tea"
+
+
+def test_a_contract_is_given_the_fields_of_its_state() -> None:
+    """
+    Not the step's position, nor what entered it.
+    """
+    task = ByHand(contracted())
+    task.say("tea")
+    upgraded(skill_of(contracted(version=2, upgrade=upgrade)), task.task)
+
+    assert given == [{"phase": "new", "plan": "tea"}]
+
+
+class Counts(Plugin):
+    """Counts the model's steps."""
+
+    name = "counts"
+
+    async def before_model(self, turn: Any) -> None:
+        turn.state.app.set("seen", turn.state.app.get("seen", 0) + 1)
+
+
+def test_an_agent_is_given_what_its_plugins_saved() -> None:
+    """
+    Not its record of cycles, budgets, traces and replies.
+    """
+    story = play(shop(plugins=[Counts()]), "How much?", answers={"model": ["7"]})
+    before = next(one for one in story.snapshots if one.pending)
+    new = shop(plugins=[Counts()], version=2, upgrade=lambda version, own: {**own, "app": {"seen": 100}})
+    after = upgraded(skill_of(new), before)
+    upgraded(skill_of(shop(version=2, upgrade=upgrade)), before)
+
+    assert [set(one) for one in given] == [{"app", "kept"}]
+    assert new.own_state(after.state) == {"app": {"seen": 100}, "kept": {}}
+    assert after.pending == before.pending
+    assert carried(skill_of(new), before).why_not == ""
+
+
+@pytest.mark.parametrize(
+    "returned", [None, {}, {"app": {}}, {"app": {}, "kept": []}, {"app": {}, "kept": {}, "more": 1}]
+)
+def test_an_upgrade_of_an_agent_returns_what_it_was_given(returned: Any) -> None:
+    """
+    The message shows the shape.
+    """
+    story = play(shop(), "How much?", answers={"model": ["7"]})
+    before = next(one for one in story.snapshots if one.pending)
+    found = carried(skill_of(shop(version=2, upgrade=lambda version, own: returned)), before)
+
+    assert found.snapshot is None
+    assert 'it returns {"app": {…}, "kept": {…}}' in found.why_not
+
+
+# --- in a recovered task
+
+
+@tool(effect="idempotent")
+def void(result: Any) -> None:
+    """Undo."""
+
+
+@tool(effect="compensate", undo=void)
+def charge(cents: int) -> dict[str, Any]:
+    """Charge."""
+    return {"id": "c-1"}
+
+
+def charging(**options: Any) -> Any:
+    @flow_skill(id="charging", **options)
+    class Charging:
+        @step(start=True)
+        async def begin(self, ctx: Ctx, content: Content) -> Transition:
+            return ctx.goto("pay", item=content.text)
+
+        @step
+        async def pay(self, ctx: Ctx, item: str) -> Transition:
+            await ctx.tool("look", {})
+            charged = await ctx.tool(charge, cents=7)
+            sent = await ctx.tool("send", {"for": charged["id"]})
+            return ctx.complete(f"{item}: {sent}")
+
+    return Charging
+
+
+def test_the_past_of_a_recovered_task_is_brought_up_too() -> None:
+    """
+    Until compensated effects are performed again, the task keeps the state from which its past is folded once more:
+    that state has the older version, too.
+    """
+    failed = ByHand(charging())
+    failed.say("tea")
+    failed.base, failed.journal = failed.task, []
+    failed.give("look", 1)
+    failed.give("charge", {"id": "c-1"})
+    failed.fail("send")
+    failed.give("undo charge")
+    task = failed.recovered()
+    assert task.task.redo is not None
+    task.skill = skill_of(charging(version=2, upgrade=upgrade))
+    task.task = upgraded(task.skill, task.task)
+    assert task.task.redo is not None
+
+    assert given == [{"step": "pay", "args": {"item": "tea"}}] * 2
+    assert task.task.redo.base.skill_version == 2
+    task.give("charge", {"id": "c-2"})
+    assert task.pending("send").command.model_dump()["args"] == {"for": "c-2"}, "the past was folded with the new one"
+    task.give("send", "sent")
+    assert task.said == ["tea: sent"]
+
+
+# --- whether today's code can go on
+
+
+class Renamed(BaseModel):
+    item: str
+    amount: int = 0
+
+
+class Stricter(BaseModel):
+    item: str
+    cents: int = 0
+    currency: str
+
+
+@pytest.mark.parametrize(
+    ("author", "why_not"),
+    [
+        pytest.param(reducer(), "", id="same"),
+        pytest.param(reducer(Renamed), "the state has a field 'cents' that the code does not know", id="renamed-field"),
+        pytest.param(reducer(Stricter), "the state does not read back: currency", id="new-field"),
+        pytest.param(reducer(version=2), "is now 2 and has no `upgrade`", id="no-upgrade"),
+        pytest.param(
+            reducer(Renamed, version=2, upgrade=lambda version, own: {"item": own["item"], "amount": own["cents"]}),
+            "",
+            id="upgraded",
+        ),
+        pytest.param(
+            reducer(version=2, upgrade=lambda version, own: own["gone"]),
+            "`upgrade` of skill 'reduces' failed on its state of version 1: KeyError: 'gone'",
+            id="upgrade-fails",
+        ),
+        pytest.param(
+            reducer(Renamed, version=2, upgrade=lambda version, own: own),
+            "the state has a field 'cents' that the code does not know",
+            id="upgrade-forgets",
+        ),
+    ],
+)
+def test_a_reducers_state(author: Any, why_not: str) -> None:
+    """
+    Converted, or why not; a field that the code would drop silently is named.
+    """
+    task = ByHand(reducer())
+    task.say("go")
+    before = task.task.model_dump_json()
+    found = carried(skill_of(author), task.task)
+
+    assert (why_not in found.why_not) if why_not else found.why_not == ""
+    assert found.snapshot is None or found.snapshot.skill_version == author.__refold_skill__.options.version
+    assert task.task.model_dump_json() == before, "the task is as it was"
+
+
+HANDED = {"order": 1, "price": 1}
+"""So that any step may take the answer."""
+
+
+def other(**changes: Any) -> Any:
+    """The table of `listed` with another step that takes the answer."""
+
+    def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.await_input("q", "?", **HANDED)
+
+    return table("listed", Step("begin", begin).start(), Step(changes["name"], changes["run"]).resume_from("begin"))
+
+
+def same(ctx: Ctx, content: Content, order: Order) -> Transition:
+    return ctx.complete()
+
+
+def fewer(ctx: Ctx, content: Content) -> Transition:
+    return ctx.complete()
+
+
+def more(ctx: Ctx, content: Content, order: Order, price: int) -> Transition:
+    return ctx.complete()
+
+
+def another(ctx: Ctx, content: Content, order: int) -> Transition:
+    return ctx.complete()
+
+
+def narrower(ctx: Ctx, content: Content, order: Renamed) -> Transition:
+    return ctx.complete()
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "why_not"),
+    [
+        ("answered", same, ""),
+        ("replied", same, "it is in step 'answered', which the code does not have; its steps are begin, replied"),
+        ("answered", fewer, "step 'answered' has no parameter 'order', which the task has saved; it takes content"),
+        ("answered", more, "step 'answered' needs 'price', which the task has not saved"),
+        ("answered", another, "step 'answered' takes order: int, but got"),
+        ("answered", narrower, "order of step 'answered' has a field 'cents' that the code does not know"),
+    ],
+)
+def test_the_arguments_of_a_step(name: str, run: Any, why_not: str) -> None:
+    """
+    A step that is gone, a parameter that is gone, new or of another type.
+    """
+    task = ByHand(listed())
+    task.say("tea")
+    found = carried(skill_of(other(name=name, run=run)), task.task)
+
+    assert (why_not in found.why_not) if why_not else found.why_not == ""
+
+
+def test_the_state_of_a_contract() -> None:
+    """
+    Read as the contract reads it.
+    """
+
+    class Smaller(BaseModel):
+        model_config = ConfigDict(frozen=True)
+
+        plan: str = ""
+
+    task = ByHand(contracted())
+    task.say("tea")
+
+    assert carried(skill_of(contracted()), task.task).why_not == ""
+    smaller = Contract(state=Smaller, begins=lambda content, ctx: Smaller(plan=content.text))
+
+    @flow_skill(id="contracted", contract=smaller)
+    class Contracted:
+        @step(start=True, reads=["plan"], writes=["plan"])
+        async def begin(self, ctx: Ctx, state: Smaller) -> StatePatch | Transition:
+            return StatePatch(plan="")
+
+    assert "field 'phase' that the code does not know" in carried(skill_of(Contracted), task.task).why_not
+
+
+def test_a_task_that_has_not_begun() -> None:
+    """
+    It has no state that could be lost.
+    """
+    task = ByHand(reducer())
+
+    assert carried(skill_of(reducer(Stricter)), task.task).why_not == ""
