@@ -243,6 +243,8 @@ class TaskView(_View):
         forked_from: Where it was forked from another task.
         offspring: The tasks recovered or forked from it, if the caller asked for them; see `Engine.offspring`.
         note: Why parts of this are missing, if they are: no worker answered, for example.
+        sealing: What must end before the task goes on in a new run, as it was asked to: `tool book`; empty if it was
+            not asked. No other command starts until then.
     """
 
     task_id: str
@@ -264,6 +266,7 @@ class TaskView(_View):
     forked_from: ForkView | None = None
     offspring: tuple[OffspringView, ...] = ()
     note: str = ""
+    sealing: tuple[str, ...] = lean(())
 
 
 class Tokens(Value):

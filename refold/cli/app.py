@@ -13,7 +13,21 @@ import typer
 from typer.core import TyperGroup
 
 from refold.cli.errors import INTERRUPTED, WRONG_CALL, report
-from refold.cli.verbs import code, codec, decisions, dev, history, ledger, look, records, replay, serve, tasks, worker
+from refold.cli.verbs import (
+    code,
+    codec,
+    decisions,
+    dev,
+    history,
+    ledger,
+    look,
+    records,
+    replay,
+    serve,
+    tasks,
+    upgrade,
+    worker,
+)
 
 EPILOG = (
     "Results go to stdout, talk and errors to stderr. Exit codes: 0 done; 1 the task failed, was rejected or canceled, "
@@ -76,7 +90,7 @@ def _options(
     pass
 
 
-for group in (dev, worker, serve, codec, tasks, decisions, look, history, records, code, replay, ledger):
+for group in (dev, worker, serve, codec, tasks, decisions, look, history, records, code, replay, upgrade, ledger):
     group.add_to(app)
 
 

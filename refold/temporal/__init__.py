@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from refold.temporal.dev import DevServerError, dev_server
     from refold.temporal.replay.replaying import Replayed, Replays
     from refold.temporal.replay.sources import Choice, histories
+    from refold.temporal.upgrade.upgrade import Move, Outcome, upgrade_tasks
     from refold.temporal.webhooks.webhooks import TemporalWebhooks
     from refold.temporal.worker.plugin import RefoldPlugin
     from refold.temporal.worker.refusals import known_servers, refusals_at_start
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Choice": "replay.sources",
     "DevServerError": "dev",
+    "Move": "upgrade.upgrade",
+    "Outcome": "upgrade.upgrade",
     "RefoldPlugin": "worker.plugin",
     "Refusal": "worker.registry",
     "Replayed": "replay.replaying",
@@ -37,6 +40,7 @@ _HOMES = {
     "known_servers": "worker.refusals",
     "refusals_at_start": "worker.refusals",
     "run_worker": "worker.run",
+    "upgrade_tasks": "upgrade.upgrade",
     "workflow_for": "worker.workflow",
     "workflows_of": "worker.registry",
 }
@@ -44,6 +48,8 @@ _HOMES = {
 __all__ = [
     "Choice",
     "DevServerError",
+    "Move",
+    "Outcome",
     "RefoldPlugin",
     "Refusal",
     "Replayed",
@@ -57,6 +63,7 @@ __all__ = [
     "make_worker",
     "refusals_at_start",
     "run_worker",
+    "upgrade_tasks",
     "workflow_for",
     "workflows_of",
 ]

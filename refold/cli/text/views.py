@@ -73,6 +73,8 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
     pending = [line for one in view.pending for line in (_pending(one), *indented(_why_blocked(one)))]
     yield from _rows("pending", pending)
     yield from _rows("blocked", [line for one in _of_parts(view) for line in _blocked(one)])
+    if view.sealing:
+        yield _row("sealing", f"waits for {clean(', '.join(view.sealing))}; then it goes on in a new run")
     for wait in view.waiting_for:
         article = "an" if (wait.expects or "").lower().startswith(("a", "e", "i", "o")) else "a"
         fits = f" ({article} {wait.expects})" if wait.expects else ""

@@ -98,6 +98,26 @@ Rate = Annotated[
         help="The most effects that the server gives to all workers of the task queue in a second. Else no limit.",
     ),
 ]
+Deployment = Annotated[
+    str | None,
+    typer.Option(
+        "--deployment",
+        metavar="NAME",
+        envvar="TEMPORAL_DEPLOYMENT_NAME",
+        help="The worker deployment that the worker belongs to, as the version --build-id: each task stays on the "
+        "version that began its run, and its next run goes to the current one.",
+    ),
+]
+BuildId = Annotated[
+    str | None,
+    typer.Option(
+        "--build-id",
+        metavar="ID",
+        envvar="TEMPORAL_WORKER_BUILD_ID",
+        help="A name of the code that the worker runs, such as a commit, for `refold upgrade --to`. Else a hash of all "
+        "loaded modules.",
+    ),
+]
 WithParent = Annotated[
     bool, typer.Option("--with-parent", hidden=True, help="Stop when stdin closes: the parent is gone.")
 ]
@@ -123,6 +143,8 @@ async def worker(
     pollers: Pollers = None,
     cache: Cache = None,
     rate: Rate = None,
+    deployment: Deployment = None,
+    build_id: BuildId = None,
     with_parent: WithParent = False,
 ) -> None:
     """Run the skills and tools of this folder.
@@ -135,12 +157,7 @@ async def worker(
     found = application(modules or [])
     if not found.skills:
         raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
-    skills: Sequence[Any] = found.modules
-    if skill:
-        if unknown := set(skill) - found.skills.keys():
-            raise UnknownSkill(min(unknown), list(found.skills))
-        found = replace(found, skills={id: one for id, one in found.skills.items() if id in skill})
-        skills = [cls for cls in temporal.workflows_of(skills) if skill_id(cls.skill) in skill]
+    skills, found = _chosen(found, skill or [])
     if with_parent:
         end_with_parent()
 
@@ -148,7 +165,9 @@ async def worker(
         client = polling.client
         say_ready(call, found, address=client.service_client.config.target_host, namespace=client.namespace)
 
-    limits: dict[str, Any] = {
+    given: dict[str, Any] = {
+        "deployment": deployment,
+        "build_id": build_id,
         "threads": threads,
         "max_concurrent_activities": slots,
         "max_concurrent_activity_task_polls": pollers,
@@ -170,9 +189,19 @@ async def worker(
         log_json=log_json,
         grace_s=grace,
         ready=ready,
-        **{name: limit for name, limit in limits.items() if limit is not None},
+        **{name: value for name, value in given.items() if value is not None},
     )
     call.out.note("worker stopped")
+
+
+def _chosen(found: Parts, ids: Sequence[str]) -> tuple[Sequence[Any], Parts]:
+    """What is served of an application: all of it, or the skills with these ids."""
+    if not ids:
+        return found.modules, found
+    if unknown := set(ids) - found.skills.keys():
+        raise UnknownSkill(min(unknown), list(found.skills))
+    skills = [cls for cls in temporal.workflows_of(found.modules) if skill_id(cls.skill) in ids]
+    return skills, replace(found, skills={id: one for id, one in found.skills.items() if id in ids})
 
 
 def profile_named(recovery: str) -> Profile:

@@ -55,7 +55,7 @@ class Options:
 
     Attributes:
         card: What clients see of the skill.
-        input, retry, version, upgrade, contract: As in `SkillOptions`.
+        input, retry, version, upgrade, contract, seal_at_pause: As in `SkillOptions`.
         middleware: Runs around the skill's model calls and tools, in the worker; see `refold.middleware`.
         converses: Whether a task takes over the model conversations of the earlier task that it is started with.
         model: The model that the skill is defined with; a worker says when it starts if it cannot use this model.
@@ -68,6 +68,7 @@ class Options:
     version: int = 1
     upgrade: Upgrade | None = None
     contract: Contract | None = None
+    seal_at_pause: bool = False
     middleware: tuple[Any, ...] = ()
     converses: bool = False
     model: str | None = None
@@ -90,6 +91,7 @@ class SkillOptions(TypedDict, total=False):
         version: The version of the saved state's shape; raise it when the shape changes; left out, 1.
         upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
         contract: The contract of the skill's steps, if they share a state.
+        seal_at_pause: Once a task has asked a person, later code starts from its snapshot; costs a run per question.
     """
 
     name: str | None
@@ -103,6 +105,7 @@ class SkillOptions(TypedDict, total=False):
     version: int
     upgrade: Upgrade | None
     contract: Contract | None
+    seal_at_pause: bool
 
 
 _LISTED = ("tags", "examples", "input_modes", "output_modes")

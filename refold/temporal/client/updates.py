@@ -7,7 +7,7 @@ import contextlib
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError
@@ -31,13 +31,24 @@ from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import in_failed_state, server_refused, unwritable, why_silent
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
-from refold.temporal.data.wire import CANCEL_REASON, TaskResult, Verdict
+from refold.temporal.data.wire import CANCEL_REASON, Accepted, TaskResult, Verdict
+
+A = TypeVar("A")
 
 
 async def update(
-    connection: Connection, task_id: str, name: str, argument: Any, *, update_id: str | None = None
-) -> None:
+    connection: Connection,
+    task_id: str,
+    name: str,
+    argument: Any,
+    *,
+    update_id: str | None = None,
+    answer: type[A] = Accepted,  # type: ignore[assignment]
+) -> A:
     """Send an update to a task, and wait until the task has accepted it.
+
+    Returns:
+        The task's answer, of type `answer`.
 
     Raises:
         InputRejected: The task refuses it, or has ended.
@@ -46,7 +57,9 @@ async def update(
     """
     handle = connection.client.get_workflow_handle(task_id)
     try:
-        await handle.execute_update(name, argument, id=update_id, rpc_timeout=UPDATE_PATIENCE)
+        found: A = await handle.execute_update(
+            name, argument, id=update_id, rpc_timeout=UPDATE_PATIENCE, result_type=answer
+        )
     except WorkflowUpdateFailedError as error:
         _raise_refusal(error)
     except PydanticSerializationError as error:
@@ -61,6 +74,7 @@ async def update(
         view = await views.look(connection, task_id)
         way_out = "recover it, or start a new one" if view.lifecycle is TaskState.FAILED else "start a new one"
         raise InputRejected(f"task {task_id!r} has ended ({view.status}); {way_out}") from None
+    return found
 
 
 async def _not_taken(connection: Connection, task_id: str, name: str) -> NoWorker:

@@ -248,3 +248,15 @@ class Accepted(Value):
     """The answer to an update that was accepted: the number of its journal entry."""
 
     seq: int
+
+
+class Sealed(Value):
+    """The answer to a request to seal.
+
+    Attributes:
+        seq: The newest entry's number.
+        waits: What must end before the task goes on in a new run: `tool book`; empty if it goes on at once.
+    """
+
+    seq: int
+    waits: tuple[str, ...] = lean(())

@@ -37,6 +37,8 @@ class Display:
         # A run after continue-as-new inherits the attributes; a task that was not started by refold's client has none.
         self.shown = (base.lifecycle, base.status) if base.seq or later else (TaskState.RUNNING, Status.WORKING)
         self.known = workflow.info().typed_search_attributes.get(SKILL) is not None
+        if base.seq:
+            workflow.set_current_details(details(base))  # until its first entry, which may come in weeks
 
     def update(self, snapshot: Snapshot, entry: Entry) -> None:
         """Show the task as it is after `entry`. Called from workflow code only."""

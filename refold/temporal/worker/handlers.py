@@ -20,13 +20,14 @@ from refold.core.fold.apply import fold
 from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Pending, Receipt, Snapshot
+from refold.core.fold.wanted import finished
 from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.engine import TaskView, not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.temporal.data import signing
 from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
-from refold.temporal.data.wire import CANCEL_REASON, PAGE_ENTRIES, Accepted, Page, PartEnded, TaskStart, Verdict
+from refold.temporal.data.wire import CANCEL_REASON, PAGE_ENTRIES, Accepted, Page, PartEnded, Sealed, TaskStart, Verdict
 from refold.temporal.worker.display import note_refused, note_released, said_by
 
 LARGEST_REFUSED = 2_000_000
@@ -51,6 +52,7 @@ class TaskHandlers(ABC):
     _why_canceled: str = ""
     _first: Event | None
     """What the task begins with; None once it has begun."""
+    _sealing: bool = False  # somebody asked the task to go on in a new run
 
     @abstractmethod
     def _feed(self, event: Event) -> Entry:
@@ -67,6 +69,14 @@ class TaskHandlers(ABC):
     @abstractmethod
     def _begins_at(self) -> datetime | None:
         """When a delayed task begins; None for others."""
+
+    @abstractmethod
+    def _seal(self) -> None:
+        """Go on in a new run at the next quiet moment, which may be now."""
+
+    @abstractmethod
+    def _seal_waits(self) -> tuple[str, ...]:
+        """What a new run could not receive, and must end before."""
 
     # --- signals: taken, or refused with a log line and a journal entry; the sender hears nothing
 
@@ -175,6 +185,22 @@ class TaskHandlers(ABC):
             raise self._refused("release", f"task {self._now.task_id!r}: {HAS_BEGUN}", by)
         note_released(self._now, by=by)
 
+    @workflow.update(name="seal", description="Go on in a new run, from the task as it is, at the next quiet moment.")
+    def _seal_update(self, *inputs: Any) -> Sealed:
+        self._seal()
+        return Sealed(seq=self._now.seq, waits=self._seal_waits())
+
+    @_seal_update.validator
+    def _check_seal(self, *inputs: Any) -> None:
+        task = f"task {self._now.task_id!r}"
+        if finished(self._now):
+            raise InputRejected(f"{task} has ended ({self._now.status}); there is nothing to seal")
+        if self._first is not None:
+            raise InputRejected(f"{task} has not begun, so no code has run for it yet; there is nothing to seal")
+        if self._sealing:
+            waits = ", ".join(self._seal_waits()) or "its next workflow task"
+            raise InputRejected(f"{task} is being sealed already; the seal waits for: {waits}")
+
     def _decision(self, inputs: Sequence[Any]) -> DecisionMade:
         said = value_from(Verdict, inputs)
         return said.taken(vouched=said.signature is not None)
@@ -230,7 +256,8 @@ class TaskHandlers(ABC):
     @workflow.query(name="status", description="The task as people see it.")
     def _status(self) -> TaskView:
         note = "" if self._first is None else self._not_begun()
-        return view_of(with_first(self._now, self._first), note)
+        view = view_of(with_first(self._now, self._first), note)
+        return view.model_copy(update={"sealing": self._seal_waits()}) if self._sealing else view
 
     @workflow.query(name="record", description="All that was said and handed over.")
     def _record(self) -> TaskRecord:

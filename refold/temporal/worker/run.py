@@ -12,7 +12,8 @@ from typing import Any
 
 import structlog
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from refold.core.errors import DefinitionError
 from refold.core.values import LONGEST_S
@@ -40,20 +41,32 @@ START_POLL_S = 0.01
 """The interval, in seconds, of checking whether a starting worker polls yet."""
 
 
-def make_worker(client: Client, plugin: RefoldPlugin, *, task_queue: str = "refold", **options: Any) -> Worker:
+def make_worker(
+    client: Client,
+    plugin: RefoldPlugin,
+    *,
+    task_queue: str = "refold",
+    deployment: str | None = None,
+    build_id: str | None = None,
+    **options: Any,
+) -> Worker:
     """A Temporal worker with refold's settings, for programs that run it themselves.
 
     Args:
         client: Any connected client.
         plugin: The skills and tools.
         task_queue: The task queue that the worker polls for tasks and effects.
+        deployment: The worker deployment that it belongs to, as the version `build_id`: a task stays on the version
+            that began its run, and its next run goes to the current one. None: any worker may take any task.
+        build_id: A name of the code that it runs, such as a commit; None takes the SDK's hash of all loaded modules.
         options: Passed on to `temporalio.worker.Worker`. `graceful_shutdown_timeout` is how long running effects may
             take to finish when the worker is stopped; without it `REFOLD_GRACE` counts, else 25 s.
 
     Raises:
-        DefinitionError: `REFOLD_GRACE` is no number of seconds.
+        DefinitionError: `REFOLD_GRACE` is no number of seconds, or a deployment has no build id.
     """
     settings: dict[str, Any] = {
+        **_version(deployment, build_id),
         "sticky_queue_schedule_to_start_timeout": plugin.recovery.sticky,
         "graceful_shutdown_timeout": timedelta(seconds=grace_from_env()),
         **options,
@@ -61,6 +74,20 @@ def make_worker(client: Client, plugin: RefoldPlugin, *, task_queue: str = "refo
     # A worker inherits the plugins of its client; passed again, the plugin would run twice.
     brought = plugin in client.config()["plugins"]
     return Worker(client, task_queue=task_queue, plugins=[] if brought else [plugin], **settings)
+
+
+def _version(deployment: str | None, build_id: str | None) -> dict[str, Any]:
+    if deployment is None:
+        return {} if build_id is None else {"build_id": build_id}
+    if not build_id:
+        problem = "it needs a build id beside it, which names the code of this worker, such as a commit"
+        raise DefinitionError(deployment, [problem], what="worker deployment")
+    config = WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(deployment_name=deployment, build_id=build_id),
+        use_worker_versioning=True,
+        default_versioning_behavior=VersioningBehavior.PINNED,
+    )
+    return {"deployment_config": config}
 
 
 def grace_from_env() -> float:
@@ -105,6 +132,8 @@ async def run_worker(
     log_json: bool = False,
     grace_s: float | None = None,
     threads: int = TOOL_THREADS,
+    deployment: str | None = None,
+    build_id: str | None = None,
     ready: Callable[[Worker], None] | None = None,
     **options: Any,
 ) -> None:
@@ -129,6 +158,8 @@ async def run_worker(
             structlog itself keeps its own settings.
         grace_s: How long running effects may take to finish after the signal; None takes `REFOLD_GRACE`, else 25 s.
         threads: The most tools that are a plain `def` running at once.
+        deployment: The worker deployment that the worker belongs to; see `make_worker`.
+        build_id: A name of the code that it runs; see `make_worker`.
         ready: Called once, when the worker polls.
         options: Passed on to `temporalio.worker.Worker`.
 
@@ -158,7 +189,7 @@ async def run_worker(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     options = {"graceful_shutdown_timeout": timedelta(seconds=grace), **options}
-    worker = make_worker(client, plugin, task_queue=task_queue, **options)
+    worker = make_worker(client, plugin, task_queue=task_queue, deployment=deployment, build_id=build_id, **options)
     # Not `async with worker`, which waits for ever if the worker cannot start.
     running = asyncio.create_task(worker.run())
     stopping = asyncio.create_task(stop.wait())

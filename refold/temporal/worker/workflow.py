@@ -224,7 +224,7 @@ class SkillWorkflow(TaskHandlers):
         if finished(self._now):
             over = not any(_is_part(one) for one, _ in self._open.values())
         else:
-            over = draining and not self._holds_run(want.values())
+            over = draining and not self._held_by(want.values())
         if over and not self._over.done():
             self._over.set_result(None)
 
@@ -297,17 +297,42 @@ class SkillWorkflow(TaskHandlers):
     def _draining(self) -> bool:
         """Whether this run should end: nothing new is started, and what is out is awaited."""
         info = workflow.info()
-        if not self._entries or self._first is not None or more_comes():
+        if more_comes() or self._first is not None:
+            return False
+        if self._sealing:
+            return True
+        if not self._entries:
             return False  # each run takes at least one event, or a chain of runs would make no progress
+        if self.skill.options.seal_at_pause and self._is_new_pause():
+            return True
         limit = self._start.events_per_run
         return info.is_continue_as_new_suggested() or (limit is not None and info.get_current_history_length() >= limit)
 
-    def _holds_run(self, wants: Iterable[Want]) -> bool:
-        """Whether anything is out that a new run could not receive: an effect, a report, a part that is not told."""
-        if self._report is not None or any(isinstance(one, Perform) and self._is_open(one) for one in wants):
-            return True
-        out = {one.invocation_id for one, _ in self._going.values() if isinstance(one, Perform)}
-        return not all(self._told.get(id) for id in out)
+    def _is_new_pause(self) -> bool:
+        """Whether people have been asked something in this run, and no effect is wanted, nor one about to be."""
+        asked, before = ({wait.gate for wait in one.open_waits} for one in (self._now, self._base))
+        return not asked <= before and not any(
+            isinstance(one, Perform) and not _is_part(one) for one in wanted(self._now).values()
+        )
+
+    def _held_by(self, wants: Iterable[Want]) -> list[str]:
+        """What is out that a new run could not receive: an effect, a report, a part that is not told; for people."""
+        out = {one.invocation_id: one for one, _ in self._going.values() if isinstance(one, Perform)}
+        held = [one for id, one in out.items() if not self._told.get(id)]
+        held += [one for one in wants if isinstance(one, Perform) and self._is_open(one)]
+        found = [f"{one.command.kind} {one.command.subject}" for one in held]
+        return found if self._report is None else [*found, "its report to the task that it is a part of"]
+
+    def _seal(self) -> None:
+        self._sealing = True
+        if more_comes():  # perhaps nothing of it is an entry, after which the task would look again
+            last_batch = asyncio.ensure_future(workflow.wait_condition(lambda: not more_comes()))
+            last_batch.add_done_callback(lambda _: self._reconcile())
+        elif self._acting:
+            self._reconcile()
+
+    def _seal_waits(self) -> tuple[str, ...]:
+        return tuple(self._held_by(wanted(self._now).values()))
 
     def _tell_parts(self) -> None:
         """Let the parts that are out send their outcome as a signal, which reaches the task's next run."""
@@ -369,7 +394,8 @@ class SkillWorkflow(TaskHandlers):
                 left=tuple(id for id in self._told if id in self._now.pending),
                 reports_end=self._reports_end,
                 events_per_run=self._start.events_per_run,
-            )
+            ),
+            initial_versioning_behavior=_TO_CURRENT if _is_versioned() else None,
         )
 
     def _runs_so_far(self) -> tuple[EarlierRun, ...]:
@@ -405,6 +431,16 @@ class SkillWorkflow(TaskHandlers):
             case _:
                 pass
         raise ApplicationError(self._now.reason, result, type=self._failed_as(), non_retryable=True)
+
+
+_TO_CURRENT = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
+"""A new run begins with data alone, so it belongs to the current version of its deployment."""
+
+
+def _is_versioned() -> bool:
+    """Whether the worker is of a worker deployment."""
+    version = workflow.info().get_current_deployment_version()
+    return version is not None and bool(version.deployment_name)
 
 
 def _is_part(want: Want) -> bool:

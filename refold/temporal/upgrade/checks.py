@@ -1,0 +1,106 @@
+"""Whether a task can move to the code at hand: what has happened is replayed, and the author's `upgrade` is tried."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.client import (
+    RPCTimeoutOrCancelledError,
+    WorkflowExecutionDescription,
+    WorkflowHistory,
+    WorkflowQueryFailedError,
+)
+from temporalio.service import RPCError
+
+from refold.core.commands import CallSkill
+from refold.core.errors import SkillError
+from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.wanted import Perform, wanted
+from refold.core.lineage.upgrade import upgraded
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import refusals, why_unanswered
+from refold.temporal.upgrade.replay_check import replay_check, replayer_of
+from refold.temporal.worker.registry import workflows_of
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a task cannot move.
+
+    Attributes:
+        why: What does not fit.
+        way_out: What to do about it; empty where `why` says it.
+    """
+
+    why: str
+    way_out: str = ""
+
+
+class Checks:
+    """Checks open tasks against the code at hand; performs nothing and sends nothing but queries."""
+
+    def __init__(self, connection: Connection, skills: Sequence[Any], tools: Sequence[Callable[..., Any]]) -> None:
+        """Prepare the code at hand.
+
+        Raises:
+            DefinitionError: A skill or tool is defined wrongly.
+        """
+        self._connection = connection
+        self._skills = {cls.type_name: cls.skill for cls in workflows_of(skills)}
+        self._replayer = replayer_of(skills, tools)
+        self._replaying = asyncio.Lock()  # a replay takes a core
+
+    async def history(self, task: WorkflowExecutionDescription) -> WorkflowHistory:
+        """The history of a task's open run.
+
+        Raises:
+            EngineError: The server refuses, or does not answer.
+        """
+        with refusals(f"read the history of task {task.id!r}"):
+            return await self._connection.client.get_workflow_handle(task.id, run_id=task.run_id).fetch_history()
+
+    async def replayed(self, task: WorkflowExecutionDescription, history: WorkflowHistory) -> Misfit | None:
+        """What of a task's history the code at hand does not fit."""
+        if (unknown := self._unknown(task)) is not None:
+            return unknown
+        async with self._replaying:
+            why = await replay_check(history, self._replayer)
+        if why is None:
+            return None
+        return Misfit(
+            f"the code at hand does not fit what has happened: {why}",
+            "with the old code on the workers and at hand, `refold upgrade --before-deploy`, and deploy then; or make "
+            "the change under `ctx.patched`",
+        )
+
+    async def state(self, task: WorkflowExecutionDescription) -> Snapshot | Misfit:
+        """A task's snapshot, as its worker gives it, if the code at hand can go on from it."""
+        if (unknown := self._unknown(task)) is not None:
+            return unknown
+        try:
+            snapshot = await self._connection.query(task.id, "snapshot", kind=Snapshot, run_id=task.run_id)
+        except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
+            return Misfit(await why_unanswered(self._connection.client, error, task))
+        try:
+            upgraded(self._skills[task.workflow_type], snapshot)
+        except SkillError as error:
+            return Misfit(str(error))
+        return snapshot
+
+    def _unknown(self, task: WorkflowExecutionDescription) -> Misfit | None:
+        if task.workflow_type in self._skills:
+            return None
+        known = ", ".join(sorted(self._skills)) or "none"
+        return Misfit(
+            f"its skill {task.workflow_type!r} is not in the modules at hand, which have: {known}",
+            "name its module with --module, or leave it out with --skill",
+        )
+
+
+def under_way(task: Snapshot) -> tuple[str, ...]:
+    """The effects of a task that must end before it can be sealed: `tool book`."""
+    performed = (one.command for one in wanted(task).values() if isinstance(one, Perform))
+    return tuple(f"{one.kind} {one.subject}" for one in performed if not isinstance(one, CallSkill))

@@ -1,0 +1,42 @@
+"""`sealed_skills` after a change: another text at the gate, and nothing paid; another effect before the question."""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+
+from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step
+from refold.temporal import workflow_for
+from tests.temporal.upgrade.sealed_skills import WEEK_S, pass_door, pay
+
+
+def upgrade(version: int, state: JsonValue) -> JsonValue:
+    """A state of version 1, unless it says that it cannot be upgraded."""
+    assert version == 1
+    if "stuck" in str(state):
+        raise ValueError("nobody knows what this order means now")
+    return state
+
+
+@flow_skill(id="pays", version=2, upgrade=upgrade)
+class Pays:
+    """Waits for weeks at a gate, then pays."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        policy = GatePolicy(timeout_s=8 * WEEK_S, reminder_s=2 * WEEK_S)
+        decided = await ctx.approve("pay", f"Pay 5 cents for {content.text}?", show={"cents": 5}, policy=policy)
+        return ctx.complete(f"{await ctx.tool(pay, order=content.text)}, with {decided.approver}'s leave")
+
+
+@flow_skill(id="passes")
+class Passes:
+    """Asks before it passes a door."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.ask("next", "And now?")
+        return ctx.complete(await ctx.tool(pass_door, name=content.text))
+
+
+PaysWorkflow = workflow_for(Pays)
+PassesWorkflow = workflow_for(Passes)

@@ -1,0 +1,185 @@
+"""A task that is asked to seal goes on in a new run at its next quiet moment, and nobody can tell from its journal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from temporalio.client import Client
+from temporalio.testing import TimeSkipper
+
+from refold import Content, InputRejected, Status
+from refold.engine import NoWorker, TaskView
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.storage import Folder
+from refold.temporal.upgrade.sealing import is_fresh, seal
+from tests.temporal.conftest import PATIENT, replay_all
+from tests.temporal.test_task import collected, settled, text, without_ids
+from tests.temporal.upgrade import sealed_skills
+from tests.temporal.upgrade.sealed_skills import TOOLS, WEEK_S, doors, paid, reached
+
+QUEUE = "seals"
+
+
+@pytest.fixture(scope="module")
+async def engine(client: Client, values: Folder) -> AsyncIterator[TemporalEngine]:
+    """An engine with a worker for these skills; what ended in it is replayed at the end."""
+    plugin = RefoldPlugin([sealed_skills], TOOLS, model="scripted:demo", storage=values)
+    async with make_worker(client, plugin, task_queue=QUEUE):
+        yield TemporalEngine(client, QUEUE, patience=PATIENT)
+    await replay_all(client, plugin, QUEUE)
+
+
+async def begun(engine: TemporalEngine, skill: str, said: str) -> str:
+    """A task that waits for a person, itself or a part of it."""
+    task_id = (await engine.start(skill, text(said))).task_id
+    while not (await engine.look(task_id)).waiting_for:
+        pass
+    return task_id
+
+
+async def run_of(engine: TemporalEngine, task_id: str) -> str:
+    return str((await engine.connection.describe(task_id)).run_id)
+
+
+async def in_next_run(engine: TemporalEngine, task_id: str, before: str) -> TaskView:
+    """The task, once it has gone on from the run `before`."""
+    while await run_of(engine, task_id) == before:
+        pass
+    return await engine.look(task_id)
+
+
+async def test_a_task_at_a_gate_is_sealed_at_once(engine: TemporalEngine) -> None:
+    """
+    It is asked by one update, and stands as it stood; its journal and effects are those of a task that was not sealed.
+    """
+    plain, sealed = [await begun(engine, "pays", order) for order in ("plain tea", "sealed tea")]
+    before, view = await run_of(engine, sealed), await engine.look(sealed)
+
+    waits = await seal(engine.connection, sealed)
+
+    assert waits == ()
+    assert await in_next_run(engine, sealed, before) == view
+    assert "waits for a decision" in await details(engine, sealed)
+    for task_id in (plain, sealed):
+        await engine.decide(task_id, approved=True, approver="ada")
+        assert (await settled(engine, task_id)).status is Status.COMPLETED
+    told = [str(without_ids(await collected(engine.journal(id)), id)) for id in (plain, sealed)]
+    assert re.sub(r"\d+T[\d:.]+Z", "", told[0]).replace("plain tea", "sealed tea") == re.sub(
+        r"\d+T[\d:.]+Z", "", told[1]
+    )
+    assert (paid["plain tea"], paid["sealed tea"]) == (1, 1)
+
+
+async def details(engine: TemporalEngine, task_id: str) -> str:
+    """What the Temporal UI shows of an open task."""
+    return str((await engine.client.get_workflow_handle(task_id).query("__temporal_workflow_metadata")).current_details)
+
+
+async def test_a_seal_waits_for_an_effect_and_says_so(engine: TemporalEngine) -> None:
+    """
+    `show` says what it waits for; who asks again is told the same. When the effect has ended, the task goes on.
+    """
+    task_id = (await engine.start("passes", text("north"))).task_id
+    await reached["north"].wait()
+    before = await run_of(engine, task_id)
+
+    assert await seal(engine.connection, task_id) == ("tool pass_door",)
+    assert (await engine.look(task_id)).sealing == ("tool pass_door",)
+    assert await seal(engine.connection, task_id) == ("tool pass_door",)
+    with pytest.raises(Exception, match="Workflow update failed") as refused:
+        await engine.client.get_workflow_handle(task_id).execute_update("seal")
+    assert "is being sealed already; the seal waits for: tool pass_door" in str(refused.value.__cause__)
+
+    doors["north"].set()
+    view = await in_next_run(engine, task_id, before)
+    assert (view.sealing, view.waiting_for[0].message) == ((), "Passed north. And now?")
+    await engine.send(task_id, text("home"))
+    assert (await settled(engine, task_id)).messages[-1].text == "home"
+
+
+async def test_a_task_and_its_part_are_sealed_each(engine: TemporalEngine) -> None:
+    """
+    The whole task is sealed while its part waits at a gate, and the part, too: the decision finds its way.
+    """
+    task_id = await begun(engine, "whole_of_pays", "a whole tea")
+    part = f"{task_id}/1.1"
+    runs = [await run_of(engine, id) for id in (task_id, part)]
+
+    for id, before in zip((task_id, part), runs, strict=True):
+        await seal(engine.connection, id)
+        await in_next_run(engine, id, before)
+    assert [wait.asked_by for wait in (await engine.look(task_id)).waiting_for] == [part]
+    await engine.decide(task_id, approved=True, approver="ada")
+
+    assert (await settled(engine, task_id)).messages[-1].text == "paid a whole tea, by ada"
+    assert paid["a whole tea"] == 1
+
+
+async def test_weeks_go_on_through_seals(engine: TemporalEngine) -> None:
+    """
+    A reminder after two weeks and a deadline after eight are where they were, however often the task is sealed.
+    """
+    task_id = await begun(engine, "pays", "late tea")
+    for weeks in (1, 1.5, 3, 3):
+        before = await run_of(engine, task_id)
+        await seal(engine.connection, task_id)
+        await in_next_run(engine, task_id, before)
+        await TimeSkipper(engine.client).fast_forward(
+            engine.client.get_workflow_handle(task_id), timedelta(seconds=weeks * WEEK_S)
+        )
+
+    view = await settled(engine, task_id)
+    kinds = [entry.event.kind for entry in await collected(engine.journal(task_id))]
+    assert [kind for kind in kinds if kind != "notified"] == [
+        "user_message",
+        "reminder_due",
+        "gate_timed_out",
+        "grace_over",
+    ]
+    assert (view.status, paid["late tea"]) == (Status.FAILED, 0)
+
+
+async def test_what_has_ended_is_not_sealed(engine: TemporalEngine) -> None:
+    """
+    In plain words, as for a task that never was.
+    """
+    doors["open"].set()
+    task_id = await begun(engine, "passes", "open")
+    await engine.send(task_id, text("bye"))
+    await settled(engine, task_id)
+
+    with pytest.raises(InputRejected, match=r"has ended \(completed\)"):
+        await seal(engine.connection, task_id)
+
+
+async def test_a_sealed_run_is_told_from_one_in_which_something_happened(engine: TemporalEngine) -> None:
+    """
+    A run is fresh from its seal until its first event; a task's first run never is.
+    """
+    task_id = await begun(engine, "pays", "fresh tea")
+    handle = engine.client.get_workflow_handle(task_id)
+    assert not is_fresh(await handle.fetch_history())
+    before = await run_of(engine, task_id)
+
+    await seal(engine.connection, task_id)
+    await in_next_run(engine, task_id, before)
+    assert is_fresh(await handle.fetch_history())
+
+    await handle.signal("decide", {"gate": "none", "digest": "", "decision": "approved", "approver": "eve"})
+    assert (await engine.look(task_id)).refused == 1
+    assert not is_fresh(await handle.fetch_history())
+
+
+async def test_nobody_seals_without_a_worker(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Who asks is told that nobody can take the request.
+    """
+    monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", timedelta(seconds=1))
+    engine = TemporalEngine(client, "nobody", patience=timedelta(seconds=1))
+    view = await engine.start("pays", Content.from_text("no tea"))
+
+    with pytest.raises(NoWorker, match="no worker answers on task queue 'nobody'"):
+        await seal(engine.connection, view.task_id)

@@ -1,0 +1,215 @@
+"""Open tasks move to new code, or it is said why not; what has moved is read from the server alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, SetWorkerDeploymentCurrentVersionRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from refold import Status
+from refold.temporal import Move, Outcome, RefoldPlugin, TemporalEngine, make_worker, upgrade_tasks
+from refold.temporal.data.storage import Folder
+from refold.temporal.upgrade import upgrade as upgrading
+from tests.temporal.conftest import PATIENT
+from tests.temporal.test_task import settled, text
+from tests.temporal.upgrade import new_skills, sealed_skills
+from tests.temporal.upgrade.sealed_skills import TOOLS, doors, paid, reached
+from tests.temporal.upgrade.test_seal import begun, run_of
+
+
+@pytest.fixture(autouse=True)
+def values_of_replays(monkeypatch: pytest.MonkeyPatch, values: Folder) -> None:
+    """The replay check reads large values where the workers keep them."""
+    monkeypatch.setenv("REFOLD_STORAGE", str(values.path))
+
+
+def worker(client: Client, values: Folder, skills: Any, queue: str, build: str, deployment: str | None = None) -> Any:
+    plugin = RefoldPlugin([skills], TOOLS, model="scripted:demo", storage=values)
+    return make_worker(client, plugin, task_queue=queue, build_id=build, deployment=deployment)
+
+
+async def moved(engine: TemporalEngine, skills: Any, ids: Sequence[str], **more: Any) -> dict[str, Move]:
+    """What became of these tasks."""
+    return {move.task_id: move async for move in upgrade_tasks(engine, [skills], TOOLS, task_ids=ids, **more)}
+
+
+async def outcomes(engine: TemporalEngine, skills: Any, ids: Sequence[str], **more: Any) -> list[str]:
+    found = await moved(engine, skills, ids, **more)
+    return [found[id].outcome for id in ids]
+
+
+async def test_one_worker_restarted(client: Client, values: Folder) -> None:
+    """
+    Without deployments: new code that fits what has happened seals the tasks itself. Both the code at hand and the
+    builds that poll are compared: a task is moved once, a second call leaves it alone, and so it does a new task.
+    """
+    engine = TemporalEngine(client, "restarted", patience=PATIENT)
+    async with worker(client, values, sealed_skills, "restarted", "b1"):
+        ids = [await begun(engine, "whole_of_pays", "r1 tea")]
+    async with worker(client, values, sealed_skills, "restarted", "b2"):
+        new = await begun(engine, "pays", "r2 tea")
+        ids += [f"{ids[0]}/1.1", new]
+        runs = [await run_of(engine, id) for id in ids]
+
+        dry = await outcomes(engine, sealed_skills, ids, dry_run=True, to="b2")
+        assert [await run_of(engine, id) for id in ids] == runs
+        first = await moved(engine, sealed_skills, ids, to="b2")
+        after = [await run_of(engine, id) for id in ids]
+        again = await outcomes(engine, sealed_skills, ids, to="b2")
+
+        assert dry == [Outcome.WOULD_MOVE, Outcome.WOULD_MOVE, Outcome.ALREADY]
+        assert [first[id].outcome for id in ids] == [Outcome.MOVED, Outcome.MOVED, Outcome.ALREADY]
+        assert (again, [first[id].to for id in ids]) == ([Outcome.ALREADY] * 3, ["b2"] * 3)
+        assert [one != other for one, other in zip(runs, after, strict=True)] == [True, True, False]
+        assert [await run_of(engine, id) for id in ids] == after
+        for id in (ids[0], new):
+            await engine.decide(id, approved=True, approver="ada")
+            assert (await settled(engine, id)).status is Status.COMPLETED
+    assert (paid["r1 tea"], paid["r2 tea"]) == (1, 1)
+
+
+async def test_sealed_by_old_code_before_a_deploy(client: Client, values: Folder) -> None:
+    """
+    New code that does not fit is named by a dry run. Sealed with the old code, a task meets the new code as data.
+    """
+    engine = TemporalEngine(client, "before", patience=PATIENT)
+    doors["south"].set()
+    async with worker(client, values, sealed_skills, "before", "b1"):
+        ids = [await begun(engine, "passes", "south")]
+        unfit = await moved(engine, new_skills, ids, dry_run=True)
+        sealed = await moved(engine, sealed_skills, ids, before_deploy=True)
+        again = await moved(engine, sealed_skills, ids, before_deploy=True)
+    async with worker(client, values, new_skills, "before", "b2"):
+        fits = await outcomes(engine, new_skills, ids, dry_run=True, to="b2")
+        view = await engine.look(ids[0])
+
+    assert unfit[ids[0]].outcome is Outcome.CANNOT
+    assert "TMPRL1100" in unfit[ids[0]].why
+    assert "refold upgrade --before-deploy" in unfit[ids[0]].way_out
+    assert (sealed[ids[0]].outcome, again[ids[0]].outcome) == (Outcome.MOVED, Outcome.ALREADY)
+    assert again[ids[0]].why == "nothing has happened to it since it was sealed"
+    assert fits == [Outcome.WOULD_MOVE]
+    assert view.waiting_for[0].message == "Passed south. And now?"
+
+
+async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
+    """
+    A task stays on the version that began it; sealed, its next run goes to the current version, whose code need not fit
+    what has happened. Its state is tried with the author's `upgrade` before that.
+    """
+    engine = TemporalEngine(client, "versions", patience=PATIENT)
+    doors["west"].set()
+    async with (
+        worker(client, values, sealed_skills, "versions", "b1", "shop"),
+        worker(client, values, new_skills, "versions", "b2", "shop"),
+    ):
+        await make_current(client, "shop", "b1")
+        ids = [await begun(engine, skill, said) for skill, said in (("pays", "v tea"), ("passes", "west"))]
+        stuck = await begun(engine, "pays", "stuck tea")
+        with_nothing_to_do = await outcomes(engine, new_skills, [*ids, stuck])
+        too_early = await moved(engine, new_skills, ids, to="b2")
+        await make_current(client, "shop", "b2")
+        first = await moved(engine, new_skills, [*ids, stuck])
+        await engine.decide(ids[0], approved=True, approver="ada")
+        done = await settled(engine, ids[0])
+        await engine.decide(stuck, approved=True, approver="ada")
+        old = await settled(engine, stuck)
+
+    assert with_nothing_to_do == [Outcome.ALREADY] * 3
+    assert all("`temporal worker deployment set-current-version" in one.why for one in too_early.values())
+    assert [first[id].outcome for id in (*ids, stuck)] == [Outcome.MOVED, Outcome.MOVED, Outcome.CANNOT]
+    assert "nobody knows what this order means now" in first[stuck].why
+    assert [first[id].to for id in ids] == ["shop:b2"] * 2
+    assert done.messages[-1].text == "paid v tea, with ada's leave"
+    assert old.messages[-1].text == "paid stuck tea, by ada"
+    assert (paid["v tea"], paid["stuck tea"]) == (1, 1)
+
+
+async def make_current(client: Client, deployment: str, build: str) -> None:
+    """Give a deployment a current version, once a worker of it polls."""
+    while True:
+        try:
+            await client.workflow_service.set_worker_deployment_current_version(
+                SetWorkerDeploymentCurrentVersionRequest(
+                    namespace=client.namespace, deployment_name=deployment, build_id=build
+                )
+            )
+        except RPCError:
+            continue
+        return
+
+
+async def test_an_effect_under_way_is_waited_for(
+    client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The table says for what a task waits; it moves by itself then, and a second call says that it has.
+    """
+    monkeypatch.setattr(upgrading, "PATIENCE", upgrading.PATIENCE * 0)
+    engine = TemporalEngine(client, "busy", patience=PATIENT)
+    async with worker(client, values, sealed_skills, "busy", "b1"):
+        task_id = (await engine.start("passes", text("east"))).task_id
+        await reached["east"].wait()
+        dry = await moved(engine, sealed_skills, [task_id], before_deploy=True, dry_run=True)
+        waits = await moved(engine, sealed_skills, [task_id], before_deploy=True)
+        still = await moved(engine, sealed_skills, [task_id], before_deploy=True)
+        doors["east"].set()
+        await settled(engine, task_id)
+        after = await moved(engine, sealed_skills, [task_id], before_deploy=True)
+
+    assert (dry[task_id].outcome, dry[task_id].why) == (Outcome.WOULD_MOVE, "waits for tool pass_door")
+    for one in (waits, still):
+        assert (one[task_id].outcome, one[task_id].why) == (Outcome.WAITS, "waits for tool pass_door")
+    assert after[task_id].outcome is not Outcome.CANNOT
+
+
+async def test_a_run_that_the_old_worker_takes_is_named(client: Client, values: Folder) -> None:
+    """
+    Where workers of two builds poll, nobody can guess which is meant; the one that is not meant may take the new run.
+    """
+    engine = TemporalEngine(client, "both", patience=PATIENT)
+    async with worker(client, values, sealed_skills, "both", "b1"):
+        ids = [await begun(engine, "pays", "both tea")]
+        cannot = await moved(engine, sealed_skills, ids, to="b2")
+        other = await Client.connect(
+            client.service_client.config.target_host, namespace=client.namespace, data_converter=client.data_converter
+        )
+        async with worker(other, values, sealed_skills, "both", "b2"):
+            while len(await pollers(client, "both")) < 2:
+                pass
+            asked = await moved(engine, sealed_skills, ids)
+
+    assert cannot[ids[0]].outcome is Outcome.CANNOT
+    assert cannot[ids[0]].why == "sealed, and a worker of b1 took its new run"
+    assert "workers of 2 builds polled task queue 'both'" in asked[ids[0]].why
+    assert "--to" in asked[ids[0]].why
+
+
+async def pollers(client: Client, queue: str) -> set[str]:
+    """The builds of the workers on a task queue."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    answer = await client.workflow_service.describe_task_queue(request)
+    return {one.worker_version_capabilities.build_id for one in answer.pollers}
+
+
+async def test_a_skill_that_is_not_at_hand_is_named(client: Client, values: Folder) -> None:
+    """
+    A task is not sealed unchecked.
+    """
+    engine = TemporalEngine(client, "unknown", patience=PATIENT)
+    async with worker(client, values, sealed_skills, "unknown", "b1"):
+        ids = [await begun(engine, "whole_of_pays", "u tea")]
+        found = await moved(engine, new_skills, ids, to="b2")
+
+    assert found[ids[0]].outcome is Outcome.CANNOT
+    assert found[ids[0]].why == "its skill 'whole_of_pays' is not in the modules at hand, which have: passes, pays"
