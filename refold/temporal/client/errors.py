@@ -18,6 +18,7 @@ from temporalio.client import (
     WorkflowExecutionDescription,
     WorkflowQueryFailedError,
 )
+from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -34,6 +35,9 @@ POLLING_S = 90
 
 QUEUE = "refold"
 """The queue of workers that are given no other."""
+
+VERSION = SearchAttributeKey.for_keyword("TemporalWorkerDeploymentVersion")
+"""The version of a worker deployment that a run is pinned to, as the server writes it."""
 
 NOT_FITTING = "TMPRL1100"
 """Temporal's number for code that does not fit a history."""
@@ -71,9 +75,11 @@ async def why_unanswered(client: Client, error: Exception, description: Workflow
     if timed_out(error) or in_failed_state(error):
         return await why_silent(client, description)
     if isinstance(error, RPCError) and error.status is RPCStatusCode.FAILED_PRECONDITION:
+        begins = description.execution_time  # until then no workflow task is scheduled; after it, nobody polls
+        if begins is None or begins <= datetime.now(UTC):
+            return await why_silent(client, description)
         known = [pair.key for pair in description.typed_search_attributes]
-        # No workflow task is scheduled yet. A task that refold itself started can be released.
-        return not_begun(description.id if SKILL in known else None, description.execution_time)
+        return not_begun(description.id if SKILL in known else None, begins)  # what refold started can be released
     if isinstance(error, WorkflowQueryFailedError | RPCError):
         return f"this is what the server knows: {explained(error.message)}"
     return str(error)
@@ -84,7 +90,12 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
     if (stuck := await why_stuck(client, description)) is not None:
         return stuck
     queue = description.task_queue
-    ago_s = await _last_poll_s(client, queue)
+    version = description.typed_search_attributes.get(VERSION) or ""
+    ago_s = await _last_poll_s(client, queue, version=version)
+    if ago_s > POLLING_S and version:
+        deployment, _, build = version.partition(":")
+        start = f"{_worker_of(queue)} --deployment {quote(deployment)} --build-id {quote(build)}"
+        return f"no worker of version {version} answers, which the task runs on; start one with `{start}`"
     if ago_s > POLLING_S:
         return _nobody(queue)
     return (
@@ -122,14 +133,16 @@ def _worker_of(queue: str) -> str:
     return "refold worker" if queue == QUEUE else f"refold worker --task-queue {quote(queue)}"
 
 
-async def _last_poll_s(client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS) -> float:
+async def _last_poll_s(
+    client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS, *, version: str = ""
+) -> float:
     """How long ago, in seconds, a worker last polled a queue; more than `POLLING_S` if none is known."""
-    polled = await last_polls(client, queue, kind)
+    polled = await last_polls(client, queue, kind, version=version)
     return max(0.0, (datetime.now(UTC) - max(polled.values())).total_seconds()) if polled else POLLING_S + 1
 
 
 async def last_polls(
-    client: Client, queue: str, kind: TaskQueueType.ValueType = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+    client: Client, queue: str, kind: TaskQueueType.ValueType = _PARTS, *, version: str = ""
 ) -> dict[str, datetime]:
     """When each worker, by its identity, last polled a queue; empty if the server does not tell.
 
@@ -137,6 +150,7 @@ async def last_polls(
         client: Connected.
         queue: The task queue.
         kind: For workflow tasks, or for activities.
+        version: Workers of this version of a worker deployment only, `deployment:build`.
     """
     request = DescribeTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
@@ -145,7 +159,11 @@ async def last_polls(
         answer = await client.workflow_service.describe_task_queue(request)
     except RPCError:
         return {}
-    return {one.identity: one.last_access_time.ToDatetime(tzinfo=UTC) for one in answer.pollers}
+    return {
+        one.identity: one.last_access_time.ToDatetime(tzinfo=UTC)
+        for one in answer.pollers
+        if not version or version == f"{one.deployment_options.deployment_name}:{one.deployment_options.build_id}"
+    }
 
 
 def server_refused(error: RPCError, what: str) -> EngineError:

@@ -16,14 +16,21 @@ from temporalio.client import (
 from temporalio.service import RPCError
 
 from refold.core.commands import CallSkill
-from refold.core.errors import SkillError
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, wanted
-from refold.core.lineage.upgrade import upgraded
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals, why_unanswered
+from refold.temporal.upgrade.going_on import unfit
 from refold.temporal.upgrade.replay_check import replay_check, replayer_of
 from refold.temporal.worker.registry import workflows_of
+
+BEFORE = (
+    "with the old code on the workers and at hand, `refold upgrade --before-deploy`, and deploy then; or make the "
+    "change under `ctx.patched`"
+)
+STAY = "keep the old code for it until it has left the step, or make the change under `ctx.patched`"
+"""The ways out of what does not fit: seal the task first, which helps where the new code can go on from its snapshot;
+or leave it where it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +77,8 @@ class Checks:
             why = await replay_check(history, self._replayer)
         if why is None:
             return None
-        return Misfit(
-            f"the code at hand does not fit what has happened: {why}",
-            "with the old code on the workers and at hand, `refold upgrade --before-deploy`, and deploy then; or make "
-            "the change under `ctx.patched`",
-        )
+        as_data = not isinstance(await self.state(task), Misfit)
+        return Misfit(f"the code at hand does not fit what has happened: {why}", BEFORE if as_data else STAY)
 
     async def state(self, task: WorkflowExecutionDescription) -> Snapshot | Misfit:
         """A task's snapshot, as its worker gives it, if the code at hand can go on from it."""
@@ -84,11 +88,8 @@ class Checks:
             snapshot = await self._connection.query(task.id, "snapshot", kind=Snapshot, run_id=task.run_id)
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
             return Misfit(await why_unanswered(self._connection.client, error, task))
-        try:
-            upgraded(self._skills[task.workflow_type], snapshot)
-        except SkillError as error:
-            return Misfit(str(error))
-        return snapshot
+        why = unfit(self._skills[task.workflow_type], snapshot)
+        return snapshot if why is None else Misfit(f"the code at hand cannot go on from where it stands: {why}", STAY)
 
     def _unknown(self, task: WorkflowExecutionDescription) -> Misfit | None:
         if task.workflow_type in self._skills:

@@ -1,4 +1,4 @@
-"""`sealed_skills` after a change: another text at the gate, and nothing paid; another effect before the question."""
+"""`sealed_skills` after a change: of what comes later, of a step that is over, and of the step itself."""
 
 from __future__ import annotations
 
@@ -30,13 +30,30 @@ class Pays:
 
 @flow_skill(id="passes")
 class Passes:
-    """Asks before it passes a door."""
+    """Asks whether to pass, then passes a door, then asks."""
 
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:
-        await ctx.ask("next", "And now?")
-        return ctx.complete(await ctx.tool(pass_door, name=content.text))
+        await ctx.ask("pass", "Pass?")
+        return ctx.goto("ask", passed=await ctx.tool(pass_door, name=content.text))
+
+    @step
+    async def ask(self, ctx: Ctx, passed: str) -> Transition:
+        answer = await ctx.ask("next", f"Passed {passed}. And now?")
+        return ctx.complete(f"{answer.text}, then")
+
+
+@flow_skill(id="asks_twice")
+class AsksTwice:
+    """Pays before it asks."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool(pay, order=content.text)
+        await ctx.ask("go on 1", "Go on?")
+        return ctx.complete("paid once")
 
 
 PaysWorkflow = workflow_for(Pays)
 PassesWorkflow = workflow_for(Passes)
+AsksTwiceWorkflow = workflow_for(AsksTwice)

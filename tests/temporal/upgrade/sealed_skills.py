@@ -55,7 +55,10 @@ class Passes:
 
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:
-        passed = await ctx.tool(pass_door, name=content.text)
+        return ctx.goto("ask", passed=await ctx.tool(pass_door, name=content.text))
+
+    @step
+    async def ask(self, ctx: Ctx, passed: str) -> Transition:
         answer = await ctx.ask("next", f"Passed {passed}. And now?")
         return ctx.complete(answer.text)
 
@@ -69,8 +72,8 @@ class Whole:
         return ctx.complete((await ctx.skill("payment", Pays, content)).text)
 
 
-@flow_skill(id="seals_itself", seal_at_pause=True)
-class SealsItself:
+@flow_skill(id="asks_twice")
+class AsksTwice:
     """Asks twice, and pays after each answer."""
 
     @step(start=True)
@@ -81,7 +84,23 @@ class SealsItself:
         return ctx.complete("paid twice")
 
 
+@flow_skill(id="seals_itself", seal_at_pause=True)
+class SealsItself(AsksTwice):
+    """The same, and seals itself at each question."""
+
+
+@flow_skill(id="whole_of_seals_itself", seal_at_pause=True)
+class WholeOfSealsItself:
+    """Lets another skill ask."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("asking", SealsItself, content)).text)
+
+
 PaysWorkflow = workflow_for(Pays)
 PassesWorkflow = workflow_for(Passes)
 WholeWorkflow = workflow_for(Whole)
+AsksTwiceWorkflow = workflow_for(AsksTwice)
+WholeOfSealsItselfWorkflow = workflow_for(WholeOfSealsItself)
 SealsItselfWorkflow = workflow_for(SealsItself)

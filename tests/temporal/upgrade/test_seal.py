@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistory
 from temporalio.testing import TimeSkipper
 
 from refold import Content, InputRejected, Status
@@ -183,3 +183,52 @@ async def test_nobody_seals_without_a_worker(client: Client, monkeypatch: pytest
 
     with pytest.raises(NoWorker, match="no worker answers on task queue 'nobody'"):
         await seal(engine.connection, view.task_id)
+
+
+async def test_a_skill_can_seal_at_each_pause(engine: TemporalEngine) -> None:
+    """
+    Each question is in a run of its own, with nothing before it; journal and effects are the same. It costs a run a
+    question: 5 events.
+    """
+    told, cost = {}, {}
+    for skill in ("asks_twice", "seals_itself"):
+        task_id = await begun(engine, skill, skill)
+        for number in (1, 2):
+            while [wait.slot for wait in (await engine.look(task_id)).waiting_for] != [f"go on {number}"]:
+                pass
+            await engine.send(task_id, text("yes"))
+        await settled(engine, task_id)
+        histories = await histories_of(engine, task_id)
+        told[skill] = str(without_ids(await collected(engine.journal(task_id)), task_id)).replace(skill, "SKILL")
+        cost[skill] = [len(one.events) for one in histories]
+        assert (paid[f"{skill} 1"], paid[f"{skill} 2"]) == (1, 1)
+
+    assert told["asks_twice"] == told["seals_itself"]
+    assert len(cost["seals_itself"]) == 3
+    assert sum(cost["seals_itself"]) - sum(cost["asks_twice"]) <= 2 * 5
+
+
+async def test_a_pause_of_a_part_seals_both(engine: TemporalEngine) -> None:
+    """
+    The whole task goes on in a new run, too, when its part has asked.
+    """
+    task_id = await begun(engine, "whole_of_seals_itself", "part")
+    for number in (1, 2):
+        while [wait.slot for wait in (await engine.look(task_id)).waiting_for] != [f"go on {number}"]:
+            pass
+        await engine.send(task_id, text("yes"))
+    await settled(engine, task_id)
+
+    assert (paid["part 1"], paid["part 2"]) == (1, 1)
+    for id in (task_id, f"{task_id}/1.1"):
+        assert len(await histories_of(engine, id)) == 3
+
+
+async def histories_of(engine: TemporalEngine, task_id: str) -> list[WorkflowHistory]:
+    """The histories of a task that has ended, oldest run first."""
+    found: list[WorkflowHistory] = []
+    run_id: str | None = (await engine.connection.describe(task_id)).run_id
+    while run_id:
+        found.insert(0, await engine.client.get_workflow_handle(task_id, run_id=run_id).fetch_history())
+        run_id = found[0].events[0].workflow_execution_started_event_attributes.continued_execution_run_id
+    return found

@@ -76,32 +76,38 @@ async def test_one_worker_restarted(client: Client, values: Folder) -> None:
 
 async def test_sealed_by_old_code_before_a_deploy(client: Client, values: Folder) -> None:
     """
-    New code that does not fit is named by a dry run. Sealed with the old code, a task meets the new code as data.
+    New code that does not fit is named by a dry run. Sealed with the old code, a task meets the new code as data; one
+    that is in the middle of a changed step cannot, and is told so before.
     """
     engine = TemporalEngine(client, "before", patience=PATIENT)
     doors["south"].set()
     async with worker(client, values, sealed_skills, "before", "b1"):
-        ids = [await begun(engine, "passes", "south")]
+        ids = [await begun(engine, skill, "south") for skill in ("passes", "asks_twice")]
+        passes, asks = ids
         unfit = await moved(engine, new_skills, ids, dry_run=True)
         sealed = await moved(engine, sealed_skills, ids, before_deploy=True)
         again = await moved(engine, sealed_skills, ids, before_deploy=True)
+        fits = await moved(engine, new_skills, ids, dry_run=True)
     async with worker(client, values, new_skills, "before", "b2"):
-        fits = await outcomes(engine, new_skills, ids, dry_run=True, to="b2")
-        view = await engine.look(ids[0])
+        await engine.send(passes, text("on"))
+        done = await settled(engine, passes)
 
-    assert unfit[ids[0]].outcome is Outcome.CANNOT
-    assert "TMPRL1100" in unfit[ids[0]].why
-    assert "refold upgrade --before-deploy" in unfit[ids[0]].way_out
-    assert (sealed[ids[0]].outcome, again[ids[0]].outcome) == (Outcome.MOVED, Outcome.ALREADY)
-    assert again[ids[0]].why == "nothing has happened to it since it was sealed"
-    assert fits == [Outcome.WOULD_MOVE]
-    assert view.waiting_for[0].message == "Passed south. And now?"
+    assert [unfit[id].outcome for id in ids] == [Outcome.CANNOT] * 2
+    assert all("TMPRL1100" in unfit[id].why for id in ids)
+    assert "refold upgrade --before-deploy" in unfit[passes].way_out
+    assert "keep the old code for it until it has left the step" in unfit[asks].way_out
+    assert [sealed[id].outcome for id in ids] == [Outcome.MOVED] * 2
+    assert [again[id].outcome for id in ids] == [Outcome.ALREADY] * 2
+    assert again[passes].why == "nothing has happened to it since it was sealed"
+    assert [fits[id].outcome for id in ids] == [Outcome.WOULD_MOVE, Outcome.CANNOT]
+    assert "step 'begin' asked for tool:pay" in fits[asks].why
+    assert done.messages[-1].text == "on, then"
 
 
 async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
     """
     A task stays on the version that began it; sealed, its next run goes to the current version, whose code need not fit
-    what has happened. Its state is tried with the author's `upgrade` before that.
+    what has happened, and must be able to go on from there. A task that cannot go on stays where it is.
     """
     engine = TemporalEngine(client, "versions", patience=PATIENT)
     doors["west"].set()
@@ -110,24 +116,23 @@ async def test_versions_of_a_deployment(client: Client, values: Folder) -> None:
         worker(client, values, new_skills, "versions", "b2", "shop"),
     ):
         await make_current(client, "shop", "b1")
-        ids = [await begun(engine, skill, said) for skill, said in (("pays", "v tea"), ("passes", "west"))]
-        stuck = await begun(engine, "pays", "stuck tea")
-        with_nothing_to_do = await outcomes(engine, new_skills, [*ids, stuck])
-        too_early = await moved(engine, new_skills, ids, to="b2")
+        fit = [await begun(engine, skill, said) for skill, said in (("pays", "v tea"), ("passes", "west"))]
+        unfit = [await begun(engine, skill, said) for skill, said in (("pays", "stuck tea"), ("asks_twice", "west"))]
+        with_nothing_to_do = await outcomes(engine, new_skills, [*fit, *unfit])
+        too_early = await moved(engine, new_skills, fit, to="b2")
         await make_current(client, "shop", "b2")
-        first = await moved(engine, new_skills, [*ids, stuck])
-        await engine.decide(ids[0], approved=True, approver="ada")
-        done = await settled(engine, ids[0])
-        await engine.decide(stuck, approved=True, approver="ada")
-        old = await settled(engine, stuck)
+        first = await moved(engine, new_skills, [*fit, *unfit])
+        for id in (fit[0], unfit[0]):
+            await engine.decide(id, approved=True, approver="ada")
+        ends = [(await settled(engine, id)).messages[-1].text for id in (fit[0], unfit[0])]
 
-    assert with_nothing_to_do == [Outcome.ALREADY] * 3
+    assert with_nothing_to_do == [Outcome.ALREADY] * 4
     assert all("`temporal worker deployment set-current-version" in one.why for one in too_early.values())
-    assert [first[id].outcome for id in (*ids, stuck)] == [Outcome.MOVED, Outcome.MOVED, Outcome.CANNOT]
-    assert "nobody knows what this order means now" in first[stuck].why
-    assert [first[id].to for id in ids] == ["shop:b2"] * 2
-    assert done.messages[-1].text == "paid v tea, with ada's leave"
-    assert old.messages[-1].text == "paid stuck tea, by ada"
+    assert [first[id].outcome for id in (*fit, *unfit)] == [*[Outcome.MOVED] * 2, *[Outcome.CANNOT] * 2]
+    assert "nobody knows what this order means now" in first[unfit[0]].why
+    assert "step 'begin' asked for tool:pay" in first[unfit[1]].why
+    assert [first[id].to for id in fit] == ["shop:b2"] * 2
+    assert ends == ["paid v tea, with ada's leave", "paid stuck tea, by ada"]
     assert (paid["v tea"], paid["stuck tea"]) == (1, 1)
 
 
@@ -212,4 +217,7 @@ async def test_a_skill_that_is_not_at_hand_is_named(client: Client, values: Fold
         found = await moved(engine, new_skills, ids, to="b2")
 
     assert found[ids[0]].outcome is Outcome.CANNOT
-    assert found[ids[0]].why == "its skill 'whole_of_pays' is not in the modules at hand, which have: passes, pays"
+    assert (
+        found[ids[0]].why
+        == "its skill 'whole_of_pays' is not in the modules at hand, which have: asks_twice, passes, pays"
+    )
