@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import httpx
@@ -27,8 +27,11 @@ async def alive(http: httpx.AsyncClient, url: str) -> bool:
         return False
 
 
+Stop = Callable[[], Coroutine[Any, Any, None]]
+
+
 @contextlib.asynccontextmanager
-async def running(fake: FakeEngine, **limits: Any) -> AsyncIterator[tuple[str, Callable[[], Awaitable[None]]]]:
+async def running(fake: FakeEngine, **limits: Any) -> AsyncIterator[tuple[str, Stop]]:
     """A gateway as `refold serve` runs it: its address, and how to stop it."""
     sock = bound("127.0.0.1", 0)
     url = url_of(sock, "127.0.0.1")

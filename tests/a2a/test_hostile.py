@@ -114,7 +114,7 @@ def test_a_part_of_a_skill_keeps_its_own_media_type() -> None:
 
 # --- sizes
 
-LONG = {
+LONG: dict[str, tuple[Any, str]] = {
     "messageId": ("m" * 257, "message_id"),
     "contextId": ("c" * 257, "context_id"),
     "taskId": ("t" * 1001, "task_id"),

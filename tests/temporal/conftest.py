@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.client import Client, WorkflowHistory
@@ -65,7 +66,7 @@ async def plugin(values: Folder) -> RefoldPlugin:
 @pytest.fixture(scope="session")
 async def engine(server: DevServer, client: Client, plugin: RefoldPlugin) -> AsyncIterator[TemporalEngine]:
     """An engine with a worker; what ended in it is replayed when the session ends."""
-    more = {"activities": [skills.existing_activity], "workflows": [skills.ExistingWorkflow]}
+    more: dict[str, Any] = {"activities": [skills.existing_activity], "workflows": [skills.ExistingWorkflow]}
     async with make_worker(client, plugin, task_queue="tests", **more):
         yield TemporalEngine(client, "tests", patience=PATIENT)
     await replay_all(client, plugin, "tests")
