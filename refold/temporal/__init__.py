@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from refold.temporal.dev import DevServerError, dev_server
     from refold.temporal.replay.replaying import Replayed, Replays
     from refold.temporal.replay.sources import Choice, histories
+    from refold.temporal.upgrade.replay_check import silence_core
     from refold.temporal.upgrade.upgrade import Move, Outcome, upgrade_tasks
     from refold.temporal.webhooks.webhooks import TemporalWebhooks
     from refold.temporal.worker.plugin import RefoldPlugin
@@ -40,6 +41,7 @@ _HOMES = {
     "known_servers": "worker.refusals",
     "refusals_at_start": "worker.refusals",
     "run_worker": "worker.run",
+    "silence_core": "upgrade.replay_check",
     "upgrade_tasks": "upgrade.upgrade",
     "workflow_for": "worker.workflow",
     "workflows_of": "worker.registry",
@@ -63,6 +65,7 @@ __all__ = [
     "make_worker",
     "refusals_at_start",
     "run_worker",
+    "silence_core",
     "upgrade_tasks",
     "workflow_for",
     "workflows_of",

@@ -71,6 +71,7 @@ async def upgrade(
         raise CallError("--before-deploy seals tasks wherever they are; --to names where they should go: give one")
     with quiet_stdout():
         found = application(modules or [])
+    temporal.silence_core()
     engine = await call.engine()
     if not isinstance(engine, temporal.TemporalEngine):
         raise CallError("only tasks on a Temporal server can be moved")

@@ -43,9 +43,10 @@ async def update(
     argument: Any,
     *,
     update_id: str | None = None,
+    run_id: str | None = None,
     answer: type[A] = Accepted,  # type: ignore[assignment]
 ) -> A:
-    """Send an update to a task, and wait until the task has accepted it.
+    """Send an update to a task, to its run `run_id` only if one is given, and wait until the task has accepted it.
 
     Returns:
         The task's answer, of type `answer`.
@@ -55,7 +56,7 @@ async def update(
         NoWorker: No worker took it in time.
         EngineError: The server refuses, or does not answer.
     """
-    handle = connection.client.get_workflow_handle(task_id)
+    handle = connection.client.get_workflow_handle(task_id, run_id=run_id)
     try:
         found: A = await handle.execute_update(
             name, argument, id=update_id, rpc_timeout=UPDATE_PATIENCE, result_type=answer

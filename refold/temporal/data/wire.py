@@ -151,6 +151,7 @@ class TaskStart(Value):
         parts: How far that one's parts came, by invocation id.
         left: The task's parts that an earlier run of it started, by invocation id: each sends its outcome as a signal.
         reports_end: The task is such a part.
+        ends_last: It reports nothing beside its outcome, which it sends once all that it reported before is delivered.
         fork: The entry of another task that this one branches off from.
         events_per_run: Go on in a new run from this many history events on; None leaves it to the server.
         hold: The task begins when somebody releases it.
@@ -172,6 +173,7 @@ class TaskStart(Value):
     parts: dict[str, Part] = lean(factory=dict)
     left: tuple[str, ...] = lean(())
     reports_end: bool = lean(False)
+    ends_last: bool = lean(False)
     fork: Branch | None = lean()
     events_per_run: int | None = lean()
     hold: bool = lean(False)

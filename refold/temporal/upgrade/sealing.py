@@ -36,11 +36,16 @@ def is_fresh(history: WorkflowHistory) -> bool:
     return bool(first.continued_execution_run_id) and all(one.event_type in _NOTHING_TAKEN for one in history.events)
 
 
-async def seal(connection: Connection, task_id: str) -> tuple[str, ...]:
+async def seal(connection: Connection, task_id: str, run_id: str | None = None) -> tuple[str, ...]:
     """Ask a task to go on in a new run at its next quiet moment.
 
+    Args:
+        connection: To the server.
+        task_id: The task.
+        run_id: The run that it should go on from: if it has done so meanwhile, it is not asked. None asks any.
+
     Returns:
-        What it waits for; empty if it goes on at once. A task that was asked before says the same again.
+        What it waits for; empty if it goes on at once, or has. A task that was asked before says the same again.
 
     Raises:
         InputRejected: The task has ended, or its worker's release of refold knows no seal.
@@ -48,8 +53,10 @@ async def seal(connection: Connection, task_id: str) -> tuple[str, ...]:
         EngineError: The server refuses, or does not answer.
     """
     try:
-        sealed = await updates.update(connection, task_id, "seal", None, answer=Sealed)
+        sealed = await updates.update(connection, task_id, "seal", None, run_id=run_id, answer=Sealed)
     except InputRejected as error:
+        if run_id is not None and (await connection.describe(task_id)).run_id != run_id:
+            return ()
         view = await views.look(connection, task_id)
         if view.sealing:
             return view.sealing

@@ -24,7 +24,7 @@ from temporalio.client import WorkflowExecution, WorkflowExecutionDescription, W
 
 from refold.core.errors import InputRejected
 from refold.core.values import Value, lean
-from refold.engine import EngineError, TaskFilter
+from refold.engine import EngineError, TaskFilter, TaskNotFound
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.engine import TemporalEngine
@@ -193,13 +193,20 @@ class _Mover:
                 await self.pace.turn()
                 sealed = bool(builds_of(now))  # if not, its new run waits for a worker already
                 if sealed:
-                    await seal(self.connection, row.id)
+                    await seal(self.connection, row.id, now.run_id)
             after = await taken(self.connection, row.id, now.run_id if sealed else "", PATIENCE)
             return await self._result(now.run_id if sealed else "", after, target)
+        except TaskNotFound:
+            return _move(row, Outcome.ENDED)
         except (EngineError, InputRejected) as error:
-            if (await self.connection.describe(row.id)).status is not WorkflowExecutionStatus.RUNNING:
-                return _move(row, Outcome.ENDED)
-            return _move(row, Outcome.CANNOT, why=str(error))
+            return await self._stopped(row, error)
+
+    async def _stopped(self, row: WorkflowExecution, error: Exception) -> Move:
+        try:
+            ended = (await self.connection.describe(row.id)).status is not WorkflowExecutionStatus.RUNNING
+        except TaskNotFound:
+            ended = True
+        return _move(row, Outcome.ENDED) if ended else _move(row, Outcome.CANNOT, why=str(error))
 
     async def _settled(self, now: WorkflowExecutionDescription, target: Target | None) -> Move | None:
         """What becomes of a task that is not to be sealed; None of one that is."""

@@ -49,6 +49,7 @@ class TaskHandlers(ABC):
     _entries: list[Entry]
     _marks: list[Snapshot]
     _reports_end: bool
+    _ends_last: bool
     _why_canceled: str = ""
     _first: Event | None
     """What the task begins with; None once it has begun."""
@@ -115,6 +116,7 @@ class TaskHandlers(ABC):
     @workflow.signal(name="report_end", description="Send the outcome as a signal; sent by the whole task.")
     def _report_end_signal(self, *inputs: Any) -> None:
         self._reports_end = True
+        self._ends_last = bool(inputs)  # earlier releases sent none, and had the outcome sent beside other reports
 
     @workflow.signal(name="decide", description="Decide at a gate: gate, digest, decision, approver, comment.")
     def _decide_signal(self, *inputs: Any) -> None:

@@ -79,6 +79,7 @@ class SkillWorkflow(TaskHandlers):
         self._open: dict[str, tuple[Want, asyncio.Future[Any]]] = {}  # not wanted any more, and has not ended
         self._told = dict.fromkeys(start.left, True)  # parts, and whether they know that they report their end
         self._reports_end = start.reports_end
+        self._ends_last = start.ends_last
         self._display = Display(self._base, later=start.later)
         self._acting = False
         self._reported = ((), ()) if start.snapshot is None else _for_people(self._base)
@@ -90,7 +91,11 @@ class SkillWorkflow(TaskHandlers):
 
     def _first_snapshot(self, start: TaskStart) -> Snapshot:
         if start.snapshot is not None:
-            return upgraded(self.skill, start.snapshot)
+            try:
+                return upgraded(self.skill, start.snapshot)
+            except SkillError as error:
+                self._for_others = AnotherRelease(str(error))
+                return start.snapshot
         task_id = workflow.info().workflow_id
         if start.recover is not None:
             base, entries = start.recover.base, start.recover.entries
@@ -248,6 +253,8 @@ class SkillWorkflow(TaskHandlers):
 
         One signal at a time, since two could overtake each other: the next one leaves once this one is delivered.
         """
+        if self._ends_last and finished(self._now):
+            return  # its outcome says that it waits for nobody
         parent = workflow.info().parent
         if parent is None or self._start.parent is None or self._report or _for_people(self._now) == self._reported:
             return
@@ -339,7 +346,7 @@ class SkillWorkflow(TaskHandlers):
         for want, _ in list(self._going.values()):
             if isinstance(want, Perform) and _is_part(want) and want.invocation_id not in self._told:
                 self._told[want.invocation_id] = False
-                signal = workflow.get_external_workflow_handle(want.invocation_id).signal("report_end")
+                signal = workflow.get_external_workflow_handle(want.invocation_id).signal("report_end", True)
                 asyncio.ensure_future(signal).add_done_callback(partial(self._told_part, want.invocation_id))
 
     def _told_part(self, id: str, telling: asyncio.Future[None]) -> None:
@@ -378,6 +385,8 @@ class SkillWorkflow(TaskHandlers):
             outcome=self._result().outcome if completed else None,
             failure=None if completed else CANCELED if self._now.ending is Ending.CANCELED else failed,
         )
+        if self._ends_last and self._report is not None:
+            await asyncio.wait([self._report])  # two signals could overtake each other
         with contextlib.suppress(ApplicationError):  # a parent that is gone needs to know nothing
             await workflow.get_external_workflow_handle(parent.workflow_id).signal("part_ended", ended)
 
@@ -393,6 +402,7 @@ class SkillWorkflow(TaskHandlers):
                 parts={id: part for id, part in self._parts.items() if id in self._now.pending},
                 left=tuple(id for id in self._told if id in self._now.pending),
                 reports_end=self._reports_end,
+                ends_last=self._ends_last,
                 events_per_run=self._start.events_per_run,
             ),
             initial_versioning_behavior=_TO_CURRENT if _is_versioned() else None,

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -34,7 +33,12 @@ QUEUE, PACE = "many", 20
 # On a loaded machine, what was sent evenly may arrive together.
 BUNCH = 20
 
-MANY = [50, pytest.param(1_000, marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)])]
+MOST_CALLS = 10
+
+MANY = [
+    pytest.param(50, marks=[pytest.mark.timeout(600)]),
+    pytest.param(1_000, marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
+]
 
 
 @pytest.fixture
@@ -46,7 +50,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 class Command:
-    """One call of `refold upgrade`."""
+    """`refold upgrade`, called once or several times; `told` is of the last call."""
 
     def __init__(self, client: Client, values: Path, *options: str) -> None:
         address = client.service_client.config.target_host
@@ -58,6 +62,7 @@ class Command:
 
     async def run(self, *, killed_after: int | None = None) -> int | None:
         """The exit code; with SIGKILL after so many lines."""
+        self.told = []
         process = await asyncio.create_subprocess_exec(
             *self._call, cwd=ROOT, env=self._environment, stdout=asyncio.subprocess.PIPE
         )
@@ -69,7 +74,6 @@ class Command:
         return await process.wait()
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("deployment", [None, "shop"], ids=["one worker restarted", "versions"])
 @pytest.mark.parametrize("tasks", MANY)
 async def test_many_sleeping_tasks_are_moved(
@@ -96,17 +100,20 @@ async def test_many_sleeping_tasks_are_moved(
             await old.aclose()
             await running.enter_async_context(worker(client, values, new_skills, QUEUE, "b2"))
 
-        killed, again = Command(client, tmp_path, *options), Command(client, tmp_path, *options)
+        command = Command(client, tmp_path, *options)
         starting = asyncio.create_task(new_ones(engine))
-        await killed.run(killed_after=tasks // 3)
-        code = await again.run()
+        await command.run(killed_after=tasks // 3)
+        assert len(command.told) >= tasks // 3
+        calls = 1
+        while await command.run() == 1 and calls < MOST_CALLS:  # on a loaded machine, some wait for their worker
+            calls += 1
         starting.cancel()
         new = [f"new-{number}" for number in range(await starting)]
 
-        outcomes = {one["task_id"]: one["outcome"] for one in again.told}
-        assert code == 0, Counter(outcomes.values())
-        assert {outcomes[id] for id in ids} <= {"moved", "already moved"}
-        assert len(again.told) == len(outcomes)
+        outcomes = {one["task_id"]: one["outcome"] for one in command.told}
+        assert set(outcomes.values()) <= {"moved", "already moved"}, [one for one in command.told if "why" in one]
+        assert outcomes.keys() >= set(ids)
+        assert len(command.told) == len(outcomes)
         runs = await runs_of(client, ids[0], tasks + len(new))
         assert {len(runs[id]) for id in ids} == {2}
         assert {len(runs[id]) for id in new} <= {1}

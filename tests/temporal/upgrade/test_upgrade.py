@@ -221,3 +221,21 @@ async def test_a_skill_that_is_not_at_hand_is_named(client: Client, values: Fold
         found[ids[0]].why
         == "its skill 'whole_of_pays' is not in the modules at hand, which have: asks_twice, passes, pays"
     )
+
+
+async def test_code_that_cannot_read_a_state_loses_nothing(client: Client, values: Folder) -> None:
+    """
+    After a rollback, a task that newer code has sealed waits for that code, and says so.
+    """
+    engine = TemporalEngine(client, "rollback", patience=PATIENT)
+    async with worker(client, values, new_skills, "rollback", "b2"):
+        task_id = await begun(engine, "pays", "back tea")
+        assert (await moved(engine, new_skills, [task_id], before_deploy=True))[task_id].outcome is Outcome.MOVED
+    async with worker(client, values, sealed_skills, "rollback", "b1"):
+        note = (await engine.look(task_id)).note
+    async with worker(client, values, new_skills, "rollback", "b2"):
+        await engine.decide(task_id, approved=True, approver="ada")
+        done = await settled(engine, task_id)
+
+    assert "was saved by version 2 of skill 'pays'; this worker runs version 1: deploy the newer code" in note
+    assert done.messages[-1].text == "paid back tea, with ada's leave"
