@@ -90,8 +90,7 @@ async def upgrade(
     async for move in moves:
         counts[move.outcome] += 1
         _tell(call, move)
-    total = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
-    call.out.note(total or "no open task")
+    call.out.note(", ".join(f"{count:,} {outcome}" for outcome, count in counts.items()) or "no open task")
     return TASK_FAILED if any(not outcome.done for outcome in counts) else DONE
 
 

@@ -111,6 +111,7 @@ class SkillOptions(TypedDict, total=False):
 _LISTED = ("tags", "examples", "input_modes", "output_modes")
 
 
+@dataclass(slots=True, eq=False)
 class Live:
     """A cache of one task: its step's suspended coroutine, or its reducer's decoded state. May be dropped at any time.
 
@@ -120,12 +121,9 @@ class Live:
         decoded: A state as data, with a decoded copy that was not passed to the skill yet.
     """
 
-    __slots__ = ("awaiting", "decoded", "run")
-
-    def __init__(self) -> None:
-        self.awaiting: list[str] = []
-        self.run: Any = None
-        self.decoded: tuple[JsonValue, Any] | None = None
+    awaiting: list[str] = field(default_factory=list)
+    run: Any = None
+    decoded: tuple[JsonValue, Any] | None = None
 
 
 class Skill(Protocol):
