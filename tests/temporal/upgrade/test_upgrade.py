@@ -239,3 +239,26 @@ async def test_code_that_cannot_read_a_state_loses_nothing(client: Client, value
 
     assert "was saved by version 2 of skill 'pays'; this worker runs version 1: deploy the newer code" in note
     assert done.messages[-1].text == "paid back tea, with ada's leave"
+
+
+async def test_a_task_whose_version_is_gone_says_so(
+    client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Workers of another version cannot help: the one that it is pinned to is named, and how to start a worker of it.
+    """
+    monkeypatch.setattr("refold.temporal.client.errors.POLLING_S", 0)
+    engine = TemporalEngine(client, "gone", patience=PATIENT)
+    async with worker(client, values, sealed_skills, "gone", "b1", "gone"):
+        await make_current(client, "gone", "b1")
+        task_id = await begun(engine, "pays", "gone tea")
+    engine = TemporalEngine(client, "gone")
+    async with worker(client, values, sealed_skills, "gone", "b2", "gone"):
+        await make_current(client, "gone", "b2")
+        view = await engine.look(task_id)
+        found = await moved(engine, sealed_skills, [task_id])
+
+    why = "no worker of version gone:b1 answers, which the task runs on; start one with"
+    command = "`refold worker --task-queue gone --deployment gone --build-id b1`"
+    assert view.note == f"{why} {command}"
+    assert (found[task_id].outcome, found[task_id].why) == (Outcome.CANNOT, view.note)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from temporalio.client import Client
 
 from refold import DefinitionError
+from refold.temporal import RefoldPlugin, make_worker
 from refold.temporal.worker.run import GRACE_ENV, GRACE_S, grace_from_env
 
 
@@ -27,3 +29,11 @@ def test_a_grace_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, given:
 
     with pytest.raises(DefinitionError, match=f"(?s)REFOLD_GRACE.*{given}"):
         grace_from_env()
+
+
+async def test_a_worker_of_a_deployment_names_its_code(client: Client) -> None:
+    """
+    Without a build id it would be no version of anything.
+    """
+    with pytest.raises(DefinitionError, match=r"(?s)worker deployment 'shop'.*needs a build id"):
+        make_worker(client, RefoldPlugin(), deployment="shop")
