@@ -68,9 +68,9 @@ async def replay(
     modules: Modules = None,
     junit_file: JUnit = None,
 ) -> int:
-    """Replay recorded tasks with the code of this folder, and report where it would do something else.
+    """Replay recorded tasks with the code of this folder.
 
-    Compares the commands, their arguments and, as far as history holds them, the journal entries: what was asked,
+    Reports where today's code would do something else than what was recorded. Compares the commands, their arguments and, as far as history holds them, the journal entries: what was asked,
     said, shown and decided. Performs no effect and changes nothing. Files need no server. All runs of a task are
     replayed; with --open the open ones alone, since an open task goes on from what earlier runs left behind.
 

@@ -1,7 +1,7 @@
 """Where histories to replay come from: tasks on a server, one run after another, or files; nothing is kept of them.
 
 A file holds one run, as Temporal's own tools write it: `temporal workflow show --output json`, or a download from its
-web interface.
+web interface; or a JSON object with that in its field `history`.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def read_history(file: Path) -> WorkflowHistory:
     except (ValueError, EOFError, zlib.error) as error:
         raise ValueError(f"is no JSON ({error}); {expected}") from None
     try:
-        history = WorkflowHistory.from_json("", data)
+        history = WorkflowHistory.from_json("", data.get("history", data))
     except (ValueError, ParseError, TypeError, AttributeError) as error:
         raise ValueError(f"holds no history ({error}); {expected}") from None
     if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
