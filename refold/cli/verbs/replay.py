@@ -41,7 +41,8 @@ Modules = Annotated[
 ]
 Open = Annotated[bool, typer.Option("--open", help="The open tasks of the task queue: their open runs.")]
 Recent = Annotated[
-    int | None, typer.Option("--recent", min=1, metavar="N", help="The N tasks of the task queue that began last.")
+    int | None,
+    typer.Option("--recent", min=1, metavar="N", help="The N newest tasks of the task queue, ended ones too."),
 ]
 OfSkill = Annotated[
     str | None, typer.Option("--skill", metavar="ID", help="With --open and --recent: tasks of this skill only.")
@@ -70,9 +71,10 @@ async def replay(
 ) -> int:
     """Replay recorded tasks with the code of this folder.
 
-    Reports where today's code would do something else than what was recorded. Compares the commands, their arguments and, as far as history holds them, the journal entries: what was asked,
-    said, shown and decided. Performs no effect and changes nothing. Files need no server. All runs of a task are
-    replayed; with --open the open ones alone, since an open task goes on from what earlier runs left behind.
+    Reports where today's code would do something else than what was recorded. Compares the commands, their arguments
+    and, as far as history holds them, the journal entries: what was asked, said, shown and decided. Performs no effect
+    and changes nothing. Files need no server. All runs of a task are replayed; with --open the open ones alone, since
+    an open task goes on from what earlier runs left behind.
 
     Exits 0 if today's code does what was recorded; 1 if not, with the first difference of each run; 2 if a history
     could not be replayed: its skill is not in the code, the file is no history, or a stored value cannot be read.

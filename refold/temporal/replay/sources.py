@@ -42,7 +42,7 @@ class Choice:
         tasks: All runs of these tasks.
         files: These files, and those in these folders.
         open: The open runs of the open tasks of the task queue: what its workers would go on with.
-        recent: All runs of so many tasks of the task queue, those that were started last.
+        recent: All runs of so many tasks of the task queue, the newest ones as `Engine.list` has them.
         skill: With `open` and `recent`: of the tasks of this skill only.
     """
 
