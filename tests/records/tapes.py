@@ -30,6 +30,8 @@ from refold.core.fold.wanted import wanted
 from refold.core.lineage.fork import fork
 from refold.core.lineage.recover import recover
 from refold.core.lineage.upgrade import upgraded
+from refold.core.values import shortened
+from refold.differences import Difference, first_difference, shown
 from refold.engine import view_of
 
 JOURNALS = Path(__file__).parent / "journals"
@@ -213,31 +215,13 @@ def difference(name: str, recorded: Iterable[str], now: Iterable[str]) -> str:
 def _where(was: str, is_now: str) -> str:
     if not (was and is_now):
         return f"only {'now' if is_now else 'recorded'}: {(was or is_now)[:500]}"
-    found = _first("", json.loads(was), json.loads(is_now))
+    found = first_difference(json.loads(was), json.loads(is_now))
     if found is None:
         at = next(n for n, (one, other) in enumerate(zip_longest(was, is_now)) if one != other)
-        found = ("equal as data, not as text", was[max(0, at - 60) : at + 60], is_now[max(0, at - 60) : at + 60])
-    field, one, other = found
-    return f"field {field.lstrip('.')}\n  recorded: {_short(one)}\n  now:      {_short(other)}"
-
-
-_NOTHING = object()
-
-
-def _first(path: str, was: Any, is_now: Any) -> tuple[str, Any, Any] | None:
-    """The first difference, deepest field first: where, what was recorded, what is now."""
-    match was, is_now:
-        case dict(), dict():
-            pairs = [(f"{path}.{key}", was.get(key, _NOTHING), is_now.get(key, _NOTHING)) for key in {**was, **is_now}]
-        case list(), list():
-            long = zip_longest(was, is_now, fillvalue=_NOTHING)
-            pairs = [(f"{path}[{n}]", one, other) for n, (one, other) in enumerate(long)]
-        case _:
-            same = type(was) is type(is_now) and was == is_now
-            return None if same else (path, was, is_now)
-    return next((found for pair in pairs if (found := _first(*pair)) is not None), None)
+        one, other = was[max(0, at - 60) : at + 60], is_now[max(0, at - 60) : at + 60]
+        found = Difference("equal as data, not as text", one, other)
+    return f"field {found.path}\n  recorded: {_short(found.was)}\n  now:      {_short(found.now)}"
 
 
 def _short(value: Any) -> str:
-    text = "nothing" if value is _NOTHING else value if isinstance(value, str) else compact(value)
-    return text if len(text) <= 1000 else f"{text[:1000]}… ({len(text)} characters)"
+    return shortened(value, 1000) if isinstance(value, str) else shown(value, 1000)

@@ -16,7 +16,10 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.worker import Replayer, WorkflowReplayResult, WorkflowRunner
 from temporalio.workflow import NondeterminismError
 
+from refold.carrying import carried
+from refold.core.authoring.skill import Skill
 from refold.core.errors import RefoldError
+from refold.temporal.data.inputs import start_from
 from refold.temporal.data.storage import Off, Storage, storage_from_env
 from refold.temporal.replay.asked import Asked, given_in, left_behind, recorded_in
 from refold.temporal.replay.commands import in_words, parting
@@ -177,6 +180,8 @@ class Replays:
         if failure is not None and not isinstance(failure, NondeterminismError) and not failed:
             return Replayed(**told, problem=str(failure))
         try:
+            if (unfit := await _unfit_state(history, cls.skill, converter)) is not None:
+                return Replayed(**told, divergence=unfit)
             compared, found = await _divergence(history, seen, converter, fits=failure is None)
         except RefoldError as error:
             return Replayed(**told, problem=str(error))
@@ -195,6 +200,22 @@ def _last(seen: Seen) -> int:
 
 def _with_step(found: Divergence, cls: type[SkillWorkflow], seen: Seen) -> Divergence:
     return found.model_copy(update={"step": step_before(cls.skill, seen.base, seen.entries, found.entry)})
+
+
+async def _unfit_state(history: WorkflowHistory, skill: Skill, converter: DataConverter) -> Divergence | None:
+    """What today's code cannot read of the state that an open run began with; such a state is in no entry."""
+    started = history.events[0].workflow_execution_started_event_attributes.input.payloads
+    if len(started) != 1 or any(one.kind == "end" for one in recorded_in(history.events)):
+        return None
+    [payload] = await clear(started, converter)
+    data = data_in(payload)
+    if not isinstance(data, dict) or not data.get("snapshot"):
+        return None
+    saved = start_from([data]).snapshot
+    if saved is None or not (why := carried(skill, saved).why_not):
+        return None
+    step = skill.where(saved.state)
+    return Divergence(entry=saved.seq, step=step, recorded=f"a state of version {saved.skill_version}", now=why)
 
 
 async def _divergence(

@@ -290,6 +290,25 @@ async def test_a_tools_docstring_is_what_a_model_reads(values: Path, here: Path)
     assert [str(one.divergence) for one in found if not one.same] == []
 
 
+async def test_a_state_that_the_code_cannot_read(values: Path, here: Path) -> None:
+    """
+    A run that goes on from a saved state: a parameter that was renamed is named, though no entry holds it.
+    """
+    run = recorded("chat_in_runs.run3")
+    waiting = WorkflowHistory(run.workflow_id, run.events[:5])
+    renamed = (
+        ("say=[content.text]", "words=[content.text]"),
+        ("ctx: Ctx, say: list[str | ToolReturn]", "ctx: Ctx, words: list[str | ToolReturn]"),
+        ('ctx.chat("model", say,', 'ctx.chat("model", words,'),
+        ("say=returns", "words=returns"),
+    )
+    same = await each([waiting], changed(here, "tests.records.served"), values=values)
+    found = await each([waiting], changed(here, "tests.records.served", *renamed), values=values)
+
+    assert [one.same for one in same] == [True]
+    assert "has no parameter 'say', which the task has saved; it takes words" in str(found[0].divergence)
+
+
 async def test_what_cannot_be_replayed_is_named(tmp_path: Path, values: Path, here: Path) -> None:
     """
     A skill that is not there, and a value that is not there, are no differences.
