@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from temporalio.client import WorkflowHistory
 
 from refold.temporal.data.storage import Folder
 from refold.temporal.replay.replaying import Replayed, Replays
-from refold.temporal.replay.sources import files_in, read_history
+from refold.temporal.replay.sources import files_in, read_histories
 
 
 class Histories:
@@ -58,7 +57,7 @@ class Histories:
         return iter(files_in([self._folder]))
 
     def check(self, file: Path) -> None:
-        """Replay a history. Called outside an event loop.
+        """Replay the histories in a file. Called outside an event loop.
 
         Raises:
             AssertionError: Today's code does something else; the message says where first. Or the history could not be
@@ -68,20 +67,20 @@ class Histories:
         """
         __tracebackhide__ = True
         try:
-            history = read_history(file)
+            histories = read_histories(file)
         except ValueError as error:
             raise ValueError(f"{file} {error}") from None
-        found = asyncio.run(self._replayed(history))
-        if not found.same:
-            raise AssertionError(f"{found.task_id}: {found.divergence or f'not replayed: {found.problem}'}")
+        for found in asyncio.run(self._replayed(histories)):
+            if not found.same:
+                raise AssertionError(f"{found.task_id}: {found.divergence or f'not replayed: {found.problem}'}")
 
     @cached_property
     def _replays(self) -> Replays:
         return Replays(self._skills, self._tools, storage=self._values)
 
-    async def _replayed(self, history: WorkflowHistory) -> Replayed:
-        async def one() -> AsyncIterator[WorkflowHistory]:
-            yield history
+    async def _replayed(self, histories: Sequence[WorkflowHistory]) -> list[Replayed]:
+        async def each() -> AsyncIterator[WorkflowHistory]:
+            for history in histories:
+                yield history
 
-        async with aclosing(self._replays.each(one())) as each:
-            return await anext(each)
+        return [one async for one in self._replays.each(each())]

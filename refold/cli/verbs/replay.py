@@ -27,7 +27,7 @@ What = Annotated[
     typer.Argument(
         metavar="TASK|FILE",
         help="Tasks by their ids; files and folders of histories, each as `temporal workflow show --output json` "
-        "prints it. What exists as a file or folder, or ends in `.json`, is one.",
+        "prints it, or an export with histories. What exists as a file or folder, or ends in `.json`, is one.",
         show_default=False,
     ),
 ]

@@ -1,7 +1,7 @@
 """Where histories to replay come from: tasks on a server, one run after another, or files; nothing is kept of them.
 
 A file holds one run, as Temporal's own tools write it: `temporal workflow show --output json`, or a download from its
-web interface; or a JSON object with that in its field `history`.
+web interface; or all runs of a task, as the lines `history` of an export.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ async def histories(choice: Choice, connection: Connection | None, note: Callabl
                 yield history
     for file in files:
         try:
-            yield read_history(file)
+            for history in read_histories(file):
+                yield history
         except ValueError as error:
             yield Replayed(task_id=str(file), problem=f"{file} {error}")
 
@@ -164,26 +165,46 @@ def files_in(paths: Iterable[Path]) -> list[Path]:
     return found
 
 
-def read_history(file: Path) -> WorkflowHistory:
-    """The history in a file.
+EXPECTED = "expected is what `temporal workflow show --output json` prints, or an export with `--history`"
+
+
+def read_histories(file: Path) -> list[WorkflowHistory]:
+    """The histories in a file: one, or all runs of a task that was exported.
 
     Raises:
         ValueError: It cannot be read, or holds no history; the message goes on from the file's name.
     """
-    expected = "expected is what `temporal workflow show --output json` prints"
     try:
         raw = file.read_bytes()
-        data = json.loads(gzip.decompress(raw) if file.name.endswith(".gz") else raw)
+        found = _documents(gzip.decompress(raw) if file.name.endswith(".gz") else raw)
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror or error}") from None
     except (ValueError, EOFError, zlib.error) as error:
-        raise ValueError(f"is no JSON ({error}); {expected}") from None
+        raise ValueError(f"is no JSON ({error}); {EXPECTED}") from None
+    if not found:
+        raise ValueError("is an export without Temporal's histories: export the task with `--history`")
+    return [_history(one, file) for one in found]
+
+
+def _documents(raw: bytes) -> list[Any]:
+    """The histories in a file's text as JSON data: one document, or the lines of an export that hold one."""
+    try:
+        return [json.loads(raw)]
+    except ValueError:
+        first, *rest = raw.splitlines() or [b""]
+        if not (rest and first.startswith(b'{"header":')):
+            raise
+        lines = [json.loads(line) for line in rest]
+        return [one["history"] for one in lines if isinstance(one, dict) and "history" in one]
+
+
+def _history(data: Any, file: Path) -> WorkflowHistory:
     try:
         history = WorkflowHistory.from_json("", data.get("history", data))
     except (ValueError, ParseError, TypeError, AttributeError) as error:
-        raise ValueError(f"holds no history ({error}); {expected}") from None
+        raise ValueError(f"holds no history ({error}); {EXPECTED}") from None
     if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
-        raise ValueError(f"does not begin with a workflow's start; {expected}")
+        raise ValueError(f"does not begin with a workflow's start; {EXPECTED}")
     return WorkflowHistory(_task_in(history, file), history.events)
 
 

@@ -101,6 +101,25 @@ def test_what_is_no_history(refold: Shell, here: Path, text: str, problem: str) 
     assert "temporal workflow show --output json" in bad["problem"]
 
 
+def test_an_export(refold: Shell, here: Path) -> None:
+    """
+    All runs in a file that `refold export --history` wrote are replayed; one without them says what to do.
+    """
+    histories = [json.loads(shown(here, name).read_text()) for name in ("hello", "refund")]
+    header, end = '{"header":{"refold":"export/1"},"digest":"00"}', '{"end":{},"digest":"00"}'
+    lines = [json.dumps({"history": {"run_id": "r", "history": one}, "digest": "00"}) for one in histories]
+    (here / "with.export").write_text("\n".join([header, *lines, end, ""]))
+    (here / "without.export").write_text("\n".join([header, end, ""]))
+
+    done = refold("replay", "with.export", "--module", "workflows", "--json")
+    without = refold("replay", "without.export", "--module", "workflows", "--json")
+
+    assert done.exit == 0
+    assert [(one["task_id"], one["same"]) for one in done.lines] == [("hello", True), ("refund", True)]
+    assert without.exit == 2
+    assert without.json["problem"].endswith("export the task with `--history`")
+
+
 def test_a_skill_that_is_gone(refold: Shell, here: Path) -> None:
     """
     Named, with the skills that there are; exit 2.
