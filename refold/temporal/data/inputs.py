@@ -124,20 +124,6 @@ def start_from(inputs: Sequence[Any], version: int | None = None) -> TaskStart:
     return start
 
 
-def _bases(start: TaskStart) -> Iterator[Snapshot]:
-    """The snapshots that a task goes on from."""
-    if start.snapshot is not None:
-        yield start.snapshot
-    if start.recover is not None:
-        yield start.recover.base
-    if start.fork is not None:
-        yield start.fork.journal.base
-
-
-def _version(snapshot: Snapshot) -> int:
-    return snapshot.skill_version
-
-
 def message_from(inputs: Sequence[Any]) -> UserMessage:
     """A message that a task is sent.
 
@@ -166,6 +152,20 @@ def reason_from(inputs: Sequence[Any]) -> str:
 def size_of(inputs: Sequence[Any]) -> int:
     """How large inputs were, in bytes, about."""
     return sum(one.size if isinstance(one, Unread) else len(_as_text(one).encode()) for one in inputs)
+
+
+def _bases(start: TaskStart) -> Iterator[Snapshot]:
+    """The snapshots that a task goes on from."""
+    if start.snapshot is not None:
+        yield start.snapshot
+    if start.recover is not None:
+        yield start.recover.base
+    if start.fork is not None:
+        yield start.fork.journal.base
+
+
+def _version(snapshot: Snapshot) -> int:
+    return snapshot.skill_version
 
 
 def _only(inputs: Sequence[Any], kind: type[Value]) -> Any:
