@@ -10,8 +10,8 @@ from tests.cli.conftest import Shell
 
 VERBS = [
     "dev", "worker", "serve", "codec", "start", "release", "answer", "cancel", "inbox", "approve", "deny", "resolve",
-    "recover", "fork", "show", "list", "watch", "journal", "at", "explain", "export", "graph", "check", "replay",
-    "upgrade", "ledger show", "ledger prune",
+    "recover", "fork", "show", "list", "watch", "journal", "at", "explain", "export", "purge", "graph", "check",
+    "replay", "upgrade", "ledger show", "ledger prune",
 ]  # fmt: skip
 
 

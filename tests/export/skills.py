@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from refold import Content, Ctx, EffectPolicy, GatePolicy, Transition, flow_skill, step, tool
+from refold.temporal import workflow_for
 from refold.testing import FakeEngine
 
 FIRED: list[str] = []
@@ -46,6 +47,26 @@ class Buys:
         return ctx.complete(words)
 
 
+@tool(effect=EffectPolicy.AT_MOST_ONCE)
+def book(order: str) -> str:
+    """Book an order."""
+    FIRED.append(f"book {order}")
+    return "booked"
+
+
+@flow_skill(id="books")
+class Books:
+    """Books an order under its number; `none` books nothing."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        """Book it."""
+        order = content.text.partition(" ")[0] or "none"
+        if order != "none":
+            await ctx.tool(book, order=order, key=f"order:{order}")
+        return ctx.complete("Booked.")
+
+
 @flow_skill(id="sends")
 class Sends:
     """Lets another skill buy."""
@@ -68,3 +89,8 @@ async def bought(at: FakeEngine, task_id: str = "t1") -> None:
     """A task that bought something."""
     await at.start("buys", Content.from_data({"shop": "Ada & Söhne", "cents": 5}), task_id=task_id, owner="olga")
     await at.decide(task_id, approved=True, approver="grace", comment="cheap enough")
+
+
+BooksWorkflow = workflow_for(Books)
+BuysWorkflow = workflow_for(Buys)
+SendsWorkflow = workflow_for(Sends)

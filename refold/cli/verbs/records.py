@@ -1,4 +1,4 @@
-"""`refold export`: a task's record as a file."""
+"""`refold export` and `refold purge`: what was recorded of tasks, written to a file or deleted."""
 
 from __future__ import annotations
 
@@ -9,21 +9,29 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from refold import temporal
-from refold.cli.errors import CallError
+from refold.cli.errors import DONE, TASK_FAILED, CallError
+from refold.cli.text.content import seconds_of
+from refold.cli.text.output import clean
 from refold.cli.verb import Call, TaskId, add
 from refold.engine import Engine
 from refold.export.write import Histories, Receipts, Wanted, written
 
+if TYPE_CHECKING:
+    from refold.effects.ledger.purging import PurgedReceipts
+    from refold.effects.ledger.store import Store
+    from refold.temporal.keeping.purge import Purged
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs."""
-    for run in (export,):
+    for run in (export, purge):
         add(app, run)
 
 
@@ -77,6 +85,63 @@ async def export(
         call.out.say(f"{out}  {count:,} lines{', redacted' if redact else ''}")
 
 
+async def purge(
+    call: Call,
+    task_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="TASK", help="The tasks' ids.", show_default=False)
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option("--owner", help="All tasks of this owner; `''` for tasks without an owner.")
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="AGE", help="With --owner: ended so long ago, as 30d or 12h."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete; otherwise print what would be deleted.")] = False,
+) -> int:
+    """Delete what ended tasks left behind.
+
+    Deletes their histories and those of their parts, stored values, receipts (REFOLD_LEDGER), conversations and
+    webhooks; prints what stays, where and why. A stored value stays if any other workflow of the namespace refers to an
+    equal one, which is found out by reading all histories; a receipt with a business key stays, since without it the
+    effect could be repeated. Open tasks are refused. If it is interrupted, call it again.
+
+    Exits 1 if a task stays.
+    """
+    if bool(task_ids) == (owner is not None):
+        raise CallError("name the tasks to purge, or --owner; not both")
+    if older_than is not None and owner is None:
+        raise CallError("--older-than goes with --owner; a task that is named is purged whenever it ended")
+    engine = await call.engine()
+    if not isinstance(engine, temporal.TemporalEngine):
+        raise CallError("purge takes a Temporal server")
+    purging = engine.purge(_ledger(engine.client.namespace))
+    if owner is not None:
+        age = None if older_than is None else timedelta(seconds=seconds_of(older_than))
+        task_ids = await purging.owned(owner, None if age is None else datetime.now(UTC) - age)
+    stay = 0
+    async for report in purging.run(task_ids or [], dry=not yes):
+        stay += not report.gone and (yes or not report.deleted)
+        if call.out.json:
+            call.out.value({**report.model_dump(mode="json"), "dry": not yes})
+        else:
+            call.out.say(*_report(report, dry=not yes))
+    if not task_ids:
+        call.out.note(f"no tasks of {owner!r} to purge")
+    elif not yes:
+        call.out.note("nothing was deleted; --yes deletes")
+    return TASK_FAILED if stay else DONE
+
+
+def _report(report: Purged, *, dry: bool) -> Iterator[str]:
+    deleted = ", ".join(f"{count:,} {what if count != 1 else what[:-1]}" for what, count in report.deleted.items())
+    if report.gone or (dry and report.deleted):
+        yield f"{clean(report.task_id)}  {'would delete' if dry else 'deleted'}: {deleted}"
+    else:
+        yield f"{clean(report.task_id)}  stays"
+    yield from (f"  left: {clean(one.what)} in {clean(one.where)}: {clean(one.why)}" for one in report.left)
+
+
 @contextmanager
 def _whole(out: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name once it is complete; readable by this user alone."""
@@ -100,13 +165,26 @@ def _histories(engine: Engine) -> Histories:
     return engine.histories
 
 
-def _receipts() -> Receipts:
+def _store() -> Store:
     from refold.effects.ledger.store import store_from_env
     from refold.temporal.data.codec import CodecSeal, codec_from_env
 
     store = store_from_env()
     if (codec := codec_from_env()) is not None:
         store.seal = CodecSeal(codec)
+    return store
+
+
+def _ledger(namespace: str) -> PurgedReceipts | None:
+    """The ledger; None where there is no file of it, so that none is made."""
+    from refold.effects.ledger.purging import PurgedReceipts
+
+    store = _store()
+    return None if store.file is not None and not store.file.exists() else PurgedReceipts(store, namespace)
+
+
+def _receipts() -> Receipts:
+    store = _store()
 
     async def receipts(task_id: str) -> list[dict[str, Any]]:
         # In a thread without a loop, since the codec that opens a receipt runs one.

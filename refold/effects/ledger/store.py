@@ -214,6 +214,21 @@ class Store:
             with self._engine.connect() as connection:
                 return [self._receipt(tuple(row)) for row in connection.execute(wanted)]
 
+    def remove(self, keys: Sequence[str]) -> None:
+        """Delete receipts by their keys, unless they have begun to change since: only of effects that are over.
+
+        Raises:
+            LedgerUnavailable: The receipts cannot be deleted; some may have been.
+        """
+        over = RECEIPTS.c.state.in_([ReceiptState.DONE.value, ReceiptState.RELEASED.value])
+        with self._guarded():
+            self._make_once()
+            for start in range(0, len(keys), PRUNED_AT_ONCE):
+                with self._engine.begin() as connection:
+                    connection.execute(
+                        delete(RECEIPTS).where(over, RECEIPTS.c.key.in_(keys[start : start + PRUNED_AT_ONCE]))
+                    )
+
     def counts(self) -> dict[ReceiptState, int]:
         """How many receipts there are, by state.
 

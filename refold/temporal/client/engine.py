@@ -35,6 +35,7 @@ from refold.temporal.client.record import read_record
 from refold.temporal.client.record_cache import RecordCache
 from refold.temporal.client.watch.tail import Tails
 from refold.temporal.data.wire import TaskStart
+from refold.temporal.keeping.purge import Purge, ReceiptsOfTask
 from refold.temporal.keeping.runs import histories
 
 
@@ -272,6 +273,10 @@ class TemporalEngine:
     def histories(self, task_id: str) -> AsyncIterator[dict[str, Any]]:
         """Temporal's history of each run of a task; see `refold.temporal.keeping.runs`."""
         return histories(self.connection, task_id)
+
+    def purge(self, receipts: ReceiptsOfTask | None = None) -> Purge:
+        """What deletes ended tasks; see `refold.temporal.keeping.purge`."""
+        return Purge(self.connection, receipts)
 
     def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
         """See `Engine.watch`."""

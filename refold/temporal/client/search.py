@@ -135,6 +135,11 @@ def status_at(execution: WorkflowExecution) -> datetime:
     return shown.get(STATUS_AT) or execution.start_time
 
 
+def until(field: str, high: datetime) -> str:
+    """A filter for a time before `high`."""
+    return f"{field} < {_moment(high)}"
+
+
 _FINAL = frozenset(ending.value for ending in Ending)
 
 

@@ -39,6 +39,8 @@ VALUE_KEY = "refold-value"
 
 OFF = "off"
 
+WRITTEN_LATELY = "it was written just now, and another task may be about to refer to it; purge again in a minute"
+
 
 class StorageUnusable(StorageError):
     """The folder or bucket cannot be read or written.
@@ -124,6 +126,20 @@ class Storage(Protocol):
             StorageUnusable: The storage cannot be read.
         """
 
+    async def remove(self, key: str, *, unused_since: float | None) -> str:
+        """Remove the value under a key, if there is one.
+
+        Args:
+            key: The key.
+            unused_since: Only if nobody has put it since then, in seconds since 1970; None removes it in any case.
+
+        Returns:
+            Why it stays; empty if it is gone.
+
+        Raises:
+            StorageUnusable: It cannot be removed.
+        """
+
 
 def storage_from_env(environ: Mapping[str, str] = os.environ) -> Storage:
     """The storage that `REFOLD_STORAGE` names.
@@ -204,6 +220,9 @@ class Folder:
     async def check(self) -> None:
         await asyncio.to_thread(self._check)
 
+    async def remove(self, key: str, *, unused_since: float | None) -> str:
+        return await asyncio.to_thread(self._remove, key, unused_since)
+
     def ready(self) -> bool:
         return self.make or (self.path.is_dir() and os.access(self.path, os.W_OK | os.X_OK))
 
@@ -221,6 +240,7 @@ class Folder:
         try:
             # A file of another length is damaged; writing it again repairs it.
             if path.exists() and path.stat().st_size == len(data):
+                os.utime(path)  # so that a purge sees that it is used
                 return
             if not path.parent.exists():
                 path.parent.mkdir(exist_ok=True)
@@ -237,6 +257,18 @@ class Folder:
             raise ValueMissing(key, place) from None
         except OSError as error:
             raise self._unusable(error) from error
+
+    def _remove(self, key: str, unused_since: float | None) -> str:
+        path = self._path(key)
+        try:
+            if unused_since is not None and path.stat().st_mtime > unused_since:
+                return WRITTEN_LATELY
+            path.unlink()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise self._unusable(error) from error
+        return ""
 
     def _path(self, key: str) -> Path:
         return self.path / key[:2] / key
@@ -338,6 +370,9 @@ class Bucket:
                 raise ValueMissing(key, self.place)
             return await client.get_object(bucket=self.name, key=self._object(key))
 
+    async def remove(self, key: str, *, unused_since: float | None) -> str:
+        return "refold deletes no objects of buckets; delete it there, or let a lifecycle rule do so"
+
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Objects]:
         try:
@@ -420,6 +455,9 @@ class Off:
 
     async def get(self, key: str) -> bytes:
         raise ValueMissing(key, self.place)
+
+    async def remove(self, key: str, *, unused_since: float | None) -> str:
+        return f"this process has no storage; set {ENV} as it was where the value was written"
 
 
 class ValueDriver(StorageDriver):

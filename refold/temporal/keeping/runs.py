@@ -46,7 +46,7 @@ async def histories(connection: Connection, task_id: str) -> AsyncIterator[dict[
         events = [event async for event in history_of(connection.client, task_id, run_id)]
         history = History(events=events)
         for payload in payloads_in(history):
-            payload.CopyFrom(await _plain(payload, connection.client.data_converter))
+            payload.CopyFrom(await plain(payload, connection.client.data_converter))
         yield {"run_id": run_id, "history": MessageToDict(history)}
 
 
@@ -85,8 +85,13 @@ async def _first_event(client: Client, task_id: str, run_id: str) -> HistoryEven
     return None
 
 
-async def _plain(payload: Payload, converter: DataConverter) -> Payload:
-    """A payload from storage and decrypted; metadata that only the outside has is kept."""
-    plain = Payload()
-    plain.CopyFrom(await converter._transform_inbound_payload(payload))
-    return plain
+async def plain(payload: Payload, converter: DataConverter) -> Payload:
+    """A payload as it was sent, before encryption and storage; the one that is given stays as it is.
+
+    Raises:
+        StorageError: It refers to a value that cannot be read.
+        CodecError: It is encrypted, and this process lacks the key.
+    """
+    sent = Payload()
+    sent.CopyFrom(payload)
+    return await converter._transform_inbound_payload(sent)

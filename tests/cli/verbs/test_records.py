@@ -125,6 +125,10 @@ def test_another_journal_is_told_apart(refold: Shell, export: Path) -> None:
         (["export", "t1", "-o", "no/such/folder/t1.jsonl"], "cannot be written: No such file"),
         (["at", "FILE", "99"], "has the entries 1 to 6, not 99"),
         (["fork", "FILE", "--at", "2", "--live"], "a fork of an export is dry"),
+        (["purge"], "name the tasks to purge, or --owner"),
+        (["purge", "t1", "--owner", "olga"], "not both"),
+        (["purge", "t1", "--older-than", "30d"], "--older-than goes with --owner"),
+        (["purge", "t1", "--yes"], "purge takes a Temporal server"),
     ],
 )
 def test_wrong_calls(refold: Shell, export: Path, words: list[str], why: str) -> None:

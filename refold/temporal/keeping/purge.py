@@ -1,0 +1,288 @@
+"""Purging: deletes what ended tasks left behind, and says what stays, where and why.
+
+The order makes a purge that was interrupted repeatable: what says what belongs to a task goes after what belongs to it.
+So its histories go last, and of several runs the newest one last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+from uuid import uuid4
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.values import Value, lean
+from refold.engine import EngineError, TaskFilter, TaskNotFound
+from refold.temporal.client import lineage, search
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import server_refused
+from refold.temporal.data.payloads import PartsCodec
+from refold.temporal.data.storage import WRITTEN_LATELY, Storage
+from refold.temporal.keeping.references import References, references_of, used_elsewhere
+from refold.temporal.keeping.runs import runs_of
+from refold.temporal.webhooks.delivery import WORKFLOW as WEBHOOK
+from refold.temporal.webhooks.delivery import workflow_id as webhook_id
+
+SETTLED_S = 60.0
+"""How long before the search for other users of a value it must have been written last, in seconds: who wrote an equal
+value later may not have it in history yet."""
+
+
+class Left(Value):
+    """Something that stays.
+
+    Attributes:
+        what: What it is, with its key or id.
+        where: The server, folder or database.
+        why: Why it stays, and what to do.
+    """
+
+    what: str
+    where: str
+    why: str
+
+
+class Purged(Value):
+    """What became of one task.
+
+    Attributes:
+        gone: Its histories are deleted; False where the task stays.
+        deleted: How many runs, values, receipts and webhooks were deleted, or would be.
+        left: What stays.
+    """
+
+    task_id: str
+    gone: bool
+    deleted: dict[str, int] = lean(factory=dict)
+    left: tuple[Left, ...] = lean(())
+
+
+class ReceiptsOfTask(Protocol):
+    """The ledger, as far as a purge needs it."""
+
+    @property
+    def place(self) -> str:
+        """The file or database."""
+
+    async def purge(self, task_id: str, *, kept: str, dry: bool) -> tuple[int, Sequence[tuple[str, str]]]:
+        """Delete a task's receipts, or count them.
+
+        Args:
+            task_id: The task.
+            kept: Why all of them stay; empty if they need not.
+            dry: Only count.
+
+        Returns:
+            How many were deleted, or would be; and for each that stays, which, and why.
+        """
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ended:
+    """An ended task that can be purged, and what belongs to it; a part is purged for the task that it is `of`."""
+
+    task_id: str
+    of: str
+    runs: list[str]
+    webhooks: list[tuple[str, str]]
+    refers: References = field(default_factory=References)
+    left: list[Left] = field(default_factory=list)
+
+
+class Purge:
+    """Purges tasks of one server."""
+
+    def __init__(self, connection: Connection, receipts: ReceiptsOfTask | None = None) -> None:
+        """A purge.
+
+        Args:
+            connection: To the server; its client has refold's data converter.
+            receipts: The ledger; None leaves receipts where they are.
+        """
+        codec = connection.client.data_converter.payload_codec
+        if not isinstance(codec, PartsCodec):
+            raise EngineError("a purge needs refold's data converter, which knows the storage; use `refold purge`")
+        self.connection, self.client = connection, connection.client
+        self.storage: Storage = codec.storage
+        self.receipts = receipts
+        self.server = f"namespace {self.client.namespace!r} of {self.client.service_client.config.target_host}"
+
+    async def owned(self, owner: str, ended_before: datetime | None) -> list[str]:
+        """The tasks of an owner, as far as the index knows them; with `ended_before` only those that ended by then."""
+        query = search.tasks(TaskFilter(owner=owner))
+        if ended_before is not None:
+            query += f" AND ExecutionStatus != 'Running' AND {search.until('CloseTime', ended_before)}"
+        try:
+            return [one.id async for one in self.client.list_workflows(query)]
+        except RPCError as error:
+            raise server_refused(error, "list tasks") from None
+
+    async def run(self, task_ids: Iterable[str], *, dry: bool) -> AsyncIterator[Purged]:
+        """Purge tasks with their parts, one after another.
+
+        Args:
+            task_ids: The tasks.
+            dry: Delete nothing, and report what would be.
+
+        Raises:
+            TaskNotFound: There is no such task; nothing is deleted.
+            EngineError: The server refuses, or does not answer; those reported so far are gone.
+        """
+        todo, stays = [], []
+        for task_id in dict.fromkeys(task_ids):
+            found, why = await self._ended(task_id)
+            todo += found
+            stays += [] if why is None else [Purged(task_id=task_id, gone=False, left=(why,))]
+        for report in stays:
+            yield report
+        if not todo:
+            return
+        if not dry and (why := await self._not_allowed()) is not None:
+            for one in todo:
+                yield Purged(task_id=one.task_id, gone=False, left=(why,))
+            return
+        since = time.time() - SETTLED_S
+        shared = {key for one in todo for key in one.refers.shared}
+        purged = {one.task_id for one in todo} | {id for one in todo for id, _ in one.webhooks}
+        used = await used_elsewhere(self.client, shared, purged) if shared else {}
+        for one in todo:
+            yield await self._purge(one, purged, used, since, dry=dry)
+
+    # --- what there is
+
+    async def _ended(self, task_id: str) -> tuple[list[_Ended], Left | None]:
+        """A task's parts and the task, where all of them have ended; else why it stays."""
+        description = await self.connection.describe(task_id)
+        if description.status is WorkflowExecutionStatus.RUNNING:
+            return [], self._stays(task_id, f"it is open; `refold cancel {task_id}` ends it")
+        if description.parent_id is not None and await self._is_open(description.parent_id):
+            return [], self._stays(
+                task_id, f"it is a part of {description.parent_id!r}, which is open and may ask for it"
+            )
+        parts = await self._ids(f"WorkflowId STARTS_WITH {search.quoted(task_id + '/')}")
+        for part in parts:
+            if await self._is_open(part):
+                return [], self._stays(task_id, f"its part {part!r} is open; `refold cancel {part}` ends it")
+        return [await self._collected(one, task_id) for one in (*sorted(parts, key=len, reverse=True), task_id)], None
+
+    async def _collected(self, task_id: str, of: str) -> _Ended:
+        try:
+            runs = await runs_of(self.connection, task_id)
+        except TaskNotFound:
+            runs = []  # a part that the index still lists
+        ended = _Ended(task_id=task_id, of=of, runs=runs, webhooks=[])
+        prefix = webhook_id(task_id, "")
+        for id in await self._ids(f"WorkflowType = '{WEBHOOK}' AND WorkflowId STARTS_WITH {search.quoted(prefix)}"):
+            if await self._is_open(id):
+                why = "it still delivers updates; it ends when the last one is accepted, or is removed"
+                ended.left.append(Left(what=f"webhook {id}", where=self.server, why=why))
+            else:
+                ended.webhooks.append((id, ""))
+        for run_id in runs:
+            refers = await references_of(self.client, task_id, run_id)
+            ended.refers.own |= refers.own
+            ended.refers.holders |= refers.holders
+            ended.refers.shared |= refers.shared
+            ended.refers.unread |= refers.unread
+        return ended
+
+    async def _ids(self, query: str) -> list[str]:
+        try:
+            return list(dict.fromkeys([one.id async for one in self.client.list_workflows(query)]))
+        except RPCError as error:
+            raise server_refused(error, "list tasks") from None
+
+    async def _is_open(self, id: str) -> bool:
+        try:
+            found = await self.client.get_workflow_handle(id).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return False
+            raise server_refused(error, f"describe {id!r}") from None
+        return found.status is WorkflowExecutionStatus.RUNNING
+
+    def _stays(self, task_id: str, why: str) -> Left:
+        return Left(what=f"task {task_id}", where=self.server, why=why)
+
+    # --- deletion
+
+    async def _purge(self, one: _Ended, purged: set[str], used: dict[str, str], since: float, *, dry: bool) -> Purged:
+        deleted = {"runs": len(one.runs), "webhooks": len(one.webhooks)}
+        deleted["values"], later = await self._values(one, used, since, dry=dry)
+        if later:
+            return Purged(task_id=one.task_id, gone=False, left=tuple(one.left))
+        deleted["receipts"] = await self._receipts(one, purged, dry=dry)
+        deleted = {what: count for what, count in deleted.items() if count}
+        if not dry:
+            for id, run_id in (*one.webhooks, *((one.task_id, run_id) for run_id in one.runs)):
+                await self._delete(id, run_id)
+        return Purged(task_id=one.task_id, gone=not dry, deleted=deleted, left=tuple(one.left))
+
+    async def _receipts(self, one: _Ended, purged: set[str], *, dry: bool) -> int:
+        offspring = await lineage.offspring(self.client, one.of)
+        stay = [other for other in offspring if other.task_id not in purged]
+        for other in stay if one.of == one.task_id else ():
+            why = f"it was {other.how} from entry {other.seq}, and holds what it began with; purge it, too"
+            one.left.append(Left(what=f"task {other.task_id}", where=self.server, why=why))
+        if self.receipts is None:
+            return 0
+        recovered = next((other.task_id for other in stay if other.how == "recovered"), "")
+        kept = f"task {recovered!r} was recovered from this one and goes on with its effects" if recovered else ""
+        count, needed = await self.receipts.purge(one.task_id, kept=kept, dry=dry)
+        one.left += [Left(what=what, where=self.receipts.place, why=why) for what, why in needed]
+        return count
+
+    async def _values(self, one: _Ended, used: dict[str, str], since: float, *, dry: bool) -> tuple[int, bool]:
+        """How many values were deleted; and whether the task must wait, since one was written just now."""
+        place, count, later = self.storage.place, 0, False
+        for key, why in one.refers.unread.items():
+            one.left.append(Left(what=f"value {key}", where=place, why=f"it cannot be read, nor what it holds: {why}"))
+        for key in sorted(one.refers.shared):
+            if key in used:
+                why = f"an equal value belongs to {used[key]!r}"
+                one.left.append(Left(what=f"value {key}", where=place, why=why))
+                continue
+            stays = "" if dry else await self.storage.remove(key, unused_since=since)
+            if stays:
+                later = later or stays == WRITTEN_LATELY
+                one.left.append(Left(what=f"value {key}", where=place, why=stays))
+            count += not stays
+        if later:
+            return count, True
+        for key in (*sorted(one.refers.own), *sorted(one.refers.holders)):
+            stays = "" if dry else await self.storage.remove(key, unused_since=None)
+            if stays:
+                one.left.append(Left(what=f"value {key}", where=place, why=stays))
+            count += not stays
+        return count, False
+
+    async def _not_allowed(self) -> Left | None:
+        """Why nothing can be deleted; found out with a workflow that does not exist, before anything is."""
+        try:
+            await self._delete(f"refold-purge-{uuid4()}", str(uuid4()))
+        except RPCError as error:
+            why = f"no permission to delete histories ({error.message}); the namespace's retention deletes them"
+            return Left(what="everything", where=self.server, why=why)
+        return None
+
+    async def _delete(self, id: str, run_id: str) -> None:
+        request = DeleteWorkflowExecutionRequest(
+            namespace=self.client.namespace, workflow_execution=WorkflowExecution(workflow_id=id, run_id=run_id)
+        )
+        try:
+            await self.client.workflow_service.delete_workflow_execution(request)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return
+            if error.status in (
+                RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED, RPCStatusCode.UNAUTHENTICATED
+            ):  # fmt: skip
+                raise
+            raise server_refused(error, f"delete {id!r}") from None

@@ -1,0 +1,99 @@
+"""The stored values that a task's histories refer to, and whether another task may refer to them.
+
+A value is stored under the hash of its content, so equal values of two tasks are one file. Two kinds are told apart:
+
+- *own* values are journals and snapshots that a run left: they hold the task's id, which is read and compared, so no
+  other task can have an equal one; and payloads that name such a value (*holders*);
+- *shared* values are payloads that were too large for history: any task may have sent an equal one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from pydantic_core import from_json
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from refold.engine import CodecError, EngineError, StorageError
+from refold.temporal.client.errors import server_refused
+from refold.temporal.data.payloads import PartsCodec, reference_in
+from refold.temporal.data.storage import ValueMissing
+from refold.temporal.keeping.runs import history_of, payloads_in, plain
+
+_PART = re.compile(rb'"sha256":\s*"([0-9a-f]{64})",\s*"size":')
+
+
+@dataclass(slots=True)
+class References:
+    """What histories refer to, by the values' keys.
+
+    Attributes:
+        own: Values that only this task can have.
+        holders: Values that name own values, and so belong to this task alone: own values are found through them.
+        shared: Values that another task may have, too.
+        unread: Values that cannot be read here, with the reason.
+    """
+
+    own: set[str] = field(default_factory=set)
+    holders: set[str] = field(default_factory=set)
+    shared: set[str] = field(default_factory=set)
+    unread: dict[str, str] = field(default_factory=dict)
+
+
+async def references_of(client: Client, task_id: str, run_id: str) -> References:
+    """What one run refers to."""
+    codec, found = client.data_converter.payload_codec, References()
+    assert isinstance(codec, PartsCodec)
+    async for event in history_of(client, task_id, run_id):
+        for payload in payloads_in(event):
+            claim = reference_in(payload)
+            parts = {key for key in await _parts_in(client, payload, found) if await _is_of(codec, key, task_id)}
+            found.own |= parts
+            if claim is not None:
+                (found.holders if parts else found.shared).add(claim.claim_data["sha256"])
+    return found
+
+
+async def _parts_in(client: Client, payload: Payload, found: References) -> set[str]:
+    try:
+        data = (await plain(payload, client.data_converter)).data
+    except ValueMissing:
+        return set()  # deleted by a purge that was interrupted
+    except (StorageError, CodecError) as error:
+        claim = reference_in(payload)
+        found.unread["a payload" if claim is None else claim.claim_data["sha256"]] = str(error)
+        return set()
+    return {key.decode() for key in _PART.findall(data)}
+
+
+async def _is_of(codec: PartsCodec, key: str, task_id: str) -> bool:
+    """Whether a stored part is this task's: whoever writes a text can write what looks like a reference."""
+    try:
+        value = from_json(await codec.read(key))
+    except (EngineError, ValueError):
+        return False  # it is no value of ours, or is gone already
+    about = value.get("base", value) if isinstance(value, dict) else {}
+    return isinstance(about, dict) and about.get("task_id") == task_id
+
+
+async def used_elsewhere(client: Client, wanted: set[str], purged: set[str]) -> dict[str, str]:
+    """Which of these values other workflows of the namespace refer to: by key, one of these workflows.
+
+    Reads the history of every workflow that the server still has, but for those that are purged.
+    """
+    found: dict[str, str] = {}
+    try:
+        async for execution in client.list_workflows(""):
+            if execution.id in purged:
+                continue
+            async for event in history_of(client, execution.id, execution.run_id):
+                for payload in payloads_in(event):
+                    claim = reference_in(payload)
+                    if claim is not None and claim.claim_data["sha256"] in wanted:
+                        found.setdefault(claim.claim_data["sha256"], execution.id)
+    except RPCError as error:
+        raise server_refused(error, "list workflows") from None
+    return found

@@ -1,0 +1,286 @@
+"""Purges on a real Temporal server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold import Content, Status
+from refold.effects.ledger.purging import PurgedReceipts
+from refold.effects.ledger.store import Store, store_of
+from refold.engine import TaskNotFound
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.storage import Folder
+from refold.temporal.keeping.purge import Purge, Purged
+from tests.export import skills
+from tests.temporal.conftest import PATIENT
+from tests.temporal.test_task import part_of, settled, text
+
+QUEUE = "purges"
+LONG = "a long note " * 5_000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """The ledger of this module's worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        file = str(tmp_path_factory.mktemp("ledger") / "ledger.db")
+        patch.setenv("REFOLD_LEDGER", file)
+        yield store_of(file)
+
+
+@pytest.fixture(scope="module")
+async def engine(client: Client, values: Folder, store: Store) -> AsyncIterator[TemporalEngine]:
+    """An engine with a worker whose tools keep receipts."""
+    tools: list[Any] = [skills.pay, skills.price, skills.book]
+    plugin = RefoldPlugin([skills], tools, model="scripted:demo", storage=values)
+    async with make_worker(client, plugin, task_queue=QUEUE):
+        yield TemporalEngine(client, QUEUE, patience=PATIENT)
+
+
+@pytest.fixture
+def purge(engine: TemporalEngine, store: Store) -> Purge:
+    """A purge of the server and the ledger."""
+    return engine.purge(PurgedReceipts(store, engine.client.namespace))
+
+
+async def purged(purge: Purge, *task_ids: str, dry: bool = False) -> dict[str, Purged]:
+    return {one.task_id: one async for one in purge.run(task_ids, dry=dry)}
+
+
+async def gone(engine: TemporalEngine, task_id: str) -> bool:
+    """Whether the server has deleted a task: it does so in its own time."""
+    while True:
+        try:
+            await engine.connection.describe(task_id)
+        except TaskNotFound:
+            return True
+
+
+def aged(values: Folder) -> set[Path]:
+    """The values' files, an hour older than they are."""
+    files = {file for file in values.path.rglob("*") if file.is_file()}
+    for file in files:
+        os.utime(file, (file.stat().st_atime, file.stat().st_mtime - 3600))
+    return files
+
+
+def new(name: str) -> str:
+    return f"{name}-{uuid4().hex[:6]}"
+
+
+async def bought(engine: TemporalEngine, shop: str = "Ada") -> str:
+    """A task that has paid, through a part of it."""
+    task_id = new("sends")
+    await engine.start("sends", text(shop), task_id=task_id, owner=new("owner"))
+    await part_of(engine, task_id)
+    await engine.decide(task_id, approved=True, approver="grace")
+    assert (await settled(engine, task_id)).status is Status.COMPLETED
+    return task_id
+
+
+async def test_nothing_of_an_ended_task_stays(
+    engine: TemporalEngine, purge: Purge, store: Store, values: Folder
+) -> None:
+    """
+    Histories, journals, and receipts of the task and its part; a dry run says so before and deletes nothing.
+    """
+    before = aged(values)
+    task_id = await bought(engine)
+    part = f"{task_id}/1.1"
+    made = aged(values) - before
+
+    dry = await purged(purge, task_id, dry=True)
+    assert (await engine.look(task_id)).status is Status.COMPLETED
+    assert {file for file in made if file.exists()} == made
+    done = await purged(purge, task_id)
+
+    assert {id: one.deleted for id, one in done.items()} == {id: one.deleted for id, one in dry.items()}
+    assert done[part].deleted == {"runs": 1, "receipts": 1, "values": 1}
+    assert done[task_id].deleted == {"runs": 1, "values": 1}
+    assert [one.left for one in done.values()] == [(), ()]
+    assert store.of_task(part) == []
+    assert {file for file in made if file.exists()} == set()
+    assert await gone(engine, task_id)
+    assert await gone(engine, part)
+
+
+async def test_an_open_task_is_refused(engine: TemporalEngine, purge: Purge) -> None:
+    """
+    The task, and an ended part of an open task, stay whole; the way out is named.
+    """
+    task_id = new("sends")
+    await engine.start("sends", text("Ada"), task_id=task_id)
+    part = await part_of(engine, task_id)
+
+    done = await purged(purge, task_id, part)
+
+    assert not any(one.gone or one.deleted for one in done.values())
+    assert "refold cancel" in done[task_id].left[0].why
+    assert (await engine.look(task_id)).status is Status.INPUT_REQUIRED
+    await engine.cancel(task_id)
+    with pytest.raises(TaskNotFound):
+        await purged(purge, "none")
+
+
+async def test_a_value_of_two_tasks_stays_until_both_are_gone(
+    engine: TemporalEngine, purge: Purge, values: Folder
+) -> None:
+    """
+    Equal values are one file: it stays for the other task, which the report names, and goes with that one.
+    """
+    before = aged(values)
+    one, other = new("books"), new("books")
+    for task_id in (one, other):
+        await engine.start("books", text(f"none {LONG}"), task_id=task_id)
+        await settled(engine, task_id)
+    shared = aged(values) - before
+
+    [first] = (await purged(purge, one)).values()
+    assert [(left.what.split()[0], left.why) for left in first.left] == [
+        ("value", f"an equal value belongs to {other!r}")
+    ]
+    assert (await engine.record(other)).messages[0].text == f"none {LONG}"
+    aged(values)
+    assert await gone(engine, one)
+    [second] = (await purged(purge, other)).values()
+    assert second.left == ()
+    assert {file for file in shared if file.exists()} == set()
+
+
+async def test_a_value_that_was_just_written_makes_the_purge_wait(
+    engine: TemporalEngine, purge: Purge, values: Folder
+) -> None:
+    """
+    Nothing of the task goes before its values can; a minute later the same call deletes it.
+    """
+    task_id = new("books")
+    await engine.start("books", text(f"none {uuid4()} {LONG}"), task_id=task_id)
+    await settled(engine, task_id)
+
+    [waits] = (await purged(purge, task_id)).values()
+    assert not waits.gone
+    assert "purge again in a minute" in waits.left[0].why
+    assert (await engine.look(task_id)).status is Status.COMPLETED
+    aged(values)
+    [done] = (await purged(purge, task_id)).values()
+    assert done.gone
+
+
+async def test_an_interrupted_purge_is_repeated(
+    engine: TemporalEngine, purge: Purge, values: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Whichever deletion it does not come to, the next purge finds what is left, and nothing stays.
+    """
+    before = aged(values)
+    task_id = new("books")
+    await engine.start("books", text(f"none {uuid4()} {LONG}"), task_id=task_id)
+    await settled(engine, task_id)
+    made = aged(values) - before
+    remove, count = Folder.remove, 0
+
+    async def interrupted(self: Folder, key: str, *, unused_since: float | None) -> str:
+        nonlocal count
+        count += 1
+        if count in (2, 4):
+            raise KeyboardInterrupt
+        return await remove(self, key, unused_since=unused_since)
+
+    monkeypatch.setattr(Folder, "remove", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            await purged(purge, task_id)
+    [done] = (await purged(purge, task_id)).values()
+
+    assert (done.gone, done.left) == (True, ())
+    assert {file for file in made if file.exists()} == set()
+
+
+async def test_a_receipt_with_a_business_key_stays(engine: TemporalEngine, purge: Purge, store: Store) -> None:
+    """
+    Without it, another task that books the order would book it twice.
+    """
+    one, other, order = new("books"), new("books"), new("order")
+    await engine.start("books", text(order), task_id=one)
+    await settled(engine, one)
+
+    [done] = (await purged(purge, one)).values()
+    await engine.start("books", text(order), task_id=other)
+
+    assert [(left.what.split(" (")[0], left.where) for left in done.left] == [("receipt of book", store.place)]
+    assert (await settled(engine, other)).status is Status.COMPLETED
+    assert skills.FIRED.count(f"book {order}") == 1
+
+
+async def test_an_owners_tasks_by_age(engine: TemporalEngine, purge: Purge) -> None:
+    """
+    Open ones are found without an age, and refused; an age finds those that ended before it.
+    """
+    owner = new("owner")
+    ended, open_ = new("books"), new("sends")
+    await engine.start("books", text("none"), task_id=ended, owner=owner)
+    await settled(engine, ended)
+    await engine.start("sends", text("Ada"), task_id=open_, owner=owner)
+    await part_of(engine, open_)
+    while set(found := await purge.owned(owner, None)) != {ended, open_}:
+        pass  # the index lags behind
+
+    assert await purge.owned(owner, datetime(2020, 1, 1, tzinfo=UTC)) == []
+    while await purge.owned(owner, datetime.now(UTC)) != [ended]:
+        pass
+    done = await purged(purge, *found)
+    assert {id: one.gone for id, one in done.items()} == {ended: True, open_: False}
+    await engine.cancel(open_)
+
+
+async def test_a_reference_that_a_user_writes_deletes_nothing(
+    engine: TemporalEngine, purge: Purge, values: Folder
+) -> None:
+    """
+    A message that looks like a reference to another task's journal is only a text.
+    """
+    before = aged(values)
+    victim, task_id = new("books"), new("books")
+    await engine.start("books", text("none"), task_id=victim)
+    await settled(engine, victim)
+    [journal] = aged(values) - before
+    said = Content.from_data({"sha256": journal.name, "size": 5, "text": "none"})
+    await engine.start("books", said, task_id=task_id)
+    await settled(engine, task_id)
+
+    [done] = (await purged(purge, task_id)).values()
+
+    assert done.gone
+    assert journal.exists()
+    assert [entry.seq async for entry in engine.journal(victim)] == [1]
+
+
+async def test_a_server_that_lets_nobody_delete_keeps_all(
+    engine: TemporalEngine, purge: Purge, values: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    That is found out before anything is deleted.
+    """
+    task_id = new("books")
+    await engine.start("books", text("none"), task_id=task_id)
+    await settled(engine, task_id)
+    files = aged(values)
+
+    async def denied(*_: object, **__: object) -> None:
+        raise RPCError("not you", RPCStatusCode.PERMISSION_DENIED, b"")
+
+    monkeypatch.setattr(type(engine.client.workflow_service), "delete_workflow_execution", denied)
+    [done] = (await purged(purge, task_id)).values()
+
+    assert not done.gone
+    assert "no permission to delete histories (not you)" in done.left[0].why
+    assert all(file.exists() for file in files)
