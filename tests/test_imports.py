@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "record": {"core"},
     "digests": {"core"},
     "export": {"export", "testing", "digests", "record", "engine", "core"},
+    "evals": {"evals", "export", "testing", "record", "engine", "core"},
     "engine": {"record", "core"},
     "webhooks": {"core"},
     "conversation": {"core"},
@@ -64,7 +65,7 @@ MAY_IMPORT = {
     "testing": {"testing", "conversation", "record", "engine", "webhooks", "core"},
     "web": {"web", "engine", "core"},
     "cli": {
-        *("cli", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
+        *("cli", "evals", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
         *("static", "agent", "core"),
     },
 }
@@ -82,6 +83,8 @@ EFFECTS_IMPORTERS = {
     # What an operator does with receipts needs the ledger's database alone.
     "refold.cli.verbs.ledger",
     "refold.cli.verbs.records",
+    # A model that is asked anew is asked as a worker asks it.
+    "refold.evals.models",
 }
 
 # A worker that kills itself where a test says so is a Temporal worker; nothing of refold imports it.
@@ -118,6 +121,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.cli.verbs.serve", "serve"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.ledger", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
+    ("refold.evals.evaluate", "_named"): "the models' libraries are loaded only where models are asked anew",
     ("refold.cli.verbs.records", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.cli.verbs.records", "_ledger"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.cli.verbs.codec", "codec"): "the gateway's libraries are an extra, and take long to load",

@@ -18,6 +18,7 @@ from refold.cli.verbs import (
     codec,
     decisions,
     dev,
+    evals,
     history,
     ledger,
     look,
@@ -31,9 +32,9 @@ from refold.cli.verbs import (
 
 EPILOG = (
     "Results go to stdout, talk and errors to stderr. Exit codes: 0 done; 1 the task failed, was rejected or canceled, "
-    "or what was checked has findings (`check`, `replay`, `journal --verify`); 2 the command could not be carried out. "
-    "The Temporal server is set as for Temporal's own tools: by TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, or a profile. "
-    "REFOLD_DEBUG=1 shows tracebacks."
+    "or what was checked has findings (`check`, `replay`, `eval`, `journal --verify`); 2 the command could not be "
+    "carried out. The Temporal server is set as for Temporal's own tools: by TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, or a "
+    "profile. REFOLD_DEBUG=1 shows tracebacks."
 )
 
 
@@ -90,7 +91,9 @@ def _options(
     pass
 
 
-for group in (dev, worker, serve, codec, tasks, decisions, look, history, records, code, replay, upgrade, ledger):
+_GROUPS = (dev, worker, serve, codec, tasks, decisions, look, history, records, evals, code, replay, upgrade, ledger)
+
+for group in _GROUPS:
     group.add_to(app)
 
 

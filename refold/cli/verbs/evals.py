@@ -1,0 +1,88 @@
+"""`refold eval`: exported tasks against the code at hand, or another model, without any effect."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from refold.cli.application import application
+from refold.cli.errors import DONE, TASK_FAILED, CallError
+from refold.cli.text.output import clean
+from refold.cli.verb import Call, add
+from refold.evals import Evaluation, evaluated, junit
+
+
+class Tools(StrEnum):
+    """What answers a tool's call."""
+
+    RECORDED = "recorded"
+    STRICT = "strict"
+    LIVE_READ_ONLY = "live-read-only"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the verb."""
+    add(app, eval_, connects=False)
+
+
+async def eval_(
+    call: Call,
+    exports: Annotated[
+        list[Path], typer.Argument(metavar="EXPORT", help="Files that `refold export` wrote.", show_default=False)
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="PROVIDER:NAME", help="Ask this model anew; else replies are recorded."),
+    ] = None,
+    since: Annotated[
+        int,
+        typer.Option("--from", metavar="SEQ", min=0, help="With --model: replies up to this entry stay as recorded."),
+    ] = 0,
+    tools: Annotated[
+        Tools,
+        typer.Option(
+            "--tools",
+            help="`recorded`: the equal recorded call answers, else the next of the same name, whose arguments are "
+            "printed. `strict`: only the equal one. `live-read-only`: a read-only tool is called if none is equal.",
+        ),
+    ] = Tools.RECORDED,
+    report: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit's XML, too.")] = None,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--module", help="The module with the skills and tools; else this folder's. Repeatable."),
+    ] = None,
+) -> int:
+    """Fold recorded runs with the code at hand, and compare.
+
+    People, tools and other skills answer as they did; models, too, unless --model asks one anew. Prints the first
+    divergence, both journals side by side where they differ, calls with other arguments than recorded, and what the
+    models cost. No effect takes place: a tool is called only if it is declared `read_only`, and only with `--tools
+    live-read-only`; a call that nothing answers fails as `NotRecorded`. The skills and tools are those of this folder's
+    `workflows` and `activities`.
+
+    Exits 1 if a run diverges.
+    """
+    if since and model is None:
+        raise CallError("--from goes with --model: it says from which entry on the model is asked")
+    parts = application(modules or [])
+    found: list[tuple[str, Evaluation]] = []
+    for file in exports:
+        one = await evaluated(file, parts.skills, model=model, since=since, tools=tools.value, functions=parts.tools)
+        found.append((str(file), one))
+        if call.out.json:
+            call.out.value({"file": str(file), **one.model_dump(mode="json")})
+        else:
+            call.out.say(*(clean(line) for line in one.lines()))
+    if report is not None:
+        _write(report, junit(found))
+    return TASK_FAILED if any(one.diverged for _, one in found) else DONE
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise CallError(f"{file} cannot be written: {error.strerror}") from None

@@ -1,0 +1,184 @@
+"""Evaluates an exported task: folds the recorded run with the code at hand, and compares."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import Skill, skill_id
+from refold.core.authoring.tool import tool_spec
+from refold.core.commands import CallTool, Command, EffectPolicy
+from refold.core.errors import InputRejected
+from refold.core.fold.journal import Entry
+from refold.core.lineage.upgrade import upgraded
+from refold.engine import UnknownSkill
+from refold.evals.recording import described
+from refold.evals.rerun import AskModel, CallReader, Rerun, Rules, seconds_of, with_usage
+from refold.evals.result import Cost, Evaluation, Row
+from refold.evals.steps import aligned, slots_of, steps_of
+from refold.export.layout import ExportError
+from refold.export.read import Exported, read_export
+from refold.testing.answers import Answers
+
+Tools = Literal["recorded", "strict", "live-read-only"]
+
+
+def evaluate(
+    file: Path | str | Exported,
+    skills: Iterable[Any] | Mapping[str, Skill],
+    *,
+    model: str | AskModel | None = None,
+    since: int = 0,
+    tools: Tools = "recorded",
+    functions: Sequence[Callable[..., Any]] = (),
+) -> Evaluation:
+    """`evaluated`, for programs and tests without an event loop: `assert not evaluate(file, [Refund]).diverged`."""
+    return asyncio.run(evaluated(file, skills, model=model, since=since, tools=tools, functions=functions))
+
+
+async def evaluated(
+    file: Path | str | Exported,
+    skills: Iterable[Any] | Mapping[str, Skill],
+    *,
+    model: str | AskModel | None = None,
+    since: int = 0,
+    tools: Tools = "recorded",
+    functions: Sequence[Callable[..., Any]] = (),
+) -> Evaluation:
+    """Fold a recorded run with the code at hand, and compare the journals step by step.
+
+    No effect takes place: only models that are asked anew are called, and read-only tools where `tools` says so.
+
+    Args:
+        file: The export, or the task read from it.
+        skills: Skill classes, tables or compiled skills; one of them is the task's.
+        model: The model to ask anew, `provider:name`, or a function that makes a model call; None lets the recorded
+            replies answer.
+        since: Replies up to this entry stay as recorded, also if models are asked anew.
+        tools: What answers a call. `recorded`: the recorded call of the same name and arguments, else the next of the
+            same name. `strict`: only a call with the same arguments; any other call, and a recorded call that nobody
+            asks for, is a divergence. `live-read-only`: as `recorded`, but a tool that is `read_only` is called where
+            the record has no call with the same arguments.
+        functions: The application's tools; for `live-read-only`, and for the descriptions that models are offered.
+
+    Raises:
+        ExportError: There is no such file, it is damaged, or redacted.
+        UnknownSkill: The task's skill is not among the skills.
+        InputRejected: There is no such entry, or the model cannot be used.
+    """
+    task = file if isinstance(file, Exported) else read_export(Path(file))[0]
+    skill = _skill(task, skills)
+    if not 0 <= since <= task.header.last:
+        raise InputRejected(
+            f"task {task.task_id!r} has the entries {task.header.first} to {task.header.last}, not {since}"
+        )
+    async with AsyncExitStack() as stack:
+        asker = model if not isinstance(model, str) else await stack.enter_async_context(_named(model, functions))
+        readers = _readers(functions) if tools == "live-read-only" else {}
+        rules = Rules(exact=tools == "strict", model=asker, since=since, readers=readers)
+        rerun = Rerun(skill, upgraded(skill, task.base), task.entries, rules)
+        await rerun.run()
+    return _result(task, rerun, strict=tools == "strict")
+
+
+def _skill(task: Exported, skills: Iterable[Any] | Mapping[str, Skill]) -> Skill:
+    known = dict(skills) if isinstance(skills, Mapping) else {skill_id(one): one for one in map(skill_of, skills)}
+    if task.header.redacted:
+        raise ExportError(f"the export of task {task.task_id!r} is redacted; export the task without --redact")
+    if task.header.skill not in known:
+        raise UnknownSkill(task.header.skill, list(known))
+    return known[task.header.skill]
+
+
+def _named(model: str, functions: Sequence[Callable[..., Any]]) -> Any:
+    from refold.evals.models import asking
+
+    return asking(model, functions)
+
+
+def _readers(functions: Sequence[Callable[..., Any]]) -> dict[str, CallReader]:
+    """The tools that only read. No other tool is ever at hand here, so none can be called."""
+    return {
+        spec.name: _reader(function)
+        for function in functions
+        if (spec := tool_spec(function)) is not None and spec.effect is EffectPolicy.READ_ONLY
+    }
+
+
+def _reader(function: Callable[..., Any]) -> CallReader:
+    answers = Answers(tools=[function])
+
+    async def call(command: CallTool) -> JsonValue | Exception:
+        answer = await asyncio.to_thread(answers.give, command)
+        return await answer if asyncio.iscoroutine(answer) else answer  # type: ignore[no-any-return]
+
+    return call
+
+
+def _result(task: Exported, rerun: Rerun, *, strict: bool) -> Evaluation:
+    now = [(one.invocation_id, one.command) for entry in rerun.entries for one in entry.commands]
+    recorded_steps = steps_of(task.entries, slots_of(rerun.recording.commands.items()))
+    now_steps = steps_of(rerun.entries, slots_of(_with_base(rerun, now)))
+    rows = aligned(recorded_steps, now_steps)
+    unused = [described(one) for one in rerun.recording.unused()]
+    first = _first(rows)
+    if not first and rerun.endless:
+        first = "the run does not end"
+    if not first and strict and unused:
+        first = f"a recorded call was never asked for: {unused[0]}"
+    return Evaluation(
+        task_id=task.task_id,
+        skill=task.header.skill,
+        diverged=bool(first),
+        first=first,
+        rows=tuple(rows),
+        drift=tuple(rerun.recording.drift),
+        unrecorded=tuple(rerun.unrecorded),
+        unused=tuple(unused),
+        live=tuple(rerun.live),
+        status=task.header.status,
+        status_now=rerun.now.status,
+        recorded=_recorded_cost(task),
+        now=rerun.cost,
+    )
+
+
+def _with_base(rerun: Rerun, now: list[tuple[str, Command]]) -> list[tuple[str, Command]]:
+    return [*((wait.gate, wait.ask) for wait in rerun.base.waits), *now]
+
+
+def _first(rows: Sequence[Row]) -> str:
+    """The first row that differs, in words."""
+    place = next((number for number, row in enumerate(rows) if not row.equal), None)
+    if place is None:
+        return ""
+    row, after = rows[place], rows[place + 1] if place + 1 < len(rows) else Row()
+    if not row.now and not after.recorded and after.now:
+        row = Row(recorded_seq=row.recorded_seq, recorded=row.recorded, now=after.now)
+    if not row.now:
+        return f"entry {row.recorded_seq} of the record did not happen: {row.recorded[0]}"
+    if not row.recorded:
+        return f"a step that was not recorded: {row.now[0]}"
+    was = "; ".join(line for line in row.recorded if line not in row.now) or "nothing more"
+    now = "; ".join(line for line in row.now if line not in row.recorded) or "nothing more"
+    return f"entry {row.recorded_seq}: recorded {was}; now {now}"
+
+
+def _recorded_cost(task: Exported) -> Cost:
+    cost = Cost()
+    for entry in task.entries:
+        before, cost = cost, _with(cost, entry)
+        if cost is not before:
+            took = seconds_of(task.entries, task.base, str(getattr(entry.event, "invocation_id", "")), entry)
+            cost = cost.model_copy(update={"seconds": cost.seconds + took})
+    return cost
+
+
+def _with(cost: Cost, entry: Entry) -> Cost:
+    return cost if entry.refused else with_usage(cost, entry.event)

@@ -1,0 +1,68 @@
+"""`refold eval`."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.cli.conftest import Shell
+
+
+@pytest.fixture
+def export(refold: Shell, tmp_path: Path) -> Path:
+    """An ended task of `research_loop`, exported."""
+    refold.start("research_loop", "Tides", "t1")
+    refold("answer", "t1", "The north coast.")
+    file = tmp_path / "t1.jsonl"
+    assert refold("export", "t1", "-o", str(file)).exit == 0
+    return file
+
+
+def test_a_run_is_as_recorded(refold: Shell, export: Path) -> None:
+    """
+    Exit 0, a line for each export, and JUnit where asked for.
+    """
+    report = export.with_suffix(".xml")
+
+    done = refold("eval", str(export), str(export), "--tools", "strict", "--junit", str(report))
+
+    assert done.exit == 0
+    assert done.out.splitlines()[0] == "t1  research_loop  as recorded: 6 steps"
+    assert ElementTree.parse(report).getroot().get("tests") == "2"
+    assert refold("eval", str(export), "--json").json["diverged"] is False
+
+
+def test_another_model_diverges(refold: Shell, export: Path) -> None:
+    """
+    Exit 1, the first divergence, both sides, and the cost.
+    """
+    done = refold("eval", str(export), "--model", "scripted:demo")
+
+    assert done.exit == 1
+    assert done.out.startswith("t1  research_loop  differs: entry 2: recorded research: A draft.; ")
+    assert "RECORDED" in done.out
+    assert "asked anew" in done.out
+    assert refold("eval", str(export), "--model", "scripted:demo", "--from", "6").exit == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["eval"], "Missing argument 'EXPORT'"),
+        (["eval", "none.jsonl"], "`refold export TASK -o none.jsonl` writes one"),
+        (["eval", "FILE", "--from", "2"], "--from goes with --model"),
+        (["eval", "FILE", "--from", "99", "--model", "scripted:demo"], "has the entries 1 to 6, not 99"),
+        (["eval", "FILE", "--model", "scripted:nobody"], "there is no scripted model 'nobody'"),
+        (["eval", "FILE", "--tools", "all"], "'all' is not one of"),
+        (["eval", "FILE", "--module", "workflows.hello"], "no skill 'research_loop'"),
+        (["eval", "FILE", "--junit", "no/such/folder/report.xml"], "cannot be written"),
+    ],
+)
+def test_wrong_calls(refold: Shell, export: Path, words: list[str], why: str) -> None:
+    """
+    Each says what came and what to do, and exits 2.
+    """
+    done = refold(*(str(export) if word == "FILE" else word for word in words))
+
+    assert done.exit == 2
+    assert why in done.err

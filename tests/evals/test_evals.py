@@ -1,0 +1,308 @@
+"""Evals on recorded runs: the same code is as recorded, other code or another model is not, and nothing fires."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from refold import Content, Ctx, EffectPolicy, InputRejected, Transition, flow_skill, step, tool
+from refold.core.authoring.define import skill_of
+from refold.core.events import LlmResult
+from refold.core.fold.wanted import Perform
+from refold.engine import UnknownSkill
+from refold.evals import Evaluation, Row, evaluate, evaluated, junit
+from refold.evals.steps import Step, aligned
+from refold.export import ExportError, read_export
+from refold.export.read import Exported
+from refold.export.write import Wanted, written
+from refold.testing import FakeEngine, histories, transient
+from tests.export.skills import FIRED, Buys, Order, Sends, book, bought, engine, pay, price
+from tests.export.test_export import happened, lines_of
+from workflows.research_loop import ResearchLoop
+from workflows.research_loop_steps import ResearchLoopSteps
+
+
+async def recorded(at: FakeEngine, task_id: str = "t1", **wanted: Any) -> Exported:
+    return read_export([line async for line in written(at, task_id, Wanted(**wanted))])[0]
+
+
+@pytest.fixture
+async def run() -> Exported:
+    """A recorded run that has paid."""
+    at = engine()
+    await bought(at)
+    return await recorded(at)
+
+
+async def test_the_same_code_is_as_recorded_and_fires_nothing(run: Exported) -> None:
+    """
+    Every step is equal, under each rule for tools; no tool is called.
+    """
+    fired = list(FIRED)
+    for tools in ("recorded", "strict", "live-read-only"):
+        found = await evaluated(run, [Buys], tools=tools, functions=[pay, price])
+
+        assert (found.diverged, found.first, found.status_now) == (False, "", "completed")
+        assert [row.equal for row in found.rows] == [True] * 5
+        assert (found.drift, found.unrecorded, found.unused, found.live) == ((), (), (), ())
+    assert fired == FIRED
+
+
+@pytest.mark.parametrize("skill", [Buys, ResearchLoop, ResearchLoopSteps])
+@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
+@given(data=st.data())
+def test_any_run_is_as_recorded_by_its_own_code(skill: Any, data: st.DataObject) -> None:
+    """
+    Failures, retries, timers, decisions, cancels and answers of operators come back as they came.
+    """
+    kept = happened(skill, data.draw(histories(skill)))
+
+    async def checked() -> Evaluation:
+        return await evaluated(read_export(await lines_of(kept, "T"))[0], [skill], tools="strict")
+
+    found = asyncio.run(checked())
+    assert [str(row) for row in found.rows if not row.equal] == []
+
+
+@flow_skill(id="buys", input=Order)
+class BuysTwice:
+    """The code after somebody broke it: it asks for another amount, looks twice, and books."""
+
+    @step(start=True)
+    async def buy(self, ctx: Ctx, order: Order) -> Transition:
+        """Buy."""
+        cents = await ctx.tool(price, shop=order.shop)
+        await ctx.tool(price, shop="the shop next door")
+        decision = await ctx.approve("pay", f"Pay {cents} cents to {order.shop}?", show={"cents": cents})
+        paid = await ctx.tool(pay, shop=order.shop, cents=cents + 1)
+        words = await ctx.llm("words", "Thank the shop.", paid)
+        ctx.say(f"{decision.approver} allowed it.")
+        return ctx.complete(words)
+
+
+async def test_changed_code_diverges_and_fires_nothing(run: Exported) -> None:
+    """
+    The first divergence is named, an inserted step moves no other, and calls are answered by the record or fail.
+    """
+    fired = list(FIRED)
+
+    found = await evaluated(run, [BuysTwice], functions=[pay, price])
+
+    assert found.diverged
+    assert found.first.startswith("entry 2: recorded says: Pay 5 cents")
+    assert found.unrecorded == ('tool price {"shop": "the shop next door"}',)
+    assert fired == FIRED
+
+
+@flow_skill(id="buys", input=Order)
+class BuysWithCare:
+    """Looks at the shop next door, too, and does not mind if nobody knows it."""
+
+    @step(start=True)
+    async def buy(self, ctx: Ctx, order: Order) -> Transition:
+        """Buy."""
+        cents = await ctx.tool(price, shop=order.shop)
+        decision = await ctx.approve("pay", f"Pay {cents} cents to {order.shop}?", show={"cents": cents})
+        await ctx.tool(price, shop="the shop next door")
+        paid = await ctx.tool(pay, shop=order.shop, cents=cents + 1)
+        words = await ctx.llm("words", "Thank the shop.", paid)
+        ctx.say(f"{decision.approver} allowed it.")
+        return ctx.complete(words)
+
+
+async def test_rules_for_tools(run: Exported) -> None:
+    """
+    `recorded` takes the next call of the name and reports the drift; `strict` takes none; a read-only tool may run.
+    """
+    fired = len(FIRED)
+
+    strict = await evaluated(run, [BuysWithCare], tools="strict")
+    live = await evaluated(run, [BuysWithCare], tools="live-read-only", functions=[pay, price])
+
+    assert strict.unused == ('tool pay {"cents": 5, "shop": "Ada & Söhne"}',)
+    assert strict.unrecorded[0] == 'tool price {"shop": "the shop next door"}'
+    assert strict.diverged
+    assert live.live == ('tool price {"shop": "the shop next door"}',)
+    assert live.drift == (
+        'tool pay {"cents": 6, "shop": "Ada & Söhne"}; recorded: {"cents": 5, "shop": "Ada & Söhne"}',
+    )
+    assert (live.status_now, live.unrecorded, live.unused) == ("completed", (), ())
+    assert FIRED[fired:] == ["price the shop next door"]
+    inserted = [row for row in live.rows if not row.recorded]
+    assert [row.now[0] for row in inserted] == ["price: 5"]
+    assert [row.equal for row in live.rows][-2:] == [True, True]
+
+
+async def test_another_model_is_asked_and_nothing_fires(run: Exported) -> None:
+    """
+    `scripted:demo` says something else than was recorded: the divergence is its reply, and the cost stands beside.
+    """
+    fired = list(FIRED)
+
+    found = await evaluated(run, [Buys], model="scripted:demo", functions=[pay, price])
+
+    assert found.diverged
+    assert found.first.startswith("entry 5: recorded words: Thank you, shop.; ")
+    assert (found.now.asked, found.now.calls, found.recorded.calls) == (1, 1, 1)
+    assert found.now.output_tokens > 0
+    assert fired == FIRED
+
+
+async def test_models_are_asked_from_an_entry_on() -> None:
+    """
+    Replies up to --from stay; later ones are asked anew, with what the code at hand says.
+    """
+    at = FakeEngine([ResearchLoop], answers={"research": "A draft.", "critique": {"decision": "Approved"}})
+    await at.start("research_loop", Content.from_text("Tides"), task_id="t1")
+    run, asked = await recorded(at), []
+
+    async def ask(want: Perform) -> LlmResult:
+        asked.append(want.command.id)
+        value: Any = {"decision": "Approved"} if want.command.id == "critique" else "Another draft."
+        return LlmResult(id=want.command.id, invocation_id=want.invocation_id, value=value)
+
+    later = await evaluated(run, [ResearchLoop], model=ask, since=2)
+    assert (asked, later.diverged) == (["critique"], False)
+    all_ = await evaluated(run, [ResearchLoop], model=ask)
+    assert (asked[1:], all_.diverged) == (["research", "critique"], True)
+    assert "Another draft." in all_.first
+
+
+async def test_retries_of_the_record_are_not_asked_again() -> None:
+    """
+    A model that is asked anew stands in place of recorded failures and their retries.
+    """
+    at = FakeEngine([Buys], answers={"words": [transient("busy"), "Thank you."]}, tools=[pay, price])
+    await bought(at)
+    await at.advance()
+    run = await recorded(at)
+
+    async def ask(want: Perform) -> LlmResult:
+        return LlmResult(id=want.command.id, invocation_id=want.invocation_id, value="Thank you.")
+
+    same, anew = await evaluated(run, [Buys]), await evaluated(run, [Buys], model=ask)
+
+    assert (same.diverged, same.status_now) == (False, "completed")
+    assert (anew.diverged, anew.status_now, anew.now.asked) == (True, "completed", 1)
+    assert anew.first.startswith("entry 5 of the record did not happen: words failed")
+
+
+async def test_an_open_run_stops_where_it_stood() -> None:
+    """
+    What waits for a person, or for a call without an outcome, waits again.
+    """
+    at = engine()
+    await at.start("buys", Content.from_data({"shop": "Ada", "cents": 5}), task_id="t1")
+
+    found = await evaluated(await recorded(at), [Buys])
+
+    assert (found.diverged, found.status, found.status_now) == (False, "input-required", "input-required")
+
+
+async def test_parts_answer_from_the_record() -> None:
+    """
+    A part is a call like any other: its outcome is recorded, and no task of its own runs.
+    """
+    at = engine()
+    await at.start("sends", Content.from_text("Ada"), task_id="t1")
+    await at.decide("t1", approved=True, approver="grace")
+
+    found = await evaluated(await recorded(at), [Sends], tools="strict")
+
+    assert (found.diverged, found.status_now) == (False, "completed")
+
+
+@tool(effect=EffectPolicy.READ_ONLY)
+def endless(round: int) -> int:
+    """The next round."""
+    return round + 1
+
+
+@flow_skill(id="buys", input=Order)
+class Circles:
+    """Never comes to an end."""
+
+    @step(start=True)
+    async def buy(self, ctx: Ctx, order: Order) -> Transition:
+        """Ask again and again."""
+        number = 0
+        while True:
+            number = await ctx.tool(endless, round=number)
+
+
+async def test_a_run_without_end_is_cut_off(run: Exported) -> None:
+    """
+    Code that goes in circles diverges, and the eval ends.
+    """
+    found = await evaluated(run, [Circles], tools="live-read-only", functions=[endless])
+
+    assert found.diverged
+    assert len(found.live) > 100
+
+
+STEP = st.builds(
+    lambda key, more: Step(0, key, (key, *more)),
+    st.sampled_from("abc"),
+    st.lists(st.sampled_from("xy"), max_size=1).map(tuple),
+)
+
+
+@given(st.lists(STEP, max_size=12), STEP, st.data())
+def test_one_inserted_step_moves_no_other(steps: list[Step], new: Step, data: st.DataObject) -> None:
+    """
+    Wherever it is put, the alignment has one row more, and all others are equal.
+    """
+    place = data.draw(st.integers(0, len(steps)))
+
+    rows = aligned(steps, [*steps[:place], new, *steps[place:]])
+
+    assert len(rows) == len(steps) + 1
+    assert [row for row in rows if not row.equal] == [Row(now_seq=0, now=new.lines)]
+
+
+async def test_the_result_reads_as_text_and_junit(run: Exported) -> None:
+    """
+    Side by side, with the first divergence in the failure's message.
+    """
+    good, bad = await evaluated(run, [Buys]), await evaluated(run, [BuysTwice])
+
+    report = ElementTree.fromstring(junit([("a.jsonl", good), ("b.jsonl", bad)]))
+
+    assert str(good).splitlines()[0] == "t1  buys  as recorded: 5 steps"
+    assert "RECORDED" in str(bad)
+    assert "not recorded: tool price" in str(bad)
+    assert (report.get("tests"), report.get("failures")) == ("2", "1")
+    assert [one.get("name") for one in report] == ["a.jsonl", "b.jsonl"]
+    assert bad.first[:100] in str(report[1][0].get("message"))
+
+
+def test_wrong_calls(tmp_path: Path) -> None:
+    """
+    A file that is not there, a skill that is not, an entry that is not, a redacted export, a model that is not.
+    """
+    file = tmp_path / "t1.jsonl"
+
+    async def export(**wanted: Any) -> None:
+        at = engine()
+        await bought(at)
+        file.write_bytes(b"".join([line async for line in written(at, "t1", Wanted(**wanted))]))
+
+    with pytest.raises(ExportError, match="cannot be read"):
+        evaluate(file, [Buys])
+    asyncio.run(export())
+    assert not evaluate(file, {"buys": skill_of(Buys)}).diverged
+    with pytest.raises(UnknownSkill):
+        evaluate(file, [Sends])
+    with pytest.raises(InputRejected, match="entries 1 to 5, not 9"):
+        evaluate(file, [Buys], since=9)
+    with pytest.raises(InputRejected, match="no provider 'nobody'"):
+        evaluate(file, [Buys], model="nobody:x", functions=[book])
+    asyncio.run(export(redact=True))
+    with pytest.raises(ExportError, match="redacted"):
+        evaluate(file, [Buys])
