@@ -12,12 +12,12 @@ import typer
 from pydantic import JsonValue
 from rich.text import Text
 
-from refold.cli.errors import CallError
+from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.text.entries import Story
 from refold.cli.text.output import clean, indented
-from refold.cli.text.views import asked, ways_out
+from refold.cli.text.views import FAILED, asked, brief, ways_out
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
-from refold.cli.waiting import Wait, newest, report, shown
+from refold.cli.waiting import Wait, newest, shown
 from refold.engine import Engine, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
 from refold.export.engine import ExportEngine
 
@@ -211,7 +211,11 @@ async def fork(
         story = Story(call.out)
         async for entry in engine.journal(view.task_id):
             story.tell(entry)
-        return report(call, view)
+        if call.out.json:
+            call.out.value(view)
+        else:
+            call.out.say(*brief(view))
+        return TASK_FAILED if view.status in FAILED else DONE
     engine = await call.engine()
     return await shown(call, engine, view, wait=wait)
 

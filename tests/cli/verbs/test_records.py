@@ -53,6 +53,7 @@ def test_a_fork_of_a_file_is_printed(refold: Shell, export: Path) -> None:
     assert done.exit == 1
     assert "branches off from entry 2 of t1, dry: nothing takes place" in done.out
     assert "t1.f1  failed" in done.out
+    assert done.err == ""
     assert refold("show", "t1.f1").exit == 2
 
 

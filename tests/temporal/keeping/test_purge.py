@@ -242,6 +242,29 @@ async def test_an_owners_tasks_by_age(engine: TemporalEngine, purge: Purge) -> N
     await engine.cancel(open_)
 
 
+async def test_webhooks_go_with_their_task(engine: TemporalEngine, purge: Purge) -> None:
+    """
+    One that still delivers stays, and is named.
+    """
+    task_id = new("books")
+    await engine.start("books", text("none"), task_id=task_id)
+    await settled(engine, task_id)
+    over, open_ = (f"webhook/{task_id}/{id}" for id in ("over", "open"))
+    for id in (over, open_):
+        await engine.client.start_workflow("refold.webhook", id=id, task_queue="nobody")
+    await engine.client.get_workflow_handle(over).terminate()
+    while len([one async for one in engine.client.list_workflows(f"WorkflowId STARTS_WITH 'webhook/{task_id}'")]) < 2:
+        pass  # the index lags behind
+
+    [done] = (await purged(purge, task_id)).values()
+
+    assert done.deleted["webhooks"] == 1
+    assert [(left.what, left.why.split(";")[0]) for left in done.left] == [
+        (f"webhook {open_}", "it still delivers updates")
+    ]
+    await engine.client.get_workflow_handle(open_).terminate()
+
+
 async def test_a_reference_that_a_user_writes_deletes_nothing(
     engine: TemporalEngine, purge: Purge, values: Folder
 ) -> None:
