@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -15,6 +16,7 @@ from refold.engine import NoWorker, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from refold.temporal.upgrade.sealing import is_fresh, seal
+from tests.temporal import skills
 from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import collected, settled, text, without_ids
 from tests.temporal.upgrade import sealed_skills
@@ -232,3 +234,28 @@ async def histories_of(engine: TemporalEngine, task_id: str) -> list[WorkflowHis
         found.insert(0, await engine.client.get_workflow_handle(task_id, run_id=run_id).fetch_history())
         run_id = found[0].events[0].workflow_execution_started_event_attributes.continued_execution_run_id
     return found
+
+
+async def test_a_seal_waits_for_all_that_came_with_it(client: Client, values: Folder) -> None:
+    """
+    A task takes what waits for a worker in batches, and none is lost: not even where the last one brings no entry.
+    """
+    engine = TemporalEngine(client, "seals in batches", patience=PATIENT)
+    plugin = RefoldPlugin([skills.CountsWorkflow], skills.TOOLS, model="scripted:demo", storage=values)
+    async with make_worker(client, plugin, task_queue="seals in batches"):
+        task_id = await begun(engine, "counts", "go")
+    before, handle = await run_of(engine, task_id), client.get_workflow_handle(task_id)
+    for number in range(50):
+        await handle.signal("message", f"answer {number}")
+    for _ in range(5):
+        await handle.signal("cancel_reason", "none")
+    sealing = asyncio.ensure_future(seal(engine.connection, task_id))
+    await asyncio.sleep(0)
+
+    async with make_worker(client, plugin, task_queue="seals in batches"):
+        await sealing
+        view = await in_next_run(engine, task_id, before)
+        assert view.seq == 51
+        await engine.send(task_id, text("stop"))
+        assert (await settled(engine, task_id)).status is Status.COMPLETED
+    await replay_all(client, plugin, "seals in batches")
