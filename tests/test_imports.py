@@ -124,6 +124,11 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.evals.evaluate", "_named"): "the models' libraries are loaded only where models are asked anew",
     ("refold.cli.verbs.records", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.cli.verbs.records", "_ledger"): "SQLAlchemy is loaded only by the verbs about receipts",
+    (
+        "refold.cli.verbs.ledger",
+        "_refused",
+    ): "SQLAlchemy, and with a codec Temporal's SDK, by verbs that need it",
+    ("refold.temporal.worker.plugin", "_refused_table"): "SQLAlchemy is loaded only by workers that refuse an update",
     ("refold.cli.verbs.codec", "codec"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.codec", "app_of"): "the gateway's libraries are an extra, and take long to load",
     ("refold.effects.failures.classify", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",

@@ -32,8 +32,8 @@ from refold.cli.verbs import (
 
 EPILOG = (
     "Results go to stdout, talk and errors to stderr. Exit codes: 0 done; 1 the task failed, was rejected or canceled, "
-    "what was checked has findings (`check`, `replay`, `eval`, `journal --verify`), or `upgrade` has not moved all tasks; "
-    "2 the command could not be carried out. The Temporal server is set as for Temporal's own tools: by "
+    "what was checked has findings (`check`, `replay`, `eval`, `journal --verify`), or `upgrade` has not moved all "
+    "tasks; 2 the command could not be carried out. The Temporal server is set as for Temporal's own tools: by "
     "TEMPORAL_ADDRESS, TEMPORAL_NAMESPACE, or a profile. REFOLD_DEBUG=1 shows tracebacks."
 )
 

@@ -20,6 +20,8 @@ from refold import Content, DecisionMade, InputRejected, Status, TaskState
 from refold.core.commands import Notify
 from refold.core.events import ChildAsked, LlmResult
 from refold.core.fold.journal import Entry
+from refold.effects.ledger.refused_table import RefusedTable
+from refold.effects.ledger.store import store_from_env
 from refold.engine import TaskFilter, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
@@ -243,6 +245,13 @@ async def test_who_decided_and_who_was_refused_is_logged(engine: TemporalEngine)
     (granted,) = [line["metadata"] for line in mine if line.get("trigger") == "approval_granted"]
     assert (refused["trigger"], refused["by"], refused["seq"]) == ("update decide", "eve", None)
     assert "eve may not decide here" in refused["reason"]
+    table = RefusedTable(store_from_env())
+    while not (kept := table.newest(view.task_id)):
+        pass  # a thread writes it
+    table.close()
+    assert [(one.trigger, one.by, one.reason, one.times) for one in kept] == [
+        ("update decide", "eve", refused["reason"], 1)
+    ]
     assert (granted["by"], granted["asserted_by"], granted["comment"]) == ("ada", "tests", "as agreed")
     assert datetime.fromisoformat(granted["said_at"]).tzinfo is not None
 

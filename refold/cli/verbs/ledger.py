@@ -1,15 +1,21 @@
-"""`refold ledger`: what an operator does with the receipts of effects."""
+"""`refold ledger`: what an operator does with the receipts of effects, and an auditor with refused updates."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from refold.cli.text.content import seconds_of
-from refold.cli.verb import Call, add
+from refold.cli.text.output import clean, indented
+from refold.cli.text.views import moment
+from refold.cli.verb import CODEC_ENV, Call, add
 
 if TYPE_CHECKING:
+    from refold.effects.ledger.refused_table import RefusedTable
     from refold.effects.ledger.store import Store
 
 
@@ -18,10 +24,10 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(
         name="ledger",
         no_args_is_help=True,
-        help="Count and prune receipts of effects.",
+        help="Count and prune receipts; list refused updates.",
         rich_markup_mode=None,
     )
-    for run in (show, prune):
+    for run in (show, refused, prune):
         add(group, run, connects=False)
     app.add_typer(group)
 
@@ -30,6 +36,7 @@ def show(call: Call) -> None:
     """Print where the ledger is, and how many receipts it holds. Makes the tables of a new one."""
     store = _store()
     counts = {state.value: count for state, count in store.counts().items()}
+    _refused().make()
     if call.out.json:
         call.out.value({"place": store.place, "receipts": counts})
     else:
@@ -44,18 +51,62 @@ def prune(
 ) -> None:
     """Delete receipts that have not changed for a while, of effects that took place or certainly did not.
 
+    Refused updates of that age are deleted, too.
+
     An effect whose receipt is gone is performed again when a call with its key comes: keep receipts for longer than
     tasks run, than tasks are recovered, and than business keys are used. Receipts of unknown outcomes, of effects under
     way and of effects that were undone stay.
     """
-    pruned = _store().prune(seconds_of(older_than))
+    age_s = seconds_of(older_than)
+    pruned, refusals = _store().prune(age_s), _refused().prune(age_s)
     if call.out.json:
-        call.out.value({"pruned": pruned})
+        call.out.value({"pruned": pruned, "refusals": refusals})
     else:
         call.out.say(f"{pruned:,} receipt{'' if pruned == 1 else 's'} deleted")
+        if refusals:
+            call.out.say(f"{refusals:,} refusal{'' if refusals == 1 else 's'} deleted")
+
+
+def refused(
+    call: Call,
+    task_id: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="Only refusals by this task.", show_default=False)
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 100,
+) -> None:
+    """Print refused updates, newest first.
+
+    An update that a task refuses is in no journal: a worker keeps it in the ledger's database. Equal ones are counted
+    together, and a task has at most 100. A refused signal is in the task's journal.
+    """
+    found = _refused().newest(task_id, limit=limit)
+    for one in found:
+        if call.out.json:
+            call.out.value(asdict(one))
+            continue
+        times = f"  {one.times} times" if one.times > 1 else ""
+        who = f"  by {one.by}" if one.by else ""
+        call.out.say(
+            clean(f"{moment(datetime.fromtimestamp(one.last_at, UTC))}  {one.task_id}  {one.trigger}{who}{times}")
+        )
+        call.out.say(*indented(one.reason))
+    if not found:
+        call.out.note("no update was refused")
 
 
 def _store() -> Store:
     from refold.effects.ledger.store import store_from_env
 
     return store_from_env()
+
+
+def _refused() -> RefusedTable:
+    from refold.effects.ledger.refused_table import RefusedTable
+
+    store = _store()
+    if os.environ.get(CODEC_ENV):
+        from refold.temporal.data.codec import CodecSeal, codec_from_env
+
+        codec = codec_from_env()
+        store.seal = None if codec is None else CodecSeal(codec)
+    return RefusedTable(store)

@@ -253,7 +253,7 @@ def resolve(receipt: Receipt | None, ask: Ask, result: str, now: float) -> Recei
 
 def undo(receipt: Receipt | None, by: str, result: str, now: float) -> Receipt | None:
     """The receipt after command `by` has undone the effect whose result has the hash `result`; once per command."""
-    by = _storable(by)
+    by = storable(by)
     if receipt is None or receipt.state is not ReceiptState.DONE or receipt.undone_by == by:
         return receipt
     if result_hash(json.loads(receipt.result or "null")) != result:
@@ -282,8 +282,8 @@ def _taken(receipt: Receipt | None, ask: Ask, now: float) -> tuple[Receipt, Perf
         holder=ask.holder,
         result=None,
         why="",
-        task_id=_storable(ask.task_id),
-        invocation_id=_storable(ask.invocation_id),
+        task_id=storable(ask.task_id),
+        invocation_id=storable(ask.invocation_id),
         began_at=now,
         changed_at=now,
         undone=0 if receipt is None else receipt.undone,
@@ -293,9 +293,9 @@ def _taken(receipt: Receipt | None, ask: Ask, now: float) -> tuple[Receipt, Perf
 
 
 def _changed(receipt: Receipt, state: ReceiptState, now: float, why: str) -> Receipt:
-    return replace(receipt, state=state, why=_storable(why), changed_at=now)
+    return replace(receipt, state=state, why=storable(why), changed_at=now)
 
 
-def _storable(said: str) -> str:
+def storable(said: str) -> str:
     """`said` as every database stores it: PostgreSQL refuses a NUL, and none stores half a surrogate pair."""
     return text(said).replace("\0", "\N{REPLACEMENT CHARACTER}")

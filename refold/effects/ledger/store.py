@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -52,6 +52,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from refold.core.errors import DefinitionError
 from refold.effects.ledger.receipts import LedgerUnavailable, Receipt, ReceiptState
+
+T = TypeVar("T")
 
 ENV = "REFOLD_LEDGER"
 VERSION = 3
@@ -260,13 +262,48 @@ class Store:
         with self._guarded():
             self._make_once()
             with self._engine.connect() as connection:
-                now = self._clock() if self._clock else float(connection.exec_driver_sql(_CLOCK).scalar_one())
+                now = self.now(connection)
             while True:
                 with self._engine.begin() as connection:
                     some = connection.execute(_PRUNE, {"before": now - older_than_s}).rowcount
                 pruned += some
                 if some < PRUNED_AT_ONCE:
                     return pruned
+
+    def within(self, work: Callable[[Connection], T]) -> T:
+        """Run statements on other tables of this database, in one transaction.
+
+        Raises:
+            LedgerUnavailable: They have changed nothing, or it is not known whether they have.
+        """
+        with self._guarded():
+            self._make_once()
+            with self._turn or nullcontext(), self._engine.begin() as connection:
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if self.file else _SAFELY)
+                return work(connection)
+
+    def now(self, connection: Connection) -> float:
+        """The time, in seconds since 1970, by the clock that receipts go by."""
+        return self._clock() if self._clock else float(connection.exec_driver_sql(_CLOCK).scalar_one())
+
+    def sealed(self, text: str) -> str:
+        """A text as the database holds it."""
+        return text if self.seal is None or not text else _SEALED + self.seal.sealed(text)
+
+    def opened(self, text: str) -> str:
+        """A text of the database, readable.
+
+        Raises:
+            LedgerUnavailable: It is encrypted, and cannot be decrypted.
+        """
+        if not text.startswith(_SEALED):
+            return text
+        if self.seal is None:
+            raise LedgerUnavailable(self.place, "its texts are encrypted; give this process the codec of the others")
+        try:
+            return self.seal.opened(text.removeprefix(_SEALED))
+        except Exception as error:  # a codec may raise anything
+            raise LedgerUnavailable(self.place, f"a text cannot be decrypted: {error}") from error
 
     def close(self) -> None:
         """Close the connections; the next call opens new ones."""
@@ -286,8 +323,7 @@ class Store:
             return found
         row: dict[str, Any] = {name: getattr(changed, name) for name in _NAMES}
         row["state"] = changed.state.value
-        if self.seal is not None:
-            row |= {name: _SEALED + self.seal.sealed(row[name]) for name in ("result", "why") if row[name]}
+        row |= {name: self.sealed(row[name]) for name in ("result", "why") if row[name]}
         if found is None:
             self._add.run(cursor, row)
         else:
@@ -301,18 +337,8 @@ class Store:
 
     def _receipt(self, row: Sequence[Any]) -> Receipt:
         values = dict(zip(_NAMES, row, strict=True))
-        values |= {name: self._opened(values[name]) for name in ("result", "why") if values[name]}
+        values |= {name: self.opened(values[name]) for name in ("result", "why") if values[name]}
         return Receipt(**{**values, "state": ReceiptState(values["state"])})
-
-    def _opened(self, text: str) -> str:
-        if not text.startswith(_SEALED):
-            return text
-        if self.seal is None:
-            raise LedgerUnavailable(self.place, "its receipts are encrypted; give this worker the codec of the others")
-        try:
-            return self.seal.opened(text.removeprefix(_SEALED))
-        except Exception as error:  # a codec may raise anything
-            raise LedgerUnavailable(self.place, f"a receipt cannot be decrypted: {error}") from error
 
     def _now(self, cursor: DBAPICursor) -> float:
         if self._clock is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ LINE_CHARS = 500
 """The longest text in the Temporal UI's details, in characters; a longer one is cut."""
 
 log = structlog.get_logger("refold.task")
+
+REFUSED: dict[tuple[str, str], Callable[..., None]] = {}
+"""What keeps the refused updates of this process's workers, by namespace and task queue: `RefusalRecord.note`."""
 
 
 class Display:
@@ -122,6 +126,10 @@ def note_refused(task: Snapshot, trigger: str, reason: str, *, by: str | None, s
         seq: The number of its journal entry; None if it has none.
     """
     state = task.lifecycle.value
+    info = workflow.info()
+    record = REFUSED.get((info.namespace, info.task_queue))
+    if seq is None and record is not None:
+        record(task_id=task.task_id, trigger=trigger, by=by or "", reason=reason, at=workflow.time())
     log.warning("event_refused", task_id=task.task_id, seq=seq, state=state, trigger=trigger, by=by, reason=reason)
     counter = workflow.metric_meter().create_counter("refold_refused", "Events that tasks refused.")
     counter.add(1, {"skill": task.skill, "trigger": trigger})

@@ -8,6 +8,7 @@ replayer = Replayer(workflows=[], plugins=[plugin])
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
@@ -26,6 +27,7 @@ from temporalio.worker import (
 
 from refold.core.errors import InputRejected, SkillError
 from refold.effects.activities import Effects
+from refold.effects.ledger.refused import RefusalRecord, Refusals
 from refold.effects.mcp.servers import McpServer
 from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
@@ -35,6 +37,7 @@ from refold.temporal.data.payloads import RefoldConverter, codec_in, data_conver
 from refold.temporal.data.storage import Storage, storage_from_env
 from refold.temporal.worker import profile
 from refold.temporal.worker.committed import Unsandboxed
+from refold.temporal.worker.display import REFUSED
 from refold.temporal.worker.logs import keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
@@ -96,6 +99,8 @@ class RefoldPlugin(SimplePlugin):
         self.storage = storage or storage_from_env()
         self.codec = None if codec is None else fit(codec)
         self.recovery = recovery
+        self._refused = RefusalRecord(self._refused_table)
+        self._seal: CodecSeal | None = None
         middleware = {cls.type_name: cls.skill.options.middleware for cls in classes}
         self._tools = tuple(tools)
         self._effects: Effects | None = None
@@ -149,7 +154,7 @@ class RefoldPlugin(SimplePlugin):
         self.refuse_unfit(config.get("workflow_runner"))
         if self._effects is not None:
             codec = codec_in(config["client"].data_converter)
-            self._effects.seal = None if codec is None else CodecSeal(codec)
+            self._effects.seal = self._seal = None if codec is None else CodecSeal(codec)
             if codec is not None:
                 keep_texts_out()
             if self._effects.ledger is not None:
@@ -162,6 +167,8 @@ class RefoldPlugin(SimplePlugin):
             # The first keeps the SDK's, since history holds it three times a step.
             number = next(_workers)
             config["identity"] = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
+        if self.skill_ids:
+            REFUSED[config["client"].namespace, config["task_queue"]] = self._refused.note
         workflows = list(config.get("workflows") or [])
         if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):
             config["workflows"] = [*workflows, UnknownSkillWorkflow]
@@ -189,8 +196,21 @@ class RefoldPlugin(SimplePlugin):
         if self._effects is None:
             yield
             return
-        async with self._effects:
-            yield
+        self._refused.__enter__()
+        try:
+            async with self._effects:
+                yield
+        finally:
+            await asyncio.to_thread(self._refused.__exit__)  # it writes what waits
+
+    def _refused_table(self) -> Refusals:
+        # Imported once an update is refused: a worker without receipts does not load a database's library.
+        from refold.effects.ledger.refused_table import RefusedTable
+        from refold.effects.ledger.store import store_from_env
+
+        store = store_from_env()
+        store.seal = self._seal
+        return RefusedTable(store)
 
 
 def _is_dynamic(cls: type) -> bool:

@@ -1,10 +1,13 @@
 """The verbs about receipts, on a ledger in a file."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from refold.effects.ledger.ledger import Ledger
+from refold.effects.ledger.refused import Refusal
+from refold.effects.ledger.refused_table import RefusedTable
 from refold.effects.ledger.store import store_of
 from tests.cli.conftest import Shell
 
@@ -32,7 +35,7 @@ def test_receipts_are_counted_and_pruned(refold: Shell, paid: Path) -> None:
     }
 
     assert refold("ledger", "prune", "--older-than", "30d").out == "1 receipt deleted\n"
-    assert refold("ledger", "prune", "--older-than", "30d", "--json").json == {"pruned": 0}
+    assert refold("ledger", "prune", "--older-than", "30d", "--json").json == {"pruned": 0, "refusals": 0}
     assert [line.split() for line in refold("ledger", "show").out.splitlines()[1:3]] == [
         ["executing", "1"],
         ["done", "0"],
@@ -49,3 +52,24 @@ def test_an_age_has_a_unit(refold: Shell, paid: Path, age: str) -> None:
     assert done.exit == 2
     assert "write a number and a unit" in done.error["message"]
     assert Ledger(str(paid)).look("done") is not None
+
+
+def test_refused_updates_are_listed_and_pruned(refold: Shell, paid: Path) -> None:
+    """
+    Who was refused what, why, and how often; of one task, or of all.
+    """
+    assert refold("ledger", "refused").err == "no update was refused\n"
+    what: dict[str, Any] = {
+        "trigger": "update decide",
+        "by": "eve",
+        "reason": "eve may not decide here",
+        "first_at": 0.0,
+    }
+    RefusedTable(store_of(str(paid))).add([Refusal(task_id="t1", **what, last_at=60.0, times=3)])
+
+    listed = refold("ledger", "refused", "t1").out.splitlines()
+    assert listed[0].endswith("  t1  update decide  by eve  3 times")
+    assert listed[1:] == ["  eve may not decide here"]
+    assert refold("ledger", "refused", "--json").json == {"task_id": "t1", **what, "last_at": 60.0, "times": 3}
+    assert refold("ledger", "refused", "t2").out == ""
+    assert refold("ledger", "prune", "--older-than", "30d").out == "1 receipt deleted\n1 refusal deleted\n"
