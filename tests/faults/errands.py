@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 from pydantic import BaseModel
 
+from activities.notices import send_mail
 from activities.payments import Payment, charge_card, gateway, moved
 from refold import Ctx, RetryPolicy, Transition, flow_skill, step, tool
 from refold.effects import current
@@ -90,5 +91,17 @@ class Errands:
         return ctx.complete(f"shipped, with {length} characters")
 
 
+@flow_skill(id="billed", input=Tip, retry=PATIENT)
+class Billed:
+    """A charge, and a mail about it."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, order: Tip) -> Transition:
+        paid = await ctx.tool(charge_card, order_id=order.order_id, amount_cents=100)
+        await ctx.tool(send_mail, to="ada@example.org", subject=order.order_id, text=paid.payment_id)
+        return ctx.complete("billed")
+
+
+BilledWorkflow = workflow_for(Billed)
 TipsWorkflow = workflow_for(Tips)
 ErrandsWorkflow = workflow_for(Errands)

@@ -72,9 +72,22 @@ def pay(gate: str) -> str:
     return "paid"
 
 
+@tool(effect="at_most_once", probe=paid, timeout_s=120)
+def pay_slowly(seconds: float) -> str:
+    """Pays in a thread, after so long."""
+    note("begun")
+    time.sleep(seconds)
+    note("paid")
+    return "paid"
+
+
 class Way(BaseModel):
     gate: str
     count: int = 1
+
+
+class Slowly(BaseModel):
+    seconds: float
 
 
 @flow_skill(id="gated", input=Way)
@@ -94,6 +107,15 @@ class PaysOnce:
     @step(start=True)
     async def begin(self, ctx: Ctx, way: Way) -> Transition:
         return ctx.complete(await ctx.tool(pay, gate=way.gate))
+
+
+@flow_skill(id="pays_slowly", input=Slowly)
+class PaysSlowly:
+    """Pays once, which takes its time."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, slowly: Slowly) -> Transition:
+        return ctx.complete(await ctx.tool(pay_slowly, seconds=slowly.seconds))
 
 
 @flow_skill(id="stairs", input=Way)
@@ -157,6 +179,7 @@ class Buys:
 
 GatedWorkflow = workflow_for(Gated)
 PaysOnceWorkflow = workflow_for(PaysOnce)
+PaysSlowlyWorkflow = workflow_for(PaysSlowly)
 StairsWorkflow = workflow_for(Stairs)
 CrowdedWorkflow = workflow_for(Crowded)
 AsksWorkflow = workflow_for(Asks)

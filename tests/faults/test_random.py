@@ -31,6 +31,7 @@ from tests.faults import errands, errands_new
 from tests.faults.errands import Errand, Errands
 from tests.faults.errands_new import Insured
 from tests.faults.world import World, faults
+from tests.services.mail import MailServer
 
 T = TypeVar("T")
 
@@ -141,6 +142,43 @@ async def test_nothing_is_lost_twice_or_stuck(tmp_path: Path) -> None:
             assert not (wrong := wrong_effects(jobs, world)), f"{report}; {wrong}"
             await check_records(jobs, world.engine, report)
             await check_replays(world.engine, world.values)
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1_800)
+async def test_two_hundred_tasks_under_a_kill_every_three_seconds(tmp_path: Path) -> None:
+    """
+    A worker is killed every 3 s for a minute, and the server twice: all are done, with one charge and one mail each,
+    and nobody was asked.
+    """
+    jobs = [Job(f"billed-{n}", "billed", Errand(order_id=f"A{n}")) for n in range(200)]
+    with tempfile.TemporaryDirectory() as database, MailServer() as mail:
+        async with World(SEED, tmp_path, Path(database), env=mail.environment) as world:
+            killing = asyncio.create_task(world.kill_workers(every_s=3.0, seconds=60.0))
+            attending = []
+            for number, job in enumerate(jobs):
+                attending.append(asyncio.create_task(attend(world.engine, job)))
+                await asyncio.sleep(0.25)
+                if number in (60, 140):
+                    await world.kill_server()
+            await killing
+            await world.calm()
+            await asyncio.wait(attending, timeout=PATIENCE_S)
+            assert not (open_ := await not_ended(jobs, attending, world)), "not ended:\n" + "\n".join(open_)
+            charged = Counter(paid.order_id for paid in world.shop.ledger)
+            asked = [job for job in jobs if await needed_a_person(world.engine, job.task_id)]
+
+    ids = Counter({job.errand.order_id: 1 for job in jobs})
+    assert {job.view.status for job in jobs if job.view is not None} == {Status.COMPLETED}
+    assert (charged, Counter(message["Subject"] for message in mail.inbox), asked) == (ids, ids, [])
+
+
+async def needed_a_person(engine: TemporalEngine, task_id: str) -> bool:
+    """Whether the task was ever blocked without a time at which it goes on by itself."""
+    blocked = [
+        entry async for entry in engine.journal(task_id) if any(m.to_state is TaskState.BLOCKED for m in entry.moves)
+    ]
+    return any(not entry.backoffs for entry in blocked)
 
 
 async def not_ended(jobs: Sequence[Job], attending: Sequence[asyncio.Task[None]], world: World) -> list[str]:

@@ -170,6 +170,33 @@ async def test_a_payment_that_takes_longer_is_handed_over(
     assert "block_on_dependency" not in await moves(engine, view.task_id)
 
 
+@pytest.mark.sweep
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("grace_s", "attempts"), [(30, [1, 1]), (5, [1, 2, 2])], ids=["finished", "handed over"])
+async def test_a_payment_of_twenty_seconds(
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, grace_s: int, attempts: list[int]
+) -> None:
+    """
+    As Kubernetes stops a pod: SIGTERM in the middle of a payment of 20 s. With 30 s of grace it is finished; with 5 s
+    the worker leaves it, and the next one pays. Either way it is paid once, nobody is asked, and the exit code is 0.
+    """
+    worker = await workers.start(queue, recovery="default", env={"REFOLD_GRACE": str(grace_s)})
+    view = await engine.start("pays_slowly", Content.from_data({"seconds": 20}))
+    await ledger.until("begun")
+    told_at = asyncio.get_running_loop().time()
+
+    worker.ask_to_stop()
+    assert await worker.gone() == 0
+    assert asyncio.get_running_loop().time() - told_at < grace_s + SOON_S
+    await workers.start(queue, recovery="default")
+    done = await settled(engine, view.task_id)
+
+    assert (done.status, done.messages[-1].text) == (Status.COMPLETED, "paid")
+    assert ledger.noted("paid") == [f"{view.task_id}/1.1"]
+    assert [line.attempt for line in ledger.lines] == attempts
+    assert "block_on_dependency" not in await moves(engine, view.task_id)
+
+
 async def moves(engine: TemporalEngine, task_id: str) -> list[str]:
     """The moves of a task's life."""
     return [move.event.value for entry in await collected(engine.journal(task_id)) for move in entry.moves]

@@ -10,9 +10,10 @@ import contextlib
 import os
 import random
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from temporalio.service import RetryConfig
@@ -43,14 +44,18 @@ class World:
         happened: The faults so far, in order, for the report.
     """
 
-    def __init__(self, seed: int, folder: Path, database: Path) -> None:
+    def __init__(
+        self, seed: int, folder: Path, database: Path, *, env: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Start nothing yet.
 
         Args:
             seed: Chooses the faults.
             folder: For values, logs and the server's file.
             database: For PostgreSQL; its sockets want a short path.
+            env: More environment for the workers.
         """
+        self._env = dict(env)
         self.chance = random.Random(seed)
         self.shop = UnreliableShop(seed)
         self.happened: list[str] = []
@@ -69,7 +74,11 @@ class World:
         await self._stack.enter_async_context(self._servers)
         server = await self._serve(None)
         self._port = int(server.address.rpartition(":")[2])
-        env = {**self.shop.environment, "REFOLD_LEDGER": self._postgres.url, "REFOLD_STORAGE": str(self.values)}
+        env = {
+            **self.shop.environment,
+            "REFOLD_LEDGER": self._postgres.url,
+            "REFOLD_STORAGE": str(self.values),
+        } | self._env
         self._workers = await self._stack.enter_async_context(Workers(server.address, self._folder, env=env))
         retries = RetryConfig(max_elapsed_time_millis=2_000)
         self.engine: TemporalEngine = await engine_of(server.address, QUEUE, Folder(self.values), retries)
@@ -119,6 +128,20 @@ class World:
         os.kill(self._server.pid, signal.SIGKILL)
         await self._servers.aclose()
         await self._serve(self._port)
+
+    async def kill_workers(self, *, every_s: float, seconds: float) -> None:
+        """SIGKILL of one worker after the other, each replaced."""
+
+        async def kill(place: int) -> None:
+            end = asyncio.get_running_loop().time() + seconds
+            await asyncio.sleep(place * every_s)
+            while asyncio.get_running_loop().time() < end:
+                self.happened.append("kill_worker")
+                pause = asyncio.create_task(asyncio.sleep(len(self._crew) * every_s))
+                await self._replace(place, self._crew[place][1])
+                await pause
+
+        await asyncio.gather(*(kill(place) for place in range(len(self._crew))))
 
     async def calm(self) -> None:
         """No more faults; three workers of the newest release."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Sequence
 from datetime import timedelta
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -27,6 +29,7 @@ from refold import InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
 from refold.engine import TaskView
 from refold.temporal import TemporalEngine
+from refold.temporal.dev import DevServer, find_binary
 from tests.temporal.test_task import collected, text
 
 QUEUE = "tests"
@@ -245,13 +248,13 @@ async def test_a_start_by_another_release_is_left_to_its_workers(engine: Tempora
     """
     A worker that cannot read what a newer refold wrote does not fail the task: one of that release can go on with it.
     """
-    task_id = await start(engine, "talk", payload({"refold": "start/2", "tomorrow": True}))
+    task_id = await start(engine, "talk", payload({"refold": "start/9", "tomorrow": True}))
     handle = engine.client.get_workflow_handle(task_id)
     async for event in handle.fetch_history_events(wait_new_event=True):
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             break
 
-    assert "start/2" in event.workflow_task_failed_event_attributes.failure.message
+    assert "start/9" in event.workflow_task_failed_event_attributes.failure.message
     description = await handle.describe()
     assert description.status is WorkflowExecutionStatus.RUNNING
     await handle.terminate()
@@ -447,3 +450,68 @@ async def test_no_payload_of_a_thousand_wedges_a_task(engine: TemporalEngine, se
     The same, a thousand times where there is time (REFOLD_SWEEP=all).
     """
     await odd(engine, sent)
+
+
+# --- by Temporal's own command line
+
+
+def _typed(chance: Random) -> str:
+    """What somebody may type as an input."""
+    return chance.choice(
+        [
+            "null", "{}", "[]", '""', "0", "true", "-1e400", "NaN", '"\\ud800"', '"\\u0000"', "[" * 200 + "]" * 200,
+            "9" * chance.randint(1, 10_001), "{not json", "'", "\u200d", json.dumps({chance.choice(RESERVED): None}),
+            json.dumps({one: chance.choice(RESERVED) for one in chance.sample(RESERVED, 3)}),
+            json.dumps({"refold": chance.choice(["start/1", "start/2", 1, None]), chance.choice(RESERVED): "x"}),
+            json.dumps("x" * chance.choice([10, 1_000, 100_000])),
+        ]
+    )  # fmt: skip
+
+
+def typed(chance: Random, task_id: str) -> list[str]:
+    """A command with odd inputs, to a task or for a new one of this id."""
+    inputs = [word for _ in range(chance.choice([0, 1, 1, 1, 1, 2, 3])) for word in ("--input", _typed(chance))]
+    if chance.random() < 0.3:
+        inputs += ["--input-meta", f"encoding={chance.choice(ENCODINGS)}"]
+    name = chance.choice(
+        ["message", "decide", "child", "part_ended", "release", "resolve", "dependency_resolved", "mesage"]
+    )
+    match chance.choice(["signal", "signal", "update", "start"]):
+        case "signal":
+            how = ["signal", "--name", name]
+        case "update":
+            how = ["update", "execute", "--name", name]
+        case _:
+            how = ["start", "--type", chance.choice(["talk", "gated", "counts"]), "--task-queue", QUEUE]
+            task_id = f"typed-{uuid4().hex[:8]}"
+    return ["workflow", *how, "--workflow-id", task_id, *inputs]
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3_600)
+async def test_nothing_that_is_typed_wedges_a_task(engine: TemporalEngine, server: DevServer) -> None:
+    """
+    A thousand odd inputs by `temporal workflow signal`, `update execute` and `start`: every task that got one answers,
+    none has a workflow task that failed.
+    """
+    chance = Random(1000)
+    tasks = [(await waiting(engine)).task_id for _ in range(20)]
+    turns, reached = asyncio.Semaphore(8), set(tasks)
+
+    async def run(command: list[str]) -> None:
+        async with turns:
+            process = await asyncio.create_subprocess_exec(
+                find_binary(), *command, "--address", server.address, "--command-timeout", "60s",
+                stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            )  # fmt: skip
+            if await process.wait() == 0:
+                reached.add(command[command.index("--workflow-id") + 1])
+
+    await asyncio.gather(*(run(typed(chance, chance.choice(tasks))) for _ in range(1_000)))
+
+    assert len(reached) > 100  # the others were never sent: the command line itself refuses what is no JSON
+    for task_id in reached:
+        await journal(engine, task_id)
+        assert "worker" not in (await engine.look(task_id)).note
+        await unharmed(engine, task_id)
+    assert sum([(await engine.look(task_id)).refused for task_id in tasks]) > 100

@@ -194,6 +194,41 @@ async def works_beside_its_part(engine: TemporalEngine) -> tuple[str, str]:
     return view.task_id, view.waiting_for[0].gate.rpartition("/")[0]
 
 
+@pytest.mark.sweep
+@pytest.mark.timeout(3_600)
+async def test_a_task_of_twenty_thousand_entries_is_recovered_and_forked(client: Client, plugin: RefoldPlugin) -> None:
+    """
+    Over several runs. Recovering and forking it fold a bounded part of the journal: no workflow task of the task, of
+    its recovery or of its branch fails, so that no activation took longer than the SDK's two seconds.
+    """
+    engine = TemporalEngine(client, "long-lives", patience=PATIENT)
+    entries, at = 20_000, 11_111
+    async with make_worker(client, plugin, task_queue="long-lives"):
+        id = (await run(engine, "counts")).task_id
+        handle, reader = client.get_workflow_handle(id), journal.JournalReader(engine.connection, id)
+        for first in range(0, entries, 50):
+            await asyncio.gather(*(handle.signal("message", f"answer {n}") for n in range(first, first + 50)))
+            while (await reader.newest(journal.AFTER_ALL, limit=1)).last < first - 500:
+                pass  # a run takes 10,000 signals: the task is given time to continue in the next one
+        await handle.signal("cancel", "enough")
+        await collected(engine.watch(id, after=entries, follow=True))
+
+        recovered = await engine.recover(id)
+        forked = await engine.fork(id, at=at)
+        assert (recovered.seq, forked.seq) == (entries + 3, at + 1)
+        assert len(users(recovered)) == entries + 1
+        for view in (recovered, forked):
+            assert [wait.slot for wait in view.waiting_for] == ["next"]
+            await engine.send(view.task_id, text("stop"))
+            assert (await settled(engine, view.task_id)).status is Status.COMPLETED
+    assert await runs_of(engine, id) > 2
+    for task_id in (id, recovered.task_id, forked.task_id):
+        async for one in client.list_workflows(f"WorkflowId = '{task_id}'"):
+            history = await client.get_workflow_handle(task_id, run_id=one.run_id).fetch_history()
+            failed = [event for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
+            assert not failed, failed[0]
+
+
 async def test_a_task_works_on_while_a_part_waits_for_a_person(restless: TemporalEngine) -> None:
     """
     It continues in new runs, and leaves the part open, which takes answers as before and reports its end.
