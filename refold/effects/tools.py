@@ -149,7 +149,8 @@ class Tool:
 
     def _given(self, args: Mapping[str, JsonValue]) -> dict[str, Any]:
         try:
-            checked = self.arguments.model_validate(args)
+            # Strict, as JSON: a date may be a text, but `"12"`, `true` and `12.5` are no number of cents.
+            checked = self.arguments.model_validate_json(to_json(args), strict=True)
         except ValidationError as error:
             takes = ", ".join(self.fields.values()) or "none"
             message = f"tool {self.spec.name!r}: {problems(error)}; its arguments are: {takes}"

@@ -95,7 +95,7 @@ async def call(function: Callable[..., Any], key: str | None = None, *, attempt:
     ("function", "args", "result"),
     [
         (add, {"a": 1}, 3),
-        (add, {"a": "1", "b": 1.0}, 2),
+        (add, {"a": 1, "b": 1}, 2),
         (
             place,
             {"order": {"Article": "tea"}, "on": "2026-01-02", "json": "x"},
@@ -119,6 +119,9 @@ async def test_a_tool_is_called_with_typed_values(function: Any, args: dict[str,
         ({}, "a: Field required; its arguments are: a, b"),
         ({"a": 1, "c": 2}, "c: Extra inputs are not permitted"),
         ({"a": "one"}, "a: Input should be a valid integer"),
+        ({"a": "12"}, "a: Input should be a valid integer"),
+        ({"a": True}, "a: Input should be a valid integer"),
+        ({"a": 12.5}, "a: Input should be a valid integer"),
     ],
 )
 async def test_wrong_arguments(args: dict[str, Any], said: str) -> None:
