@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 from collections.abc import Callable, Iterator
 
@@ -11,9 +12,13 @@ import uvicorn
 from starlette.applications import Starlette
 
 from refold.a2a.connections import HEADER_S, MOST_CONNECTIONS, protocol
+from refold.a2a.streams.sse import OpenStreams
 
 DRAIN_S = 10
 """Seconds that open calls have to finish after the gateway is stopped."""
+
+CUT_S = 2
+"""Seconds after that until uvicorn cuts what is still open."""
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -48,6 +53,7 @@ async def serve(
     ready: Callable[[], None] = lambda: None,
     header_s: float = HEADER_S,
     connections: int = MOST_CONNECTIONS,
+    drain_s: float = DRAIN_S,
 ) -> None:
     """Serve until `stop` is set; then end the open streams, finish open calls, and return.
 
@@ -58,6 +64,7 @@ async def serve(
         ready: Called once the gateway answers calls.
         header_s: Seconds that a client has to send the headers of a request.
         connections: How many connections may be open; one more is refused (503).
+        drain_s: Seconds that open calls have to finish; then they are told to come again (503).
     """
     config = uvicorn.Config(
         app,
@@ -66,16 +73,20 @@ async def serve(
         access_log=False,
         lifespan="off",
         server_header=False,
-        timeout_graceful_shutdown=DRAIN_S,
+        timeout_graceful_shutdown=math.ceil(drain_s) + CUT_S,
     )
     server = _Server(config, ready)
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
-        if (streams := getattr(app.state, "open_streams", None)) is not None:
-            streams.end()
+        calls: OpenStreams | None = getattr(app.state, "open_streams", None)
+        if calls is not None:
+            calls.end()
         server.should_exit = True
+        await asyncio.wait([serving], timeout=drain_s)
+        if calls is not None:
+            calls.cut()
         await serving
     finally:
         stopped.cancel()

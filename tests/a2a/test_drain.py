@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
@@ -16,8 +17,10 @@ from refold.a2a.serve import bound, serve, url_of
 from refold.record import ENDED
 from refold.testing import FakeEngine
 from tests.a2a import skills
-from tests.a2a.conftest import Calls, said
+from tests.a2a.conftest import VERSION, Calls, said
 from tests.a2a.streams.events import subscribed
+
+Stopped = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def alive(http: httpx.AsyncClient, url: str) -> bool:
@@ -69,6 +72,50 @@ async def test_open_streams_end_with_a_last_event(fake: FakeEngine, caplog: pyte
     assert [end.comment for end in ends] == ["the gateway stops; subscribe again with the last id"] * 2
     assert rest == [[], []]
     assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
+
+
+async def test_a_call_that_does_not_end_in_time_is_told(fake: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
+    """
+    The task goes on, so the caller may ask another gateway for it; the log has no traceback.
+    """
+    async with running(fake, drain_s=0.5) as (url, stopped), httpx.AsyncClient(timeout=30) as http:
+        params = {"message": said("x"), "metadata": {"skill": "wait"}}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+        answer = asyncio.create_task(http.post(f"{url}/", json=body, headers=VERSION))
+        found: list[str] = []
+        while not found:
+            found = [view.task_id async for view in fake.list()]
+            await asyncio.sleep(0)
+        with caplog.at_level(logging.INFO):
+            await stopped()
+        told = await answer
+
+    assert (told.status_code, told.headers["retry-after"]) == (503, "1")
+    assert "the gateway stops" in told.json()["error"]["message"]
+    assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
+
+
+async def test_a_stream_that_nobody_reads_ends(fake: FakeEngine, caplog: pytest.LogCaptureFixture) -> None:
+    """
+    The gateway does not wait for a client that takes nothing.
+    """
+    async with running(fake, drain_s=0.5) as (url, stopped):
+        async with httpx.AsyncClient(timeout=30) as http:
+            task = await Calls(http, url).send("x" * 8_000_000, metadata={"skill": "echo"})
+        host, port = url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port), limit=2**10)
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task["id"]}})
+        head = "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nA2A-Version: 1.0\r\nLast-Event-ID: 1.1\r\n"
+        writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        await writer.drain()
+        async with httpx.AsyncClient(timeout=30) as http:
+            assert await alive(http, url)
+        with caplog.at_level(logging.INFO):
+            async with asyncio.timeout(20):
+                await stopped()
+        writer.close()
+
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_a_connection_has_a_time_for_its_headers(fake: FakeEngine) -> None:

@@ -202,3 +202,42 @@ async def test_a_page_ends_before_it_is_too_large(calls: Calls) -> None:
     assert len(pages) == 2
     assert len({task["id"] for task in tasks}) == len(sizes)
     assert ["too large" in task["metadata"]["refold"].get("note", "") for task in tasks].count(True) == 1
+
+
+# --- what is no call
+
+
+CALL = b'{"jsonrpc": "2.0", "id": 7, "method": "GetTask", "params": {"id": "x"}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "content", "headers"),
+    [
+        pytest.param(413, -32600, b"x" * (16 * 1024 * 1024 + 1), {}, id="too large"),
+        pytest.param(415, -32005, CALL, {"Content-Type": "text/plain"}, id="no JSON"),
+        pytest.param(400, -32700, b'"\xff"', {}, id="no UTF-8"),
+        pytest.param(400, -32700, b"[" * 65, {}, id="too deep"),
+        pytest.param(400, -32700, b"1" * 4301, {}, id="too long a number"),
+        pytest.param(401, -32600, CALL, {"X-API-Key": "nobody's"}, id="unknown caller"),
+        pytest.param(421, -32600, CALL, {"Host": "example.org"}, id="another host"),
+        pytest.param(403, -32600, CALL, {"Origin": "https://example.org"}, id="a web page"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/message:send"])
+async def test_a_refusal_has_the_form_of_the_binding(
+    calls: Calls, path: str, status: int, code: int, content: bytes, headers: dict[str, str]
+) -> None:
+    """
+    JSON-RPC's clients find a code and an id, REST's a status.
+    """
+    told = {"Content-Type": "application/json", **calls.headers, **headers}
+    answer = await calls.http.post(f"{calls.base}{path}", content=content, headers=told)
+    error = answer.json()["error"]
+
+    assert answer.status_code == status
+    if path == "/":
+        assert answer.json()["jsonrpc"] == "2.0"
+        assert answer.json()["id"] == (7 if status == 415 else None)
+        assert (error["code"], error["data"][0]["domain"]) == (code, "a2a-protocol.org")
+    else:
+        assert error["code"] == status

@@ -6,6 +6,9 @@ import asyncio
 import json
 import re
 
+from a2a.server.jsonrpc_models import JSONParseError
+from a2a.types import InvalidRequestError
+from a2a.utils.error_handlers import build_error_details
 from starlette.types import Message, Receive, Scope
 
 from refold.a2a.security.http_errors import Refused
@@ -65,11 +68,16 @@ def check(body: bytes, *, depth: int) -> None:
     try:
         body.decode()
     except UnicodeDecodeError:
-        raise Refused(400, "the body is not UTF-8") from None
+        raise _unreadable("the body is not UTF-8") from None
     if body.count(b"[") + body.count(b"{") > depth and _deepest(body) > depth:
-        raise Refused(400, f"the JSON goes deeper than {depth} levels")
+        raise _unreadable(f"the JSON goes deeper than {depth} levels")
     if _LONG_NUMBER.search(body) or (_HALF_CHARACTER.search(body) and not _all_characters_whole(body)):
-        raise Refused(400, "the JSON has a number or a character that nobody can read")
+        raise _unreadable("the JSON has a number or a character that nobody can read")
+
+
+def _unreadable(message: str) -> Refused:
+    error = JSONParseError(message=message, data=build_error_details(InvalidRequestError(message)))
+    return Refused(400, message, error=error)
 
 
 def _deepest(body: bytes) -> int:

@@ -113,7 +113,7 @@ class Guard:
             log.info(
                 "call_refused", status=refused.status, path=path, address=address_of(scope), reason=refused.message
             )
-            await refused.response()(scope, receive, send)
+            await refused.response(scope)(scope, receive, send)
             return
         await self._serve(scope, receive, send)
 
@@ -162,7 +162,7 @@ class Guard:
             if begun:  # the response has begun, so the connection can only be cut
                 raise
             refused = Refused(500, f"internal error; whoever runs the agent finds it in the log as {number}")
-            await refused.response()(scope, receive, send)
+            await refused.response(scope)(scope, receive, send)
 
 
 def known_caller(request: Request) -> str | None:

@@ -7,6 +7,7 @@ what `updates` has put there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from refold.a2a.convert import METADATA
 from refold.a2a.errors import as_a2a
+from refold.a2a.security.http_errors import Refused
 from refold.a2a.streams.updates import EventId
 
 log = structlog.get_logger("refold.a2a")
@@ -30,34 +32,49 @@ log = structlog.get_logger("refold.a2a")
 STOPS = b": the gateway stops; subscribe again with the last id\r\n\r\n"
 """The last thing in a stream that the gateway ends: a comment, so that every client understands it."""
 
+STOPPED = "the gateway stops; what it has begun goes on, so ask another one for the task"
+LAST_S = 1.0
+"""Seconds that a client has to take the end of its stream."""
+
 _DATA = b"data:"
 _UPDATES = ("statusUpdate", "artifactUpdate", "task")
 
 
 class OpenStreams:
-    """The event streams that are open in this process."""
+    """The calls that are open in this process, the event streams above all."""
 
     def __init__(self) -> None:
-        self._streams: set[_Stream] = set()
+        self._calls: set[_Answer] = set()
+        self.ended = False
 
     def __len__(self) -> int:
-        """How many streams are open."""
-        return len(self._streams)
+        """How many event streams are open."""
+        return sum(call.streams for call in self._calls)
 
     def end(self) -> None:
-        """End them all cleanly, so that their clients reconnect to another process. Called on SIGTERM."""
-        if self._streams:
-            log.info("streams_end", open=len(self._streams))
-        for stream in list(self._streams):
-            stream.end()
+        """End all streams cleanly, and each that begins from now on, so that their clients reconnect to another
+        process. Called on SIGTERM."""
+        self.ended = True
+        if len(self):
+            log.info("streams_end", open=len(self))
+        for call in list(self._calls):
+            if call.streams:
+                call.end()
 
-    def add(self, stream: _Stream) -> None:
-        """Register a stream."""
-        self._streams.add(stream)
+    def cut(self) -> None:
+        """End all other calls, too: their callers are told to come again."""
+        if self._calls:
+            log.info("calls_cut", open=len(self._calls))
+        for call in list(self._calls):
+            call.end()
 
-    def discard(self, stream: _Stream) -> None:
-        """Remove an ended stream."""
-        self._streams.discard(stream)
+    def add(self, call: _Answer) -> None:
+        """Register a call."""
+        self._calls.add(call)
+
+    def discard(self, call: _Answer) -> None:
+        """Remove an ended call."""
+        self._calls.discard(call)
 
 
 def with_heartbeats(routes: Iterable[BaseRoute], every_s: float) -> list[BaseRoute]:
@@ -114,31 +131,38 @@ class EventStreams:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        stream = _Stream(send, self.open)
+        answer = _Answer(send, self.open)
+        failed: Exception | None = None
+        self.open.add(answer)
         try:
-            async with asyncio.timeout(None) as stream.until:
-                await self.app(scope, receive, stream.send)
+            async with asyncio.timeout(None) as answer.until:
+                await self.app(scope, receive, answer.send)
         except TimeoutError:
-            if not stream.until.expired():
+            if not answer.until.expired():
                 raise
         except Exception as error:
-            if not stream.waits:
+            if not answer.waits:
                 raise
-            await _refused(error)(scope, receive, send)
-            return
+            failed = error
         finally:
-            stream.close()
-        await stream.complete()
+            self.open.discard(answer)
+        if failed is not None:
+            await _refused(failed)(scope, receive, send)
+        elif answer.until.expired() and not answer.begun:
+            await Refused(503, STOPPED, {"Retry-After": "1"}).response(scope)(scope, receive, send)
+        else:
+            await answer.complete()
 
 
-class _Stream:
+class _Answer:
     """One response; any other than an event stream passes unchanged."""
 
     def __init__(self, send: Send, open_streams: OpenStreams) -> None:
         self.until: asyncio.Timeout
+        self.streams = False
+        self.begun = False
         self._send = send
         self._open = open_streams
-        self._streams = False
         self._start: Message | None = None
         self._complete = False
 
@@ -149,22 +173,24 @@ class _Stream:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._streams = any(
+            self.streams = any(
                 name.lower() == b"content-type" and value.startswith(b"text/event-stream")
                 for name, value in message["headers"]
             )
-            if self._streams:
-                self._open.add(self)
+            if self.streams:
                 self._start = message  # sent with the first event: until then the response may still become an error
                 return
         elif message["type"] == "http.response.body":
             self._complete = not message.get("more_body", False)
             frame = message.get("body", b"")
-            if self._streams and frame.startswith(_DATA) and (id := _id_in(frame)) is not None:
+            if self.streams and frame.startswith(_DATA) and (id := _id_in(frame)) is not None:
                 message = {**message, "body": b"id: %s\r\n%s" % (id.encode(), frame)}
         await self._pass_on(message)
+        if self.streams and self._open.ended:
+            self.end()
 
     async def _pass_on(self, message: Message) -> None:
+        self.begun = True
         start, self._start = self._start, None
         if start is not None:
             await self._send(start)
@@ -174,15 +200,13 @@ class _Stream:
         """Stop the application; `complete` then ends the response properly."""
         self.until.reschedule(asyncio.get_running_loop().time())
 
-    def close(self) -> None:
-        """Called when the application has returned."""
-        self._open.discard(self)
-
     async def complete(self) -> None:
-        """End a stream that its application left open."""
-        if self._streams and not self._complete:
+        """End a stream that its application left open. A client that reads nothing is not waited for."""
+        if self.streams and not self._complete:
             last = STOPS if self.until.expired() else b""
-            await self._pass_on({"type": "http.response.body", "body": last, "more_body": False})
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_S):
+                    await self._pass_on({"type": "http.response.body", "body": last, "more_body": False})
 
 
 def _refused(error: Exception) -> Response:
