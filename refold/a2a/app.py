@@ -11,9 +11,9 @@ from a2a.utils.errors import TaskNotFoundError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
-from refold.a2a.calls import Calls
+from refold.a2a.calls import SKILL_PATH, Calls
 from refold.a2a.card.card import cards_for
-from refold.a2a.card.route import card_route
+from refold.a2a.card.route import card_routes
 from refold.a2a.handler import Gateway, Parts
 from refold.a2a.media import JsonOnly, told_as_json
 from refold.a2a.security import Security, guards, known_caller
@@ -73,15 +73,18 @@ def a2a_app(
             Middleware(EventStreams, open_streams=open_streams),
         ],
         routes=[
-            card_route(parts.cards.public),
+            *card_routes(
+                parts.cards.public, parts.cards.of_skills, settings.signing_keys, serves_0_3=settings.serves_0_3
+            ),
             *approval_app(
                 engine, known_caller, may_vouch=security.may_vouch, may_see=partial(_may_see, parts.reader, security)
             ).routes,
             # REST last: it ends with a mount that matches every first path segment as a tenant.
             *with_heartbeats(
                 [
-                    *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=True),
-                    *create_rest_routes(handler, Calls(), enable_v0_3_compat=True),
+                    *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=settings.serves_0_3),
+                    *create_jsonrpc_routes(handler, SKILL_PATH, Calls(), enable_v0_3_compat=settings.serves_0_3),
+                    *create_rest_routes(handler, Calls(), enable_v0_3_compat=settings.serves_0_3),
                 ],
                 settings.heartbeat_s,
             ),

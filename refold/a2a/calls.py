@@ -13,6 +13,9 @@ from starlette.requests import Request
 
 T = TypeVar("T")
 
+SKILL_PATH = "/{skill}/"
+"""Where the gateway takes JSON-RPC for one skill."""
+
 _REQUEST = "refold.request"
 
 
@@ -26,6 +29,13 @@ class Calls(DefaultServerCallContextBuilder):
         if version := request.query_params.get(VERSION_HEADER):  # for clients that cannot set a header
             context.state["headers"].setdefault(VERSION_HEADER.lower(), version)
         return context
+
+
+def tenant_of(context: ServerCallContext) -> str:
+    """The skill that a call is addressed to, by its tenant or by its path; empty if it is to none."""
+    request = context.state.get(_REQUEST)
+    by_path = request.path_params.get("skill", "") if isinstance(request, Request) else ""
+    return context.tenant or by_path
 
 
 async def status_asked_for(context: ServerCallContext) -> object:

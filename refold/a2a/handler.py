@@ -30,7 +30,7 @@ from a2a.utils.errors import PushNotificationNotSupportedError, TaskNotCancelabl
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 
 from refold.a2a.caller import caller_of
-from refold.a2a.calls import status_asked_for, while_connected
+from refold.a2a.calls import status_asked_for, tenant_of, while_connected
 from refold.a2a.card.card import Cards
 from refold.a2a.convert import task_of
 from refold.a2a.errors import method, method_that_yields
@@ -117,7 +117,7 @@ class Gateway(RequestHandler):
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
         check_status(params, await status_asked_for(context))
-        return await self.parts.listing.page(params, caller_of(context), tenant=context.tenant)
+        return await self.parts.listing.page(params, caller_of(context), tenant=tenant_of(context))
 
     @method
     async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task | None:
@@ -202,8 +202,9 @@ class Gateway(RequestHandler):
     async def on_get_extended_agent_card(
         self, params: GetExtendedAgentCardRequest, context: ServerCallContext
     ) -> AgentCard:
-        """Get the card for authenticated callers."""
-        extended = self.parts.cards.extended
+        """Get the card for authenticated callers; under a private skill's tenant, that skill's own."""
+        cards = self.parts.cards
+        extended = cards.extended_of_skills.get(params.tenant or tenant_of(context), cards.extended)
         if extended is None:
             raise UnsupportedOperationError("there is no other card than the one that everybody reads")
         if caller_of(context) is None:

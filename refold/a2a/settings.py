@@ -10,6 +10,9 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from refold.a2a.card.signing import SigningKey
 
+TIMELINE = "urn:refold:a2a:timeline:1"
+"""The extension by which callers see a task's past; docs/a2a.md describes it."""
+
 LOOPBACK_URL = "http://127.0.0.1:9000"
 
 
@@ -52,7 +55,12 @@ class Settings(BaseModel):
         extensions: The extensions that it supports.
         private: Ids of skills that only authenticated callers may see and use.
         on_busy: Whether a message to a running task is refused, or held for the task's next question.
-        signing_key: Signs the card; None leaves it unsigned.
+        direct: Ids of skills that answer with a message instead of a task, if they complete without a question.
+        signing_keys: They sign the cards, each once; none leaves them unsigned. The gateway serves the public keys.
+        serves_0_3: Whether clients of 0.3 are served beside those of 1.0.
+        grpc_url: The address for clients over gRPC, `HOST:PORT`; None offers no gRPC on the card.
+        timeline: What callers may ask to see of a task's past: nothing, its statuses, or its journal with the names of
+            steps, tools and models.
         heartbeat_s: Seconds between comments that keep a stream alive; 0 sends none.
     """
 
@@ -68,7 +76,11 @@ class Settings(BaseModel):
     extensions: tuple[Extension, ...] = ()
     private: tuple[str, ...] = ()
     on_busy: Literal["refuse", "queue"] = "refuse"
-    signing_key: SigningKey | None = None
+    direct: tuple[str, ...] = ()
+    signing_keys: tuple[SigningKey, ...] = ()
+    serves_0_3: bool = True
+    grpc_url: str | None = None
+    timeline: Literal["none", "status", "journal"] = "none"
     heartbeat_s: Annotated[float, Ge(0)] = 30.0
 
     @field_validator("url")
@@ -78,3 +90,10 @@ class Settings(BaseModel):
         if parsed.scheme not in ("http", "https") or not parsed.hostname or parsed.query or parsed.fragment:
             raise ValueError(f"clients reach a gateway at https://HOST or https://HOST/PATH, not at {url!r}")
         return url.rstrip("/")
+
+    @property
+    def declared_extensions(self) -> tuple[Extension, ...]:
+        """The extensions on the card: those of the application, and the timeline where it is offered."""
+        if self.timeline == "none":
+            return self.extensions
+        return (*self.extensions, Extension(uri=TIMELINE, description=f"The task's past: {self.timeline}."))

@@ -5,6 +5,7 @@ In this order: host, origin, caller, rate, body.
 
 from __future__ import annotations
 
+import re
 import secrets
 from urllib.parse import urlsplit
 
@@ -26,8 +27,8 @@ from refold.a2a.security.principal import NOBODY, Principal
 from refold.a2a.security.rate import Rate
 from refold.a2a.security.settings import Security
 
-PUBLIC = frozenset({"/.well-known/agent-card.json", "/.well-known/agent.json"})
-"""Paths that need no authentication: a client reads from the card how to authenticate."""
+PUBLIC = re.compile(r"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json")
+"""Paths that need no authentication: a client reads from a card how to authenticate."""
 
 CLIENT_HEADERS = (
     *(
@@ -135,7 +136,7 @@ class Guard:
         if isinstance(outside, BaseUser) and outside.is_authenticated:
             return Principal(outside.display_name)
         try:
-            caller = NOBODY if path in PUBLIC else await caller_of(scope, headers, self.security)
+            caller = NOBODY if PUBLIC.fullmatch(path) else await caller_of(scope, headers, self.security)
         except Refused:
             await self._count(NOBODY, scope)
             raise

@@ -13,6 +13,7 @@ from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from a2a.utils.task import validate_history_length
 
 from refold.a2a.caller import caller_of, owns
+from refold.a2a.calls import tenant_of
 from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
@@ -98,7 +99,7 @@ class Sender:
     ) -> Sent | A2AMessage:
         caller, message = caller_of(context), request.message
         conversation = message.context_id or uuid4().hex
-        chosen = await self.routing.choose(request, content, caller, tenant=context.tenant, context=conversation)
+        chosen = await self.routing.choose(request, content, caller, tenant=tenant_of(context), context=conversation)
         if isinstance(chosen, A2AMessage):
             return chosen
         skill = skill_id(chosen)

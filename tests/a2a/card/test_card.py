@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from a2a.client import A2ACardResolver
+from a2a.client import A2ACardResolver, ClientConfig, create_client
 from a2a.compat.v0_3.types import AgentCard as AgentCard03
-from a2a.types import AgentCard
+from a2a.types import AgentCard, ListTasksRequest, Message, Part, Role, SendMessageRequest
 from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from google.protobuf.json_format import ParseDict
+from jwt import PyJWK
 
 from refold import Content, Ctx, Transition, flow_skill, step
-from refold.a2a import Provider, Settings, a2a_app
+from refold.a2a import Provider, Security, Settings, a2a_app
 from refold.a2a.card.signing import SigningKey
+from refold.a2a.security.api_keys import api_keys
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling
@@ -81,7 +83,7 @@ async def test_clients_of_0_3_can_read_the_card(fake: FakeEngine) -> None:
     """
     settings = Settings(url=BASE, private=("files",))
     async with calling(known(a2a_app(fake, skills.ALL, settings))) as calls:
-        public = (await calls.rest("GET", CARD)).json()
+        public = (await calls.rest("GET", CARD, **{"A2A-Version": "0.3"})).json()
         extended = await calls.result("agent/getAuthenticatedExtendedCard", **{"A2A-Version": "0.3"}, **as_("ada"))
 
     for card, size in ((public, len(skills.ALL) - 1), (extended, len(skills.ALL))):
@@ -89,6 +91,100 @@ async def test_clients_of_0_3_can_read_the_card(fake: FakeEngine) -> None:
         assert (read.url, read.preferred_transport, read.protocol_version) == (f"{BASE}/", "JSONRPC", "0.3")
         assert read.supports_authenticated_extended_card
         assert len(read.skills) == size
+
+
+async def test_a_client_of_1_0_reads_nothing_else(fake: FakeEngine) -> None:
+    """
+    A strict parser knows every field; a client that names no version reads those of 0.3, too.
+    """
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=BASE))) as calls:
+        new = await calls.rest("GET", CARD)
+        old = await calls.http.get(f"{BASE}{CARD}")
+        again = await calls.rest("GET", CARD, **{"If-None-Match": old.headers["etag"]})
+    ParseDict(new.json(), AgentCard())
+
+    assert "protocolVersion" in old.json()
+    assert "url" not in new.json()
+    assert new.headers["vary"] == "A2A-Version"
+    assert again.status_code == 200
+
+
+async def test_a_gateway_may_leave_0_3_out(fake: FakeEngine) -> None:
+    """
+    On its cards, and among its methods.
+    """
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=BASE, serves_0_3=False))) as calls:
+        card = (await calls.http.get(f"{BASE}{CARD}")).json()
+        error = await calls.error("message/send", {"message": {}}, **{"A2A-Version": "0.3"})
+    ParseDict(card, AgentCard())
+
+    assert {one["protocolVersion"] for one in card["supportedInterfaces"]} == {"1.0"}
+    assert error["code"] == -32601
+
+
+# --- a card for each skill
+
+
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_a_client_that_knows_a_cards_address_alone_chooses_a_skill(fake: FakeEngine, binding: str) -> None:
+    """
+    By the address that the skill's card has for each binding; without tenant and without metadata.
+    """
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=f"{BASE}"))) as calls:
+        config = ClientConfig(httpx_client=calls.http, supported_protocol_bindings=[binding])
+        client = await create_client(f"{BASE}/echo", config)
+        message = Message(message_id="m", role=Role.ROLE_USER, parts=[Part(text="Hello")])
+        events = [event async for event in client.send_message(SendMessageRequest(message=message))]
+        listed = await client.list_tasks(ListTasksRequest())
+        await calls.send("x", metadata={"skill": "picky"})
+        after = await client.list_tasks(ListTasksRequest())
+
+    assert events[0].task.id.startswith("echo-")
+    assert len(listed.tasks) == len(after.tasks) == 1
+
+
+async def test_a_client_of_0_3_chooses_a_skill_by_its_card(fake: FakeEngine) -> None:
+    """
+    By the card's `url`.
+    """
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=BASE))) as calls:
+        card = AgentCard03.model_validate((await calls.http.get(f"{BASE}/echo{CARD}")).json())
+        params = {
+            "message": {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "x"}]}
+        }
+        body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+        answer = (await calls.http.post(card.url, json=body)).json()
+
+    assert answer["result"]["id"].startswith("echo-")
+    assert [skill.id for skill in card.skills] == ["echo"]
+
+
+async def test_a_private_skill_has_no_card_for_everybody(fake: FakeEngine) -> None:
+    """
+    Its own card is for callers that are known, under its tenant.
+    """
+    settings = Settings(url=BASE, private=("files",))
+    async with calling(known(a2a_app(fake, skills.ALL, settings))) as calls:
+        public = await calls.rest("GET", f"/files{CARD}", **as_("ada"))
+        card = await calls.result("GetExtendedAgentCard", {"tenant": "files"}, **as_("ada"))
+        nobody = await calls.error("GetExtendedAgentCard", {"tenant": "files"})
+
+    assert public.status_code == 404
+    assert [skill["id"] for skill in card["skills"]] == ["files"]
+    assert nobody["code"] == -32004
+
+
+async def test_the_cards_of_skills_need_no_credentials(fake: FakeEngine) -> None:
+    """
+    As the agent's own: a client reads there how to authenticate.
+    """
+    security = Security(keys=api_keys("ada=0123456789abcdef"), anonymous=None)
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=BASE), security=security)) as calls:
+        card = await calls.rest("GET", f"/echo{CARD}")
+        call = await calls.rest("POST", "/echo/", {})
+
+    assert (card.status_code, call.status_code) == (200, 401)
+    assert card.json()["securitySchemes"]
 
 
 async def test_the_card_of_one_skill_bears_its_name(fake: FakeEngine) -> None:
@@ -133,7 +229,7 @@ async def test_a_signed_card_is_verified_by_the_official_client(
     file = tmp_path / "key.pem"
     file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    settings = Settings(url=BASE, description="Grüße, 世界", signing_key=SigningKey(file=file, id="k1"))
+    settings = Settings(url=BASE, description="Grüße, 世界", signing_keys=(SigningKey(file=file, id="k1"),))
     verify = create_signature_verifier(lambda kid, _: public if kid == "k1" else b"", [algorithm])
 
     async with calling(a2a_app(fake, skills.ALL, settings)) as calls:
@@ -142,6 +238,32 @@ async def test_a_signed_card_is_verified_by_the_official_client(
 
     with pytest.raises(InvalidSignaturesError):
         verify(card)
+
+
+async def test_a_key_is_replaced_while_clients_know_the_old_one(fake: FakeEngine, tmp_path: Path) -> None:
+    """
+    A card has a signature of each key, and the gateway serves the public halves where the signatures say.
+    """
+    keys = []
+    for name in ("old", "new"):
+        file = tmp_path / f"{name}.pem"
+        made = ec.generate_private_key(ec.SECP256R1())
+        file.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        keys.append(SigningKey(file=file, id=name))
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=BASE, signing_keys=tuple(keys)))) as calls:
+        answer = (await calls.http.get(f"{BASE}/.well-known/jwks.json")).json()
+        public = {one["kid"]: PyJWK(one) for one in answer["keys"]}
+        for known_key in ("old", "new"):
+
+            def key_of(kid: str | None, jku: str | None, known: str = known_key) -> PyJWK:
+                assert jku == f"{BASE}/.well-known/jwks.json"
+                return public[known]
+
+            verify = create_signature_verifier(key_of, ["ES256"])
+            for path in ("", "/echo"):
+                await A2ACardResolver(calls.http, f"{BASE}{path}").get_agent_card(signature_verifier=verify)
+
+    assert all("d" not in key for key in answer["keys"])
 
 
 @pytest.mark.parametrize("written", [None, b"no key"])
@@ -156,7 +278,7 @@ def test_a_key_that_cannot_be_used_is_a_mistake_at_the_start(
         file.write_bytes(written)
 
     with pytest.raises(ValueError, match=r"key\.pem holds no private key"):
-        a2a_app(fake, skills.ALL, Settings(signing_key=SigningKey(file=file, id="k1")))
+        a2a_app(fake, skills.ALL, Settings(signing_keys=(SigningKey(file=file, id="k1"),)))
 
 
 @pytest.mark.parametrize(
