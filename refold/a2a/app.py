@@ -126,6 +126,7 @@ def _parts(
             webhooks=push.supported,
             declare=partial(declare, security=security),
         ),
+        direct=settings.direct,
     )
 
 

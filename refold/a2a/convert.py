@@ -93,6 +93,17 @@ def task_of(record: TaskRecord) -> Task:
     )
 
 
+def reply_of(record: TaskRecord) -> A2AMessage | None:
+    """The last message of a completed task that has no other result, as an answer without a task; else None."""
+    if record.status is not Status.COMPLETED or record.artifacts:
+        return None
+    if not record.messages or record.messages[-1].role != "agent":
+        return None
+    reply = history_of(record.task_id, context_of(record), record.messages)[-1]
+    reply.ClearField("task_id")
+    return reply
+
+
 def short_task_of(record: TaskRecord, note: str) -> Task:
     """A task without its contents: where it stands, and a note that says why there is no more."""
     status = TaskStatus(state=STATE[record.status])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -32,14 +32,14 @@ from a2a.utils.task import apply_history_length, validate_history_length, valida
 from refold.a2a.caller import caller_of
 from refold.a2a.calls import status_asked_for, tenant_of, while_connected
 from refold.a2a.card.card import Cards
-from refold.a2a.convert import task_of
+from refold.a2a.convert import reply_of, task_of
 from refold.a2a.errors import method, method_that_yields
 from refold.a2a.streams.follow import Streams, seen_by
 from refold.a2a.streams.updates import EventId
 from refold.a2a.tasks.listing import Listing, check_status
 from refold.a2a.tasks.push import Push, shape_of
 from refold.a2a.tasks.reading import Reader
-from refold.a2a.tasks.sending import Sender
+from refold.a2a.tasks.sending import Sender, Sent
 from refold.core.errors import InputRejected
 from refold.engine import Engine
 
@@ -55,6 +55,7 @@ class Parts:
         push: Stores webhook configs.
         listing: Lists tasks.
         cards: The agent's cards.
+        direct: Ids of the skills that answer with a message, if they complete without a question.
     """
 
     reader: Reader
@@ -63,6 +64,7 @@ class Parts:
     push: Push
     listing: Listing
     cards: Cards
+    direct: Collection[str] = ()
 
 
 class Gateway(RequestHandler):
@@ -85,7 +87,8 @@ class Gateway(RequestHandler):
         record = sent.record
         if not params.configuration.return_immediately:
             record = await while_connected(self.parts.reader.settled(record), context) or record
-        return apply_history_length(task_of(record), params.configuration)
+        reply = reply_of(record) if self._is_direct(sent) else None
+        return reply or apply_history_length(task_of(record), params.configuration)
 
     @method_that_yields
     async def on_message_send_stream(
@@ -96,10 +99,21 @@ class Gateway(RequestHandler):
         if isinstance(sent, Message):
             yield sent
             return
-        events = self.parts.streams.follow(sent.record, after=sent.after, over_pauses=False)
+        record = sent.record
+        if self._is_direct(sent):
+            # A stream is of one message or of a task's events; which of them, is known when the task has settled.
+            record = await while_connected(self.parts.reader.settled(record), context) or record
+            if (reply := reply_of(record)) is not None:
+                yield reply
+                return
+        events = self.parts.streams.follow(record, after=sent.after, over_pauses=False)
         async with aclosing(events):
             async for event in events:
                 yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
+
+    def _is_direct(self, sent: Sent) -> bool:
+        """Whether a message that started a task may be answered without it."""
+        return sent.after == 0 and sent.record.skill in self.parts.direct
 
     # --- tasks
 

@@ -82,6 +82,10 @@ class Content(Value):
         """All text parts, joined by newlines; empty if there is none."""
         return "\n".join(part.text for part in self.parts if part.text is not None)
 
+    def __str__(self) -> str:
+        """The text, so that a content may stand in a sentence."""
+        return self.text
+
     @property
     def data(self) -> JsonValue:
         """The first data part's value; None if there is none."""
@@ -154,32 +158,31 @@ class Message(Value):
 
 
 class Artifact(Value):
-    """A result of a task, by name; a second one of the same name replaces the first.
+    """A result of a task, by name; a second one of the same name replaces the first, or adds to it.
 
     Attributes:
         name: Unique within the task, for example `final.txt`.
         parts: What it holds, one or more, in order.
         description: For people.
+        append: Its parts come after those of the artifact of this name, if there is one.
+        last_chunk: No more parts follow.
     """
 
     name: Annotated[str, MinLen(1)]
     parts: Annotated[tuple[Part, ...], MinLen(1)]
     description: str = lean("")
+    append: bool = lean(False)
+    last_chunk: bool = lean(True)
 
     @classmethod
-    def from_text(cls, name: str, text: str) -> Artifact:
-        """An artifact of one text part."""
-        return cls(name=name, parts=(Part(text=text),))
+    def from_text(cls, name: str, text: str, *, append: bool = False, last_chunk: bool = True) -> Artifact:
+        """An artifact of one text part, or a chunk of it."""
+        return cls(name=name, parts=(Part(text=text),), append=append, last_chunk=last_chunk)
 
     @classmethod
     def from_data(cls, name: str, data: JsonValue) -> Artifact:
         """An artifact of one data part."""
         return cls(name=name, parts=(Part(data=data),))
-
-    @classmethod
-    def from_url(cls, name: str, url: str, media_type: str | None = None) -> Artifact:
-        """An artifact that is kept elsewhere."""
-        return cls(name=name, parts=(Part(url=url, media_type=media_type),))
 
     @property
     def text(self) -> str:

@@ -102,6 +102,17 @@ class Copy:
         return ctx.complete("Here.", [Artifact(name="copy", parts=content.parts)])
 
 
+@flow_skill(id="report", description="Hands over a report in chunks, as the test lets it.")
+class Report:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        for number, word in enumerate(words := content.text.split()):
+            await ctx.tool(held, name=word)
+            last = number == len(words) - 1
+            ctx.hand_over(Artifact.from_text("report", word, append=True, last_chunk=last))
+        return ctx.complete()
+
+
 @flow_skill(id="poet", description="Says what a model says.")
 class Poet:
     @step(start=True)
@@ -117,7 +128,7 @@ class Usher:
         return ctx.complete("What can I do for you?" if chosen is None else Content.from_data({"skill": chosen}))
 
 
-ALL = [Echo, Ask, Buy, Picky, Waits, Later, Files, Poet, Copy]
+ALL = [Echo, Ask, Buy, Picky, Waits, Later, Files, Poet, Copy, Report]
 TOOLS = [held]
 ANSWERS: dict[str, object] = {}
 
@@ -130,4 +141,5 @@ LaterWorkflow = workflow_for(Later)
 FilesWorkflow = workflow_for(Files)
 PoetWorkflow = workflow_for(Poet)
 CopyWorkflow = workflow_for(Copy)
+ReportWorkflow = workflow_for(Report)
 UsherWorkflow = workflow_for(Usher)

@@ -243,7 +243,7 @@ def test_a_content_is_read_by_kind() -> None:
 
     assert (mixed.text, mixed.data, mixed.has_data) == ("a\nb", {"n": 1}, True)
     assert (Content.from_text("x").data, Content.from_data(0).data, Content.from_data(0).has_data) == (None, 0, True)
-    assert Artifact.from_url("a", "https://x", "image/png").parts == (Part(url="https://x", media_type="image/png"),)
+    assert f"{mixed}, {Content.from_data(1)}" == "a\nb, "
     assert Artifact.from_data("a", [1]).text == ""
 
 

@@ -21,6 +21,7 @@ from refold.a2a.convert import (
     status_of,
     task_of,
 )
+from refold.core.content import Artifact
 from refold.core.fold.journal import Entry
 from refold.engine import Tokens
 from refold.record import TaskRecord, said_in, with_entry
@@ -79,9 +80,13 @@ def updates_of(before: TaskRecord, entry: Entry) -> list[Update]:
     ]
     updates += [
         TaskArtifactUpdateEvent(
-            task_id=before.task_id, context_id=context_of(before), artifact=artifact_of(artifact), last_chunk=True
+            task_id=before.task_id,
+            context_id=context_of(before),
+            artifact=artifact_of(artifact),
+            append=artifact.append and _is_there(before, entry.artifacts[:place], artifact.name),
+            last_chunk=artifact.last_chunk,
         )
-        for artifact in entry.artifacts
+        for place, artifact in enumerate(entry.artifacts)
     ]
     if entry.status is not None or entry.progress is not None or not updates:
         updates.append(_update(after, status))
@@ -128,10 +133,25 @@ def partly_told(before: TaskRecord, updates: Iterable[Update]) -> Task:
             if update.status.HasField("message"):
                 task.history.append(update.status.message)
         else:
-            kept = [artifact for artifact in task.artifacts if artifact.artifact_id != update.artifact.artifact_id]
-            del task.artifacts[:]
-            task.artifacts.extend([*kept, update.artifact])
+            _hand_over(task, update)
     return task
+
+
+def _hand_over(task: Task, update: TaskArtifactUpdateEvent) -> None:
+    others = [artifact for artifact in task.artifacts if artifact.artifact_id != update.artifact.artifact_id]
+    before = [artifact for artifact in task.artifacts if artifact.artifact_id == update.artifact.artifact_id]
+    new = type(update.artifact)()
+    new.CopyFrom(update.artifact)
+    if update.append:
+        del new.parts[:]
+        new.parts.extend([part for artifact in (*before, update.artifact) for part in artifact.parts])
+    del task.artifacts[:]
+    task.artifacts.extend([*others, new])
+
+
+def _is_there(before: TaskRecord, earlier: Iterable[Artifact], name: str) -> bool:
+    """Whether there is an artifact to which a chunk can be added: clients drop a chunk of one that they do not know."""
+    return any(artifact.name == name for artifact in (*before.artifacts, *earlier))
 
 
 def _said(before: TaskRecord, entry: Entry) -> list[A2AMessage]:

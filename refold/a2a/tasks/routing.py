@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import structlog
 from a2a.types import Message as A2AMessage
 from a2a.types import Role, SendMessageRequest
 from a2a.utils.errors import InvalidParamsError
+from pydantic import JsonValue
 
 from refold.a2a.convert import parts_of
 from refold.a2a.data import data_of
@@ -29,16 +31,34 @@ ROUTER = "(router)"
 """The owner of the router's tasks: no caller can have this name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstMessage:
+    """A message that names no skill.
+
+    Attributes:
+        content: What the caller says.
+        context: The conversation; a new one if the caller named none.
+        message_id: The caller's id of the message.
+        metadata: The message's metadata and the request's, which goes before.
+        caller: The authenticated caller; None for an anonymous one.
+        references: Ids of tasks to which the caller refers.
+        extensions: The extensions that the caller asks for.
+    """
+
+    content: Content
+    context: str
+    message_id: str = ""
+    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
+    caller: str | None = None
+    references: tuple[str, ...] = ()
+    extensions: frozenset[str] = frozenset()
+
+
 class Router(Protocol):
     """Chooses a skill if neither the caller nor the interface names one."""
 
-    async def choose(self, content: Content, context: str) -> str | A2AMessage:
-        """The id of a skill; or a message for the caller, which asks back or declines.
-
-        Args:
-            content: The caller's message.
-            context: The conversation.
-        """
+    async def choose(self, message: FirstMessage) -> str | A2AMessage:
+        """The id of a skill; or a message for the caller, which asks back or declines."""
         ...
 
 
@@ -53,16 +73,17 @@ class SkillRouter:
         self.reader = reader
         self.skill = skill
 
-    async def choose(self, content: Content, context: str) -> str | A2AMessage:
-        """See `Router.choose`.
+    async def choose(self, message: FirstMessage) -> str | A2AMessage:
+        """See `Router.choose`. The skill gets the content alone.
 
         Raises:
             InvalidParamsError: The router completed with neither.
         """
         task_id = f"{self.skill}-{uuid4().hex}"
-        await self.engine.start(self.skill, content, task_id=task_id, owner=ROUTER, context=context)
+        context = message.context
+        await self.engine.start(self.skill, message.content, task_id=task_id, owner=ROUTER, context=context)
         record = await self.reader.settled(await self.engine.record(task_id))
-        said = next((message for message in reversed(record.messages) if message.role == "agent"), None)
+        said = next((one for one in reversed(record.messages) if one.role == "agent"), None)
         if said is None or record.status is not Status.COMPLETED:
             log.error("router_cannot_tell", task_id=task_id, status=record.status.value, why=record.reason)
             raise InvalidParamsError(f"nothing tells which skill is meant; name it in the metadata as {SKILL!r}")
@@ -83,27 +104,24 @@ class Routing:
         self.router = router
         self.private = private
 
-    async def choose(
-        self, request: SendMessageRequest, content: Content, caller: str | None, *, tenant: str, context: str
-    ) -> Skill | A2AMessage:
+    async def choose(self, request: SendMessageRequest, message: FirstMessage, *, tenant: str) -> Skill | A2AMessage:
         """The skill; or the router's message, in which case no task is started.
 
         Args:
-            request: The message and its metadata.
-            content: The content of the message.
-            caller: None for an anonymous caller.
+            request: Names the skill, if the caller does.
+            message: For the router.
             tenant: The interface's; empty if it has none.
-            context: The conversation.
 
         Raises:
             InvalidParamsError: No such skill is served, or several are and none is named.
         """
-        named = _named(request) or request.tenant or tenant
-        served = {id: skill for id, skill in self.skills.items() if caller is not None or id not in self.private}
+        named = _named(message) or request.tenant or tenant
+        known = message.caller is not None
+        served = {id: skill for id, skill in self.skills.items() if known or id not in self.private}
         if not named and len(served) == 1:
             return next(iter(served.values()))
         if not named and self.router is not None:
-            chosen = await self.router.choose(content, context)
+            chosen = await self.router.choose(message)
             if isinstance(chosen, A2AMessage):
                 return chosen
             named = chosen
@@ -116,12 +134,21 @@ class Routing:
         return served[named]
 
 
-def _named(request: SendMessageRequest) -> str | None:
-    for metadata in (request.metadata, request.message.metadata):
+def metadata_in(request: SendMessageRequest) -> dict[str, JsonValue]:
+    """The metadata of a message and of its request; what the request says goes before.
+
+    Raises:
+        InvalidParamsError: A number in it is infinite or NaN.
+    """
+    found: dict[str, JsonValue] = {}
+    for metadata in (request.message.metadata, request.metadata):
         said = data_of(metadata, "metadata")
-        if isinstance(said, dict) and SKILL in said:
-            named = said[SKILL]
-            if not isinstance(named, str):
-                raise InvalidParamsError(f"metadata.{SKILL} names a skill by its id; got {named!r}")
-            return named
-    return None
+        found |= said if isinstance(said, dict) else {}
+    return found
+
+
+def _named(message: FirstMessage) -> str | None:
+    named = message.metadata.get(SKILL)
+    if named is not None and not isinstance(named, str):
+        raise InvalidParamsError(f"metadata.{SKILL} names a skill by its id; got {named!r}")
+    return named

@@ -21,7 +21,7 @@ from refold.a2a.tasks import idempotency
 from refold.a2a.tasks.deciding import decide, decision_in
 from refold.a2a.tasks.push import Push
 from refold.a2a.tasks.reading import Reader
-from refold.a2a.tasks.routing import Routing
+from refold.a2a.tasks.routing import FirstMessage, Routing, metadata_in
 from refold.core.authoring.skill import Skill, skill_id, unfit_start
 from refold.core.content import Content
 from refold.core.lifecycle import TERMINAL
@@ -99,7 +99,16 @@ class Sender:
     ) -> Sent | A2AMessage:
         caller, message = caller_of(context), request.message
         conversation = message.context_id or uuid4().hex
-        chosen = await self.routing.choose(request, content, caller, tenant=tenant_of(context), context=conversation)
+        first = FirstMessage(
+            content=content,
+            context=conversation,
+            message_id=message.message_id,
+            metadata=metadata_in(request),
+            caller=caller,
+            references=tuple(message.reference_task_ids),
+            extensions=frozenset(context.requested_extensions),
+        )
+        chosen = await self.routing.choose(request, first, tenant=tenant_of(context))
         if isinstance(chosen, A2AMessage):
             return chosen
         skill = skill_id(chosen)
@@ -127,8 +136,8 @@ class Sender:
             if delivery is None:
                 raise
         record = await self.reader.own(task_id, caller)
-        if delivery is not None and (first := idempotency.taken(record, delivery)) is not None:
-            idempotency.check_same(first, content, message.message_id or None)
+        if delivery is not None and (before := idempotency.taken(record, delivery)) is not None:
+            idempotency.check_same(before, content, message.message_id or None)
         return Sent(record=record, after=0)
 
     async def _before(self, skill: Skill, caller: str | None, context: str) -> str | None:

@@ -98,9 +98,14 @@ def as_said(message: UserMessage, seq: int) -> Message:
 
 
 def with_latest(known: Iterable[Artifact], new: Iterable[Artifact]) -> tuple[Artifact, ...]:
-    """Artifacts with newer ones, which replace those of the same name."""
-    latest = {artifact.name: artifact for artifact in new}
-    return (*(artifact for artifact in known if artifact.name not in latest), *latest.values())
+    """Artifacts with newer ones, which replace those of the same name or add to them."""
+    before, latest = {artifact.name: artifact for artifact in known}, dict[str, Artifact]()
+    for artifact in new:
+        old = latest.get(artifact.name) or before.get(artifact.name)
+        if artifact.append:
+            artifact = artifact.changed({"append": False, "parts": (*(old.parts if old else ()), *artifact.parts)})
+        latest[artifact.name] = artifact
+    return (*(artifact for name, artifact in before.items() if name not in latest), *latest.values())
 
 
 def receipt_of(event: Event) -> Receipt | None:

@@ -104,11 +104,6 @@ class Pending(Value):
         return self.retries + 1
 
     @property
-    def awaits_operator(self) -> bool:
-        """Whether only an operator can resolve the command. Any other blocked command is probed at `due_at`."""
-        return self.blocked and not self.started and self.due_at is None
-
-    @property
     def backs_off(self) -> bool:
         """Whether the command waits for its next retry."""
         return self.due_at is not None and not self.blocked and not isinstance(self.command, Sleep)
@@ -276,7 +271,8 @@ class Snapshot(Value):
         found: list[Unresolved] = []
         for id, one in self.pending.items():
             found += one.unresolved
-            if one.awaits_operator:
+            # Only an operator can resolve it; any other blocked command is probed at `due_at`.
+            if one.blocked and not one.started and one.due_at is None:
                 command = f"{one.command.kind} {one.command.subject}"
                 found.append(Unresolved(task_id=self.task_id, invocation_id=id, command=command, failure=one.failure))
         return tuple(found)

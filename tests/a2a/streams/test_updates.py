@@ -55,6 +55,23 @@ async def test_every_entry_is_told() -> None:
     assert [len(updates) for _, updates in steps] == [2, 1]
 
 
+async def test_chunks_add_up_to_the_artifact() -> None:
+    """
+    The first chunk begins it, the others are added, the last one says so; the task has all parts, in order.
+    """
+    record, steps = await story("report", "one two three")
+    chunks = [update for _, updates in steps for update in updates if isinstance(update, TaskArtifactUpdateEvent)]
+    whole = task_of(record).artifacts[0]
+    told = task_of(steps[0][0])
+    for before, updates in steps:
+        told = partly_told(before, updates)
+
+    assert [chunk.append for chunk in chunks] == [False, True, True]
+    assert [chunk.last_chunk for chunk in chunks] == [False, False, True]
+    assert [part.text for part in whole.parts] == ["one", "two", "three"]
+    assert told.artifacts[0] == whole
+
+
 async def test_a_task_that_was_told_in_parts_is_the_same_task() -> None:
     """
     All updates of an entry lead to the task after it; and a part of them to what was told so far.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from a2a.types import Message, Part, Role
 from starlette.applications import Starlette
 from starlette.authentication import AuthCredentials, AuthenticationBackend, SimpleUser
 from starlette.middleware import Middleware
@@ -12,10 +13,13 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
+from refold import Content
 from refold.a2a import Settings, a2a_app
+from refold.a2a.tasks.routing import FirstMessage
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling, said
+from tests.a2a.streams.events import opened
 
 
 class ByHeader(AuthenticationBackend):
@@ -103,6 +107,109 @@ async def test_a_router_may_ask_back(fake: FakeEngine) -> None:
 
     assert result["message"]["parts"] == [{"text": "What can I do for you?"}]
     assert (result["message"]["role"], result["message"]["contextId"]) == ("ROLE_AGENT", "c-1")
+
+
+class Doorman:
+    """A router in Python: it keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[FirstMessage] = []
+
+    async def choose(self, message: FirstMessage) -> str | Message:
+        self.asked.append(message)
+        return Message(message_id="r", role=Role.ROLE_AGENT, parts=[Part(text=f"Good day, {message.caller}.")])
+
+
+async def test_a_router_sees_all_of_a_message(fake: FakeEngine) -> None:
+    """
+    Who says it, its id, its metadata and the request's, what it refers to, and the extensions that are asked for.
+    """
+    doorman = Doorman()
+    app = known(a2a_app(fake, [skills.Echo, skills.Ask], Settings(url=BASE), router=doorman))
+    message = said("Hi", messageId="m-7", contextId="c-1", metadata={"a": 1, "b": 1}, referenceTaskIds=["t-1"])
+    async with calling(app) as calls:
+        params = {"message": message, "metadata": {"b": 2}}
+        result = await calls.result("SendMessage", params, **as_("ada"), **{"A2A-Extensions": "urn:x"})
+
+    assert result["message"]["parts"] == [{"text": "Good day, ada."}]
+    assert doorman.asked == [
+        FirstMessage(
+            content=Content.from_text("Hi"),
+            context="c-1",
+            message_id="m-7",
+            metadata={"a": 1, "b": 2},
+            caller="ada",
+            references=("t-1",),
+            extensions=frozenset({"urn:x"}),
+        )
+    ]
+
+
+# --- a message instead of a task
+
+DIRECT = Settings(url=BASE, direct=("picky", "ask", "echo"))
+
+
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_a_skill_may_answer_with_a_message(fake: FakeEngine, method: str) -> None:
+    """
+    If it completes with its last words alone; the stream is of that message.
+    """
+    params = {"message": said("please", contextId="c-1"), "metadata": {"skill": "picky"}}
+    async with calling(a2a_app(fake, skills.ALL, DIRECT)) as calls:
+        if method == "SendMessage":
+            told = [await calls.result(method, params)]
+        else:
+            async with opened(calls.http, calls.base, method, params) as events:
+                told = [frame.data["result"] for frame in await events.rest()]
+
+    (answer,) = told
+    assert answer["message"]["parts"] == [{"text": "At your service."}]
+    assert (answer["message"]["role"], answer["message"]["contextId"]) == ("ROLE_AGENT", "c-1")
+    assert "taskId" not in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("skill", "text", "state"),
+    [
+        pytest.param("ask", "Hi", "TASK_STATE_INPUT_REQUIRED", id="it asks"),
+        pytest.param("picky", "now", "TASK_STATE_REJECTED", id="it rejects"),
+        pytest.param("picky", "fail", "TASK_STATE_FAILED", id="it fails"),
+        pytest.param("echo", "Hi", "TASK_STATE_COMPLETED", id="it hands something over"),
+    ],
+)
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_what_is_more_than_words_is_a_task(
+    fake: FakeEngine, method: str, skill: str, text: str, state: str
+) -> None:
+    """
+    Else the caller could not answer it, or would miss the result.
+    """
+    params = {"message": said(text), "metadata": {"skill": skill}}
+    async with calling(a2a_app(fake, skills.ALL, DIRECT)) as calls:
+        if method == "SendMessage":
+            task = (await calls.result(method, params))["task"]
+        else:
+            async with opened(calls.http, calls.base, method, params) as events:
+                task = (await events.rest())[0].told
+
+    assert task["status"]["state"] == state
+
+
+async def test_a_caller_that_does_not_wait_gets_the_task(fake: FakeEngine) -> None:
+    """
+    And so does one that answers a task's question.
+    """
+    async with calling(a2a_app(fake, skills.ALL, DIRECT)) as calls:
+        params = {"message": said(), "metadata": {"skill": "wait"}, "configuration": {"returnImmediately": True}}
+        task = (await calls.result("SendMessage", params))["task"]
+        asked = await calls.send("Hi", metadata={"skill": "ask"})
+        await calls.send("Ada", taskId=asked["id"])
+        number = {"message": said(taskId=asked["id"], parts=[{"data": {"number": 2}}])}
+        answer = await calls.result("SendMessage", number)
+
+    assert task["status"]["state"] == "TASK_STATE_WORKING"
+    assert answer["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
 async def test_a_skill_rejects_at_its_first_step(gateway: Calls) -> None:
