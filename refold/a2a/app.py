@@ -17,6 +17,7 @@ from refold.a2a.card.route import card_routes
 from refold.a2a.handler import Gateway, Parts
 from refold.a2a.media import JsonOnly, told_as_json
 from refold.a2a.security import Security, guards, known_caller
+from refold.a2a.security.admission import Admission
 from refold.a2a.security.security_schemes import declare
 from refold.a2a.settings import Settings
 from refold.a2a.streams.follow import Streams
@@ -64,11 +65,11 @@ def a2a_app(
         raise ValueError("a gateway needs one skill or more")
     parts = _parts(engine, compiled, settings, push or NoPush(), router, security)
     handler = Gateway(engine, parts)
-    open_streams = OpenStreams()
+    open_streams, admission = OpenStreams(), Admission(security)
     app = Starlette(
         exception_handlers={404: told_as_json, 405: told_as_json},
         middleware=[
-            *guards(security, engine.ping, url=settings.url),
+            *guards(security, engine.ping, url=settings.url, admission=admission),
             Middleware(JsonOnly),
             Middleware(EventStreams, open_streams=open_streams),
         ],
@@ -92,6 +93,7 @@ def a2a_app(
     )
     app.router.redirect_slashes = False  # every first path segment might be a tenant
     app.state.open_streams = open_streams
+    app.state.handler, app.state.admission = handler, admission
     return app
 
 

@@ -10,7 +10,6 @@ import secrets
 from urllib.parse import urlsplit
 
 import structlog
-from starlette.authentication import BaseUser
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -18,13 +17,12 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from refold.a2a.security import bodies
+from refold.a2a.security.admission import Admission
 from refold.a2a.security.api_keys import HEADER
-from refold.a2a.security.authentication import caller_of
 from refold.a2a.security.health import LIVE, READY, Health, Ping
 from refold.a2a.security.host_and_origin import LOOPBACK_NAMES, address_of, check_host, check_origin
 from refold.a2a.security.http_errors import Refused
-from refold.a2a.security.principal import NOBODY, Principal
-from refold.a2a.security.rate import Rate
+from refold.a2a.security.principal import Principal
 from refold.a2a.security.settings import Security
 
 PUBLIC = re.compile(r"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json")
@@ -47,7 +45,7 @@ CLIENT_HEADERS = (
 log = structlog.get_logger("refold.a2a")
 
 
-def guards(security: Security, ping: Ping, *, url: str = "") -> list[Middleware]:
+def guards(security: Security, ping: Ping, *, url: str = "", admission: Admission | None = None) -> list[Middleware]:
     """The middleware in front of a gateway, outermost first.
 
     The caller is `request.user`, a `Principal`. If the application in which the gateway is mounted has already set an
@@ -57,8 +55,10 @@ def guards(security: Security, ping: Ping, *, url: str = "") -> list[Middleware]
         security: Who may call.
         ping: Asked by the health check; raises an `EngineError` if the gateway cannot work now.
         url: The gateway's address: its host is one of the accepted host names.
+        admission: Of another binding, which counts the same calls; None makes one.
     """
-    guard = Middleware(Guard, security=security, health=Health(ping), hosts=_hosts(security, url))
+    hosts = _hosts(security, url)
+    guard = Middleware(Guard, security=security, health=Health(ping), hosts=hosts, admission=admission)
     if not security.origins:
         return [guard]
     cors = Middleware(
@@ -87,14 +87,22 @@ class Guard:
         security: Who may call.
         health: Answers health checks.
         hosts: Accepted host names; empty accepts any.
+        admission: Knows callers and counts calls; None makes one.
     """
 
-    def __init__(self, app: ASGIApp, security: Security, health: Health, hosts: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        security: Security,
+        health: Health,
+        hosts: tuple[str, ...] = (),
+        admission: Admission | None = None,
+    ) -> None:
         self.app = app
         self.security = security
         self.health = health
         self.hosts = hosts
-        self.rate = None if security.rate is None else Rate(security.rate, security.rate_storage)
+        self.admission = admission or Admission(security)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -123,29 +131,14 @@ class Guard:
         if self.hosts:
             check_host(headers, self.hosts, self.security.prefix)
         check_origin(scope, headers, self.security.origins, self.security.prefix)
-        scope["user"] = await self._caller(path, scope, headers)
+        anyone = PUBLIC.fullmatch(path) is not None
+        scope["user"] = await self.admission.caller(scope, headers, anyone=anyone)
         if scope["method"] not in bodies.WITH_BODY:
             return receive
         security = self.security
         body = await bodies.read(scope, receive, most=security.body_bytes, seconds=security.body_seconds)
         bodies.check(body, depth=security.depth)
         return bodies.again(body, receive)
-
-    async def _caller(self, path: str, scope: Scope, headers: Headers) -> Principal:
-        outside = scope.get("user")
-        if isinstance(outside, BaseUser) and outside.is_authenticated:
-            return Principal(outside.display_name)
-        try:
-            caller = NOBODY if PUBLIC.fullmatch(path) else await caller_of(scope, headers, self.security)
-        except Refused:
-            await self._count(NOBODY, scope)
-            raise
-        await self._count(caller, scope)
-        return caller
-
-    async def _count(self, caller: Principal, scope: Scope) -> None:
-        if self.rate is not None:
-            await self.rate.count(f"caller:{caller.name}" if caller.known else f"address:{address_of(scope)}")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False

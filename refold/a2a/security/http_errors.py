@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Scope
 
 # Source: google.rpc.Code, which A2A's errors over REST use too.
-_WORDS = {
+WORDS = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
     403: "PERMISSION_DENIED",
@@ -53,7 +53,7 @@ class Refused(Exception):
         """The response to this request, in the form of A2A's errors over JSON-RPC or over REST."""
         if is_rpc(scope):
             return JSONResponse(build_error_response(None, self.error), self.status, self.headers)
-        error = {"code": self.status, "status": _WORDS[self.status], "message": self.message}
+        error = {"code": self.status, "status": WORDS[self.status], "message": self.message}
         return JSONResponse({"error": error}, self.status, self.headers)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,6 +25,10 @@ from refold.core.schema import problems
 from refold.temporal.worker.profile import DEFAULT
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from refold.a2a import Security
+    from refold.a2a.grpc.server import GrpcServer
     from refold.a2a.settings import Settings
     from refold.webhooks import Webhooks
 
@@ -52,6 +57,10 @@ AllowLoopback = Annotated[
 Anonymous = Annotated[
     bool, typer.Option("--anonymous", help="Let everyone who can reach the gateway call it, from other machines too.")
 ]
+GrpcPort = Annotated[
+    int | None,
+    typer.Option("--grpc-port", help="Serve gRPC, too, on this port; 0 takes a free one. Needs `refold[grpc]`."),
+]
 Router = Annotated[
     str | None,
     typer.Option("--router", metavar="SKILL", help="The skill that chooses a skill for messages that name none."),
@@ -70,6 +79,7 @@ async def serve(
     port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.")] = PORT,
     url: Url = None,
     name: Annotated[str | None, typer.Option("--name", help="The agent's name on its card.")] = None,
+    grpc_port: GrpcPort = None,
     router: Router = None,
     settings: SettingsFile = None,
     webhooks: PostWebhooks = True,
@@ -81,9 +91,9 @@ async def serve(
 ) -> None:
     """Offer the skills of this folder to other agents, over A2A.
 
-    JSON-RPC and REST, A2A 1.0 and 0.3. A gateway stores nothing: any number of gateways serve the same tasks, and
-    workers run the tasks. A gateway also delivers webhooks. Prints its address once it accepts calls; with --json, one
-    object. Ctrl-C or SIGTERM stops it.
+    JSON-RPC, REST and gRPC, A2A 1.0; JSON-RPC and REST for 0.3. A gateway stores nothing: any number of gateways serve
+    the same tasks, and workers run the tasks. A gateway also delivers webhooks. Prints its address once it accepts
+    calls; with --json, one object. Ctrl-C or SIGTERM stops it.
     """
     # Imported here: these libraries are an extra, and slow to load.
     try:
@@ -104,12 +114,13 @@ async def serve(
     if with_parent:
         end_with_parent()
     engine = await call.engine()
+    grpc, grpc_url = _grpc(security, host, grpc_port)
     try:
         sock = serving.bound(host, port)
     except OSError as error:
         raise CallError(f"the gateway cannot listen on {host}:{port}: {error.strerror or error}") from None
-    if "url" not in told.model_fields_set:
-        told = told.model_copy(update={"url": serving.url_of(sock, host)})
+    found = {"url": serving.url_of(sock, host), "grpc_url": grpc_url}
+    told = told.model_copy(update={key: at for key, at in found.items() if at and key not in told.model_fields_set})
     hooks: AbstractAsyncContextManager[Webhooks | None] = nullcontext()
     if webhooks and isinstance(engine, temporal.TemporalEngine):
         profile = profile_named(recovery)
@@ -123,8 +134,39 @@ async def serve(
                 app = a2a.a2a_app(engine, offered, told, push=push, router=router, security=security)
             except ValueError as error:
                 raise CallError(str(error)) from None
-            await serving.serve(app, sock, stop, ready=lambda: _say_ready(call, told, sorted(skills)))
+            async with _serving(grpc, app, stop):
+                await serving.serve(app, sock, stop, ready=lambda: _say_ready(call, told, sorted(skills)))
     call.out.note("gateway stopped")
+
+
+def _grpc(security: Security, host: str, port: int | None) -> tuple[GrpcServer | None, str | None]:
+    """The server for gRPC, if there is to be one, and its address from this machine."""
+    if port is None:
+        return None, None
+    try:
+        from refold.a2a.grpc.server import GrpcServer
+    except ImportError as error:
+        raise CallError(f"gRPC needs more packages ({error}): pip install 'refold[grpc]'") from None
+    server = GrpcServer(security)
+    try:
+        port = server.bind(host, port)
+    except OSError:
+        raise CallError(f"the gateway cannot listen on {host}:{port} for gRPC; is the port in use?") from None
+    named = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    return server, f"[{named}]:{port}" if ":" in named else f"{named}:{port}"
+
+
+@asynccontextmanager
+async def _serving(grpc: GrpcServer | None, app: Starlette, stop: asyncio.Event) -> AsyncIterator[None]:
+    """gRPC beside HTTP."""
+    if grpc is None:
+        yield
+        return
+    ready = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(grpc.serve(app, stop, ready=ready.set))
+        await ready.wait()
+        yield
 
 
 def _skills(modules: list[str], router: str | None) -> Mapping[str, Skill]:
@@ -153,6 +195,9 @@ def _settings(file: Path | None, **said: str | None) -> Settings:
 def _say_ready(call: Call, settings: Settings, skills: list[str]) -> None:
     card = f"{settings.url}/.well-known/agent-card.json"
     if call.out.json:
-        call.out.value({"pid": os.getpid(), "url": settings.url, "card": card, "skills": skills})
+        grpc = {} if settings.grpc_url is None else {"grpc": settings.grpc_url}
+        call.out.value({"pid": os.getpid(), "url": settings.url, **grpc, "card": card, "skills": skills})
         return
     call.out.say(f"A2A gateway at {settings.url}; skills: {', '.join(skills)}", f"card {card}")
+    if settings.grpc_url is not None:
+        call.out.say(f"gRPC at {settings.grpc_url}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,21 @@ def test_a_file_of_settings_that_does_not_fit_is_told_of(
 
     assert done.exit == 2
     assert said in done.error["message"]
+
+
+def test_a_port_of_grpc_that_is_taken_is_told_of(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    By its number.
+    """
+    monkeypatch.chdir(ROOT)
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        port = sock.getsockname()[1]
+        done = refold("serve", "--port", "0", "--grpc-port", str(port), "--json")
+
+    assert done.exit == 2
+    assert f"127.0.0.1:{port} for gRPC" in done.error["message"]
 
 
 def test_what_the_command_says_goes_before_the_file(tmp_path: Path) -> None:

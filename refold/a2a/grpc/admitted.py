@@ -1,0 +1,161 @@
+"""The checks that every gRPC call passes before it reaches A2A's methods: caller, rate, readable, version.
+
+Browsers cannot call gRPC, so that there are no hosts and no origins to check; the size of a message is the server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+import structlog
+from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
+from a2a.server.context import ServerCallContext
+from a2a.server.request_handlers.grpc_handler import GrpcHandler, GrpcServerCallContextBuilder
+from a2a.server.routes.common import StarletteUser
+from a2a.utils.constants import PROTOCOL_VERSION_1_0, VERSION_HEADER
+from a2a.utils.errors import VersionNotSupportedError
+from google.protobuf.message import DecodeError
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from refold.a2a.security.admission import Admission
+from refold.a2a.security.http_errors import WORDS, Refused
+from refold.a2a.security.principal import NOBODY, Principal
+from refold.a2a.streams.sse import STOPPED
+
+log = structlog.get_logger("refold.a2a")
+
+_caller: ContextVar[Principal] = ContextVar("caller", default=NOBODY)
+
+UNREADABLE = object()
+"""What stands for a request that is no message of protobuf, or one that is nested too deep."""
+
+
+class Contexts(GrpcServerCallContextBuilder):
+    """Makes the contexts of calls: the metadata of a call are its headers."""
+
+    def build(self, context: grpc.aio.ServicerContext) -> ServerCallContext:
+        """See `GrpcServerCallContextBuilder.build`."""
+        headers = headers_of(context)
+        said = dict(headers)
+        said.setdefault(VERSION_HEADER.lower(), PROTOCOL_VERSION_1_0)  # the service has no other
+        return ServerCallContext(
+            user=StarletteUser(_caller.get()),
+            state={"headers": said},
+            requested_extensions=get_requested_extensions(headers.getlist(HTTP_EXTENSION_HEADER)),
+        )
+
+
+class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no types
+    """Passes allowed calls on, and refuses all others. Ends streams when the gateway stops."""
+
+    admission: Admission
+    errors: GrpcHandler
+
+    def __init__(self) -> None:
+        self.stops = asyncio.Event()
+
+    def open(self, admission: Admission, errors: GrpcHandler) -> None:
+        """Called before the first call.
+
+        Args:
+            admission: Who may call, and how often; shared with the other bindings.
+            errors: Tells callers of A2A's errors.
+        """
+        self.admission = admission
+        self.errors = errors
+
+    async def intercept_service(self, continuation: Callable[..., Awaitable[Any]], details: Any) -> Any:
+        """See `grpc.aio.ServerInterceptor`."""
+        handler = await continuation(details)
+        if handler is None:
+            return None  # there is no such method
+        kept = {
+            "request_deserializer": _reading(handler.request_deserializer),
+            "response_serializer": handler.response_serializer,
+        }
+        if not handler.response_streaming:
+            return grpc.unary_unary_rpc_method_handler(self._unary(handler.unary_unary), **kept)
+        return grpc.unary_stream_rpc_method_handler(self._stream(handler.unary_stream), **kept)
+
+    def _unary(self, serve: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def served(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            await self._admit(request, context)
+            return await serve(request, context)
+
+        return served
+
+    def _stream(self, serve: Callable[..., AsyncGenerator[Any, None]]) -> Callable[..., AsyncIterator[Any]]:
+        async def served(request: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            await self._admit(request, context)
+            async with aclosing(serve(request, context)) as events:
+                while True:
+                    event = await self._next(events)
+                    if event is None:
+                        break
+                    yield event
+            if self.stops.is_set():
+                await context.abort(grpc.StatusCode.UNAVAILABLE, STOPPED)
+
+        return served
+
+    async def _next(self, events: AsyncIterator[Any]) -> Any:
+        """The next event; None at the stream's end, or when the gateway stops."""
+        coming, stops = asyncio.ensure_future(anext(events, None)), asyncio.ensure_future(self.stops.wait())
+        try:
+            await asyncio.wait([coming, stops], return_when=asyncio.FIRST_COMPLETED)
+            return coming.result() if coming.done() and not self.stops.is_set() else None
+        finally:
+            for task in (coming, stops):
+                task.cancel()
+            await asyncio.gather(coming, stops, return_exceptions=True)
+
+    async def _admit(self, request: Any, context: grpc.aio.ServicerContext) -> None:
+        headers = headers_of(context)
+        scope = scope_of(context)
+        try:
+            _caller.set(await self.admission.caller(scope, headers))
+        except Refused as refused:
+            log.info("call_refused", status=refused.status, address=scope["client"][0], reason=refused.message)
+            told = tuple((name.lower(), value) for name, value in refused.headers.items())
+            await context.abort(grpc.StatusCode[WORDS[refused.status]], refused.message, told)
+        if request is UNREADABLE:
+            message = "the request is no message of this method, or it is nested too deep"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)
+        version = headers.get(VERSION_HEADER, PROTOCOL_VERSION_1_0)
+        if not version.startswith("1."):
+            told_of = VersionNotSupportedError(f"A2A {version[:20]!r} is not served over gRPC; 1.0 is")
+            await self.errors.abort_context(told_of, context)
+
+
+def headers_of(context: grpc.aio.ServicerContext) -> Headers:
+    """A call's metadata, but for what is binary."""
+    metadata = [(name, value) for name, value in context.invocation_metadata() or () if isinstance(value, str)]
+    return Headers(raw=[(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in metadata])
+
+
+def scope_of(context: grpc.aio.ServicerContext) -> Scope:
+    """A call's origin, as for a request over HTTP."""
+    kind, _, rest = context.peer().partition(":")
+    address, _, port = unquote(rest).rpartition(":")
+    if kind not in ("ipv4", "ipv6"):
+        address, port = "", "0"  # a socket of the file system: as unknown as a proxy
+    return {"type": "http", "client": (address.strip("[]"), int(port)), "headers": []}
+
+
+def _reading(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """As `read`, but what cannot be read is answered by us: gRPC would call it an internal error."""
+
+    def reading(data: bytes) -> Any:
+        try:
+            return read(data)
+        except DecodeError:
+            return UNREADABLE
+
+    return reading

@@ -1,0 +1,74 @@
+"""Serves the gateway over gRPC, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+from a2a.server.request_handlers.grpc_handler import GrpcHandler
+from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+from starlette.applications import Starlette
+
+from refold.a2a.connections import MOST_CONNECTIONS
+from refold.a2a.grpc.admitted import Admitted, Contexts
+from refold.a2a.security.settings import Security
+from refold.a2a.serve import DRAIN_S
+
+HEADER_BYTES = 16 * 1024
+
+
+class GrpcServer:
+    """The gateway's server for gRPC. Without TLS, as over HTTP: a proxy in front adds it.
+
+    Args:
+        security: The application's.
+        calls: How many calls may be open; one more is refused (`RESOURCE_EXHAUSTED`).
+    """
+
+    def __init__(self, security: Security | None = None, *, calls: int = MOST_CONNECTIONS) -> None:
+        self._admitted = Admitted()
+        self._server = grpc.aio.server(
+            interceptors=[self._admitted],
+            maximum_concurrent_rpcs=calls,
+            options=[
+                ("grpc.max_receive_message_length", (security or Security()).body_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_metadata_size", HEADER_BYTES),
+                ("grpc.absolute_max_metadata_size", HEADER_BYTES),
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+
+    def bind(self, host: str, port: int) -> int:
+        """Listen on a port; 0 takes a free one. Returns the port.
+
+        Raises:
+            OSError: The port is in use, or the address is not this machine's.
+        """
+        try:
+            return int(self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"))
+        except RuntimeError as error:
+            raise OSError(str(error)) from None
+
+    async def serve(
+        self, app: Starlette, stop: asyncio.Event, *, ready: Callable[[], None] = lambda: None, drain_s: float = DRAIN_S
+    ) -> None:
+        """Serve until `stop` is set; then end the open streams, finish open calls, and return.
+
+        Args:
+            app: From `a2a_app`: its methods are served, to its callers.
+            stop: Set by the caller, who handles signals.
+            ready: Called once calls are answered.
+            drain_s: Seconds that open calls have to finish.
+        """
+        handler = GrpcHandler(app.state.handler, Contexts())
+        add_A2AServiceServicer_to_server(handler, self._server)  # type: ignore[no-untyped-call]
+        self._admitted.open(app.state.admission, handler)
+        await self._server.start()
+        ready()
+        try:
+            await stop.wait()
+        finally:
+            self._admitted.stops.set()
+            await self._server.stop(drain_s)

@@ -1,0 +1,414 @@
+"""gRPC, with the official client and with raw bytes: the same tasks, callers, streams and limits as over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from a2a.client import Client, ClientConfig, create_client
+from a2a.types import (
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+    TaskState,
+)
+from a2a.types.a2a_pb2_grpc import A2AServiceStub
+from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError, TaskNotFoundError
+from google.protobuf.struct_pb2 import Value
+
+from refold.a2a import Security, Settings, WebhookPush, a2a_app
+from refold.a2a.grpc.server import GrpcServer
+from refold.a2a.security.api_keys import api_keys
+from refold.testing import FakeEngine
+from tests.a2a import skills
+from tests.a2a.conftest import Calls, free_socket, serving
+from tests.a2a.tasks.test_push import Kept
+
+V1 = ("a2a-version", "1.0")
+
+
+@dataclass
+class Served:
+    """A gateway on two ports.
+
+    Attributes:
+        stub: Calls without a client in between.
+        calls: Calls over HTTP.
+        target: Where gRPC is.
+        stop: Stops gRPC.
+    """
+
+    stub: Any
+    calls: Calls
+    target: str
+    stop: asyncio.Event
+
+
+@contextlib.asynccontextmanager
+async def gateway(fake: FakeEngine, *, drain_s: float = 5, calls: int = 100, **settings: Any) -> AsyncIterator[Served]:
+    sock = free_socket()
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    held = free_socket()
+    port = held.getsockname()[1]
+    held.close()
+    security = settings.pop("security", None)
+    push = settings.pop("push", None)
+    told = Settings(url=url, grpc_url=f"127.0.0.1:{port}", **settings)
+    app = a2a_app(fake, skills.ALL, told, security=security, push=push)
+    server = GrpcServer(security, calls=calls)
+    assert server.bind("127.0.0.1", port) == port
+    stop, ready = asyncio.Event(), asyncio.Event()
+    running = asyncio.create_task(server.serve(app, stop, ready=ready.set, drain_s=drain_s))
+    await ready.wait()
+    try:
+        async with (
+            serving(app, sock),
+            httpx.AsyncClient(timeout=30) as http,
+            grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+        ):
+            stub: Any = A2AServiceStub(channel)  # type: ignore[no-untyped-call]
+            yield Served(stub, Calls(http, url), f"127.0.0.1:{port}", stop)
+    finally:
+        stop.set()
+        await running
+
+
+@pytest.fixture
+async def served(fake: FakeEngine) -> AsyncIterator[Served]:
+    """A gateway to all skills."""
+    async with gateway(fake) as one:
+        yield one
+
+
+async def client_of(served: Served, path: str = "") -> Client:
+    """The official client, over gRPC, by the card alone."""
+    config = ClientConfig(
+        httpx_client=served.calls.http,
+        supported_protocol_bindings=["GRPC"],
+        grpc_channel_factory=grpc.aio.insecure_channel,
+    )
+    return await create_client(f"{served.calls.base}{path}", config)
+
+
+def message(text: str = "Hello", *, skill: str = "", **fields: Any) -> SendMessageRequest:
+    parts = fields.pop("parts", [Part(text=text)])
+    request = SendMessageRequest(message=Message(message_id="m", role=Role.ROLE_USER, parts=parts, **fields))
+    if skill:
+        request.metadata.update({"skill": skill})
+    return request
+
+
+async def events_of(client: Client, request: SendMessageRequest) -> list[StreamResponse]:
+    return [event async for event in client.send_message(request)]
+
+
+# --- the methods
+
+
+async def test_send_stream_answer_and_read(served: Served) -> None:
+    """
+    The task is that of the other bindings.
+    """
+    client = await client_of(served)
+    asked = (await events_of(client, message("Hi", skill="ask")))[0].task
+    number = Value()
+    number.struct_value.update({"number": 7})
+    await events_of(client, message("Ada", task_id=asked.id))
+    done = await events_of(client, message(task_id=asked.id, parts=[Part(data=number)]))
+    read = await client.get_task(GetTaskRequest(id=asked.id))
+    over_http = await served.calls.result("GetTask", {"id": asked.id})
+
+    assert asked.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+    assert done[-1].task.status.state or done[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+    assert read.status.message.parts[0].text == over_http["status"]["message"]["parts"][0]["text"] == "Ada: 7"
+
+
+async def test_a_skills_card_leads_to_the_skill(served: Served) -> None:
+    """
+    By the tenant: gRPC has no paths.
+    """
+    client = await client_of(served, "/echo")
+    task = (await events_of(client, message("Hello")))[0].task
+    await served.calls.send("x", metadata={"skill": "picky"})
+    listed = await client.list_tasks(ListTasksRequest())
+
+    assert [one.id for one in listed.tasks] == [task.id]
+    assert task.id.startswith("echo-")
+
+
+async def test_cancel_list_and_subscribe(served: Served, fake: FakeEngine) -> None:
+    """
+    A subscription goes on where the last event was, as over HTTP.
+    """
+    request = message("x", skill="wait")
+    request.configuration.return_immediately = True
+    task = (await served.stub.SendMessage(request, metadata=[V1])).task
+    other = (await served.stub.SendMessage(request, metadata=[V1])).task
+    canceled = await served.stub.CancelTask(CancelTaskRequest(id=other.id), metadata=[V1])
+    listed = await served.stub.ListTasks(ListTasksRequest(page_size=1), metadata=[V1])
+    stream = served.stub.SubscribeToTask(SubscribeToTaskRequest(id=task.id), metadata=[V1, ("last-event-id", "0.0")])
+    events = aiter(stream)
+    first = await anext(events)
+    await fake.reply(task.id, "held", "x")
+    rest = [event async for event in events]
+
+    assert canceled.status.state == TaskState.TASK_STATE_CANCELED
+    assert (len(listed.tasks), listed.total_size, bool(listed.next_page_token)) == (1, 2, True)
+    assert first.task.status.state == TaskState.TASK_STATE_SUBMITTED
+    ids = [event.status_update.metadata["refold"]["id"] for event in rest]
+    assert ids == ["1.1", "1.2", "2.1"]
+    assert rest[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_webhooks_and_the_extended_card(fake: FakeEngine) -> None:
+    """
+    Create, get, list, delete; the card for callers that are known.
+    """
+    security = Security(keys=api_keys("ada=0123456789abcdef"), anonymous=None)
+    key = ("x-api-key", "0123456789abcdef")
+    async with gateway(fake, push=WebhookPush(Kept()), private=("files",), security=security) as served:
+        task = (await served.stub.SendMessage(message(skill="ask"), metadata=[V1, key])).task
+        config = TaskPushNotificationConfig(task_id=task.id, id="w", url="https://example.org")
+        made = await served.stub.CreateTaskPushNotificationConfig(config, metadata=[V1, key])
+        which = GetTaskPushNotificationConfigRequest(task_id=task.id, id="w")
+        read = await served.stub.GetTaskPushNotificationConfig(which, metadata=[V1, key])
+        all_of = ListTaskPushNotificationConfigsRequest(task_id=task.id)
+        listed = await served.stub.ListTaskPushNotificationConfigs(all_of, metadata=[V1, key])
+        gone = DeleteTaskPushNotificationConfigRequest(task_id=task.id, id="w")
+        await served.stub.DeleteTaskPushNotificationConfig(gone, metadata=[V1, key])
+        after = await served.stub.ListTaskPushNotificationConfigs(all_of, metadata=[V1, key])
+        card = await served.stub.GetExtendedAgentCard(GetExtendedAgentCardRequest(), metadata=[V1, key])
+
+    assert made.url == read.url == listed.configs[0].url == "https://example.org"
+    assert len(after.configs) == 0
+    assert "files" in [skill.id for skill in card.skills]
+
+
+@pytest.mark.parametrize(
+    ("request_of", "error"),
+    [
+        pytest.param(message("x", task_id="none"), TaskNotFoundError, id="no such task"),
+        pytest.param(message("x"), InvalidParamsError, id="no skill"),
+        pytest.param(
+            message(skill="echo", parts=[Part(url="https://x", media_type="image/png")]),
+            ContentTypeNotSupportedError,
+            id="an image",
+        ),
+    ],
+)
+async def test_an_error_is_the_same_error(served: Served, request_of: SendMessageRequest, error: type) -> None:
+    """
+    The official client raises it by its name.
+    """
+    client = await client_of(served)
+    with pytest.raises(error):
+        await events_of(client, request_of)
+
+
+# --- callers
+
+
+async def test_callers_are_those_of_http(fake: FakeEngine) -> None:
+    """
+    By key or as bearer; a task of another is not there; nobody without a key.
+    """
+    keys = api_keys("ada=0123456789abcdef,bob=fedcba9876543210")
+    async with gateway(fake, security=Security(keys=keys, anonymous=None)) as served:
+        ada, bob = ("x-api-key", "0123456789abcdef"), ("authorization", "Bearer fedcba9876543210")
+        task = (await served.stub.SendMessage(message(skill="ask"), metadata=[ada])).task
+        codes = []
+        for shown in ([ada], [bob], [], [("x-api-key", "wrong-wrong-wrong")]):
+            try:
+                await served.stub.GetTask(GetTaskRequest(id=task.id), metadata=shown)
+                codes.append("OK")
+            except grpc.aio.AioRpcError as refused:
+                codes.append(refused.code().name)
+        stream = served.stub.SubscribeToTask(SubscribeToTaskRequest(id=task.id), metadata=[bob])
+        with pytest.raises(grpc.aio.AioRpcError) as hidden:
+            await stream.read()
+
+    assert codes == ["OK", "NOT_FOUND", "UNAUTHENTICATED", "UNAUTHENTICATED"]
+    assert hidden.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_forwarded_call_is_no_call_of_this_machine(served: Served) -> None:
+    """
+    As over HTTP: a proxy may have let it in from anywhere.
+    """
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await served.stub.ListTasks(ListTasksRequest(), metadata=[V1, ("x-forwarded-for", "203.0.113.7")])
+
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def test_calls_are_counted_over_all_bindings(fake: FakeEngine) -> None:
+    """
+    Three calls are three calls, wherever they come in.
+    """
+    async with gateway(fake, security=Security(rate="3/hour")) as served:
+        await served.calls.result("ListTasks")
+        await served.stub.ListTasks(ListTasksRequest(), metadata=[V1])
+        await served.calls.result("ListTasks")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await served.stub.ListTasks(ListTasksRequest(), metadata=[V1])
+
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert dict(refused.value.trailing_metadata())["retry-after"]
+
+
+# --- limits
+
+
+def bytes_of_depth(levels: int) -> bytes:
+    """A message to `echo` with data of so many levels, as no client would write it."""
+    inner = Value(number_value=1).SerializeToString()
+    for _ in range(levels):
+        # Value.list_value = 6, ListValue.values = 1
+        inner = _field(6, _field(1, inner))
+    part = _field(4, inner)
+    request = message(skill="echo", parts=[])
+    return request.SerializeToString() + _field(2, _field(5, part))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    size, length = len(content), b""
+    while size > 127:
+        length += bytes([size & 127 | 128])
+        size >>= 7
+    return bytes([number << 3 | 2]) + length + bytes([size]) + content
+
+
+@pytest.mark.parametrize("levels", [31, 40, 48, 200])
+async def test_deep_data_is_refused(served: Served, levels: int) -> None:
+    """
+    At the depth that all bindings have, and far beyond protobuf's; the list answers.
+    """
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await raw(served, "SendMessage", bytes_of_depth(levels))
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (await served.calls.result("ListTasks"))["totalSize"] == 0
+
+
+async def raw(served: Served, method: str, content: bytes) -> bytes:
+    """A call of bytes."""
+    async with grpc.aio.insecure_channel(served.target) as channel:
+        call = channel.unary_unary(f"/lf.a2a.v1.A2AService/{method}")
+        answer: bytes = await call(content, metadata=[V1], timeout=20)
+        return answer
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"\x0a\xff", b"\x0a\x02\xff\xfe", b"x" * 1000])
+async def test_what_is_no_message_is_the_callers_mistake(served: Served, content: bytes) -> None:
+    """
+    Not an error of ours.
+    """
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await raw(served, "SendMessage", content)
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_message_has_a_largest_size(fake: FakeEngine) -> None:
+    """
+    That of a body over HTTP.
+    """
+    async with gateway(fake, security=Security(body_bytes=10_000)) as served:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await served.stub.SendMessage(message("x" * 10_001, skill="echo"), metadata=[V1])
+
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_another_version_is_refused(served: Served) -> None:
+    """
+    By the protocol's own error.
+    """
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await served.stub.ListTasks(ListTasksRequest(), metadata=[("a2a-version", "0.3")])
+
+    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_a_page_fits_a_message_of_grpc(served: Served) -> None:
+    """
+    A client that takes 4 MiB reads every page.
+    """
+    for size in (1_500_000, 1_500_000, 1_500_000, 5_000_000):
+        request = message("x" * size, skill="wait")
+        request.configuration.return_immediately = True
+        request.configuration.history_length = 0
+        await served.stub.SendMessage(request, metadata=[V1])
+    token, found = "", list[Task]()
+    while True:
+        asked = ListTasksRequest(page_token=token, history_length=10)
+        page = await served.stub.ListTasks(asked, metadata=[V1])
+        found += page.tasks
+        token = page.next_page_token
+        if not token:
+            break
+
+    assert len({task.id for task in found}) == 4
+
+
+# --- the end
+
+
+async def test_a_gateway_that_stops_ends_its_streams(fake: FakeEngine) -> None:
+    """
+    With `UNAVAILABLE`, so that clients go to another one; calls that are being answered are answered.
+    """
+    async with gateway(fake) as served:
+        asked = (await served.stub.SendMessage(message(skill="ask"), metadata=[V1])).task
+        stream = served.stub.SubscribeToTask(SubscribeToTaskRequest(id=asked.id), metadata=[V1])
+        await stream.read()
+        answer = asyncio.ensure_future(served.stub.SendMessage(message("x", skill="wait"), metadata=[V1]))
+        found: list[str] = []
+        while not found:
+            found = [view.task_id async for view in fake.list() if view.task_id.startswith("wait")]
+            await asyncio.sleep(0)
+        served.stop.set()
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await stream.read()
+        await fake.reply(found[0], "held", "x")
+
+        assert (await answer).task.status.state == TaskState.TASK_STATE_COMPLETED
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_client_that_goes_ends_its_stream_and_not_the_task(served: Served, fake: FakeEngine) -> None:
+    """
+    The work goes on.
+    """
+    stream = served.stub.SendStreamingMessage(message("x", skill="wait"), metadata=[V1])
+    task = (await stream.read()).task
+    stream.cancel()
+    await fake.reply(task.id, "held", "x")
+
+    assert (await fake.record(task.id)).status.value == "completed"
+
+
+async def test_a_port_that_is_taken_is_said_so() -> None:
+    """
+    As over HTTP.
+    """
+    with free_socket() as sock, pytest.raises(OSError, match="address"):
+        GrpcServer().bind("127.0.0.1", sock.getsockname()[1])
