@@ -14,6 +14,7 @@ from starlette.middleware import Middleware
 from refold.a2a.calls import SKILL_PATH, Calls
 from refold.a2a.card.card import cards_for
 from refold.a2a.card.route import card_routes
+from refold.a2a.extensions import Activated, Timeline
 from refold.a2a.handler import Gateway, Parts
 from refold.a2a.media import JsonOnly, told_as_json
 from refold.a2a.security import Security, guards, known_caller
@@ -71,6 +72,7 @@ def a2a_app(
         middleware=[
             *guards(security, engine.ping, url=settings.url, admission=admission),
             Middleware(JsonOnly),
+            Middleware(Activated, declared=[one.uri for one in settings.declared_extensions]),
             Middleware(EventStreams, open_streams=open_streams),
         ],
         routes=[
@@ -128,6 +130,7 @@ def _parts(
             webhooks=push.supported,
             declare=partial(declare, security=security),
         ),
+        timeline=Timeline(engine, settings.timeline),
         direct=settings.direct,
     )
 

@@ -34,6 +34,7 @@ from refold.a2a.calls import status_asked_for, tenant_of, while_connected
 from refold.a2a.card.card import Cards
 from refold.a2a.convert import reply_of, task_of
 from refold.a2a.errors import method, method_that_yields
+from refold.a2a.extensions import Timeline
 from refold.a2a.streams.follow import Streams, seen_by
 from refold.a2a.streams.updates import EventId
 from refold.a2a.tasks.listing import Listing, check_status
@@ -55,6 +56,7 @@ class Parts:
         push: Stores webhook configs.
         listing: Lists tasks.
         cards: The agent's cards.
+        timeline: Adds a task's past.
         direct: Ids of the skills that answer with a message, if they complete without a question.
     """
 
@@ -64,6 +66,7 @@ class Parts:
     push: Push
     listing: Listing
     cards: Cards
+    timeline: Timeline
     direct: Collection[str] = ()
 
 
@@ -87,8 +90,10 @@ class Gateway(RequestHandler):
         record = sent.record
         if not params.configuration.return_immediately:
             record = await while_connected(self.parts.reader.settled(record), context) or record
-        reply = reply_of(record) if self._is_direct(sent) else None
-        return reply or apply_history_length(task_of(record), params.configuration)
+        if self._is_direct(sent) and (reply := reply_of(record)) is not None:
+            return reply
+        task = apply_history_length(task_of(record), params.configuration)
+        return await self.parts.timeline.add(task, record, context)
 
     @method_that_yields
     async def on_message_send_stream(
@@ -122,7 +127,7 @@ class Gateway(RequestHandler):
         """Get one task."""
         validate_history_length(params)
         record = await self.parts.reader.record(params.id, caller_of(context))
-        return apply_history_length(task_of(record), params)
+        return await self.parts.timeline.add(apply_history_length(task_of(record), params), record, context)
 
     @method
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:

@@ -330,6 +330,16 @@ async def test_an_extension_may_be_required(fake: FakeEngine) -> None:
         task = await calls.result("SendMessage", {"message": said()}, **{"A2A-Extensions": uri})
         card = (await calls.rest("GET", "/.well-known/agent-card.json")).json()
 
+        asked = {"A2A-Extensions": f"{uri}, urn:unknown"}
+        answer = await calls.rest("GET", f"/tasks/{task['task']['id']}", **asked)
+        refusals = [
+            await calls.rest("POST", "/message:send", {"message": said()}),
+            await calls.rest("POST", "/message:stream", {"message": said()}),
+            await calls.rest("GET", "/tasks"),
+        ]
+
+    assert answer.headers["a2a-extensions"] == uri
+    assert {refusal.status_code for refusal in refusals} == {400}
     assert (error["code"], error["data"][0]["reason"]) == (-32008, "EXTENSION_SUPPORT_REQUIRED")
     assert task["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert card["capabilities"]["extensions"] == [{"uri": uri, "required": True}]
