@@ -1,4 +1,7 @@
-"""A thousand wrong calls: each is answered, none with an error of ours, and none with our insides."""
+"""Thousands of wrong and hostile calls over every binding: each is answered, none with an error of ours.
+
+After each of them the callers' lists answer, and nobody has read what another said.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +19,9 @@ from refold.a2a import Settings, a2a_app
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, said
+from tests.a2a.tasks.test_sending import as_, known
 
+EXAMPLES = 1000
 SERVED = [skills.Echo, skills.Ask, skills.Buy, skills.Picky, skills.Files]
 
 json_values = st.recursive(
@@ -28,6 +34,26 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> Any:
+    """What somebody would send on purpose: deep data, long names, control characters, numbers without end."""
+    match draw(st.integers(0, 3)):
+        case 0:
+            value = draw(json_values)
+            for as_list in draw(st.lists(st.booleans(), min_size=20, max_size=60)):
+                value = [value] if as_list else {"a": value}
+            return value
+        case 1:
+            return "x" * draw(st.sampled_from([255, 256, 257, 1000, 1001, 100_000]))
+        case 2:
+            return draw(st.text(alphabet="\r\n\x00\x7f\u202eé🙂", min_size=1, max_size=8))
+        case _:
+            return draw(st.sampled_from([2**63, -(2**63), 10**300, 1e308, -0.0, [[]] * 1000, {"": {}}]))
+
+
+values = json_values | hostile()
 REQUEST = {
     "message": said(contextId="c-1", metadata={"slot": "x"}, parts=[{"text": "Hi"}, {"data": {"n": 1}}]),
     "configuration": {"acceptedOutputModes": ["text/plain"], "historyLength": 2, "returnImmediately": True},
@@ -46,6 +72,11 @@ RPC = [
     ("1.0", "GetTask", {"id": "TASK", "historyLength": 1}),
     ("1.0", "ListTasks", {"contextId": "c", "status": "TASK_STATE_WORKING", "pageSize": 5, "pageToken": "x"}),
     ("1.0", "CancelTask", {"id": "TASK"}),
+    ("1.0", "GetTask", {"id": "THEIRS"}),
+    ("1.0", "CancelTask", {"id": "THEIRS"}),
+    ("1.0", "SubscribeToTask", {"id": "THEIRS"}),
+    ("1.0", "SendMessage", {"message": said(taskId="THEIRS")}),
+    ("1.0", "ListTasks", {"contextId": "THEIRS", "includeArtifacts": True, "historyLength": 9}),
     ("1.0", "SubscribeToTask", {"id": "TASK"}),
     ("1.0", "CreateTaskPushNotificationConfig", {"taskId": "TASK", "url": "https://example.org", "id": "w"}),
     ("1.0", "GetExtendedAgentCard", {}),
@@ -59,6 +90,9 @@ REST = [
     ("POST", "/message:send", REQUEST),
     ("POST", "/message:stream", REQUEST),
     ("POST", "/echo/message:send", REQUEST),
+    ("GET", "/tasks/THEIRS", None),
+    ("POST", "/tasks/THEIRS:cancel", {}),
+    ("GET", "/tasks?contextId=THEIRS&historyLength=9", None),
     ("GET", "/tasks/TASK?historyLength=1", None),
     ("GET", "/tasks?pageSize=5&status=TASK_STATE_WORKING&includeArtifacts=true", None),
     ("POST", "/tasks/TASK:cancel", {}),
@@ -89,13 +123,13 @@ def mutated(draw: st.DrawFn, value: Any) -> Any:
             holder = holder[key]
         match draw(st.sampled_from(["replace", "remove", "add"])):
             case "replace":
-                holder[path[-1]] = draw(json_values)
+                holder[path[-1]] = draw(values)
             case "remove" if len(path) > 1:
                 del holder[path[-1]]
             case _ if isinstance(holder, dict):
-                holder[draw(st.text(max_size=8))] = draw(json_values)
+                holder[draw(st.text(max_size=8))] = draw(values)
             case _:
-                holder[path[-1]] = draw(json_values)
+                holder[path[-1]] = draw(values)
     return root[0]
 
 
@@ -116,23 +150,30 @@ def wrong_calls(draw: st.DrawFn) -> tuple[str, str, bytes | None, str]:
     return verb, path, raw, version
 
 
-APP = a2a_app(FakeEngine(SERVED), SERVED, Settings(url=BASE))
+SECRET = "the password is hunter2"
+APP = known(a2a_app(FakeEngine(SERVED), SERVED, Settings(url=BASE)))
 TASKS: dict[str, str] = {}
-"""A task that has ended, and one that waits at a gate, by the names they have above."""
+"""A task that has ended, one that waits at a gate, and one of another caller, by the names they have above."""
 
 
 async def _make_tasks(http: httpx.AsyncClient) -> None:
-    for name, skill, part in [("TASK", "echo", {"text": "x"}), ("OPEN", "buy", {"data": {"item": "tea"}})]:
+    made = [
+        ("TASK", "echo", {"text": "x"}, "bob"),
+        ("OPEN", "buy", {"data": {"item": "tea"}}, "bob"),
+        ("THEIRS", "ask", {"text": SECRET}, "ada"),
+    ]
+    for name, skill, part, owner in made:
         request = {"message": said(parts=[part]), "metadata": {"skill": skill}}
-        answer = await http.post(f"{BASE}/message:send", json=request, headers={"A2A-Version": "1.0"})
+        answer = await http.post(f"{BASE}/message:send", json=request, headers={"A2A-Version": "1.0", **as_(owner)})
         TASKS[name] = answer.json()["task"]["id"]
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.timeout(1800)
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(call=wrong_calls())
 async def test_a_wrong_call_is_told_what_is_wrong_with_it(call: tuple[str, str, bytes | None, str]) -> None:
     """
-    No 500, no internal error, no stack trace, no hang.
+    No 500, no internal error, no stack trace, no hang, no word of another caller's; and the list answers.
     """
     verb, path, body, version = call
     async with httpx.AsyncClient(transport=httpx.ASGITransport(APP)) as http:
@@ -141,11 +182,15 @@ async def test_a_wrong_call_is_told_what_is_wrong_with_it(call: tuple[str, str, 
         for name, id in TASKS.items():
             path = path.replace(name, id)
             body = body and body.replace(name.encode(), id.encode())
-        headers = {"Content-Type": "application/json"} | ({"A2A-Version": version} if version else {})
+        headers = {"Content-Type": "application/json", **as_("bob")} | ({"A2A-Version": version} if version else {})
         async with asyncio.timeout(10):
             answer = await http.request(verb, f"{BASE}{path}", content=body, headers=headers)
+        whose = {"A2A-Version": "1.0", **as_("bob")}
+        listed = await http.get(f"{BASE}/tasks?historyLength=9&includeArtifacts=true", headers=whose)
 
     assert answer.status_code < 500, answer.text
     assert "-32603" not in answer.text
     assert "Traceback" not in answer.text
     assert "/refold/" not in answer.text
+    assert SECRET not in answer.text + listed.text
+    assert listed.status_code == 200
