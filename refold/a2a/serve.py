@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import uvicorn
 from starlette.applications import Starlette
 
-from refold.a2a.connections import HEADER_S, MOST_CONNECTIONS, protocol
+from refold.a2a.connections import protocol
+from refold.a2a.security.settings import Security
 from refold.a2a.streams.sse import OpenStreams
 
 DRAIN_S = 10
@@ -51,8 +52,7 @@ async def serve(
     stop: asyncio.Event,
     *,
     ready: Callable[[], None] = lambda: None,
-    header_s: float = HEADER_S,
-    connections: int = MOST_CONNECTIONS,
+    security: Security | None = None,
     drain_s: float = DRAIN_S,
 ) -> None:
     """Serve until `stop` is set; then end the open streams, finish open calls, and return.
@@ -62,13 +62,14 @@ async def serve(
         sock: From `bound`.
         stop: Set by the caller, who handles signals.
         ready: Called once the gateway answers calls.
-        header_s: Seconds that a client has to send the headers of a request.
-        connections: How many connections may be open; one more is refused (503).
+        security: The application's. A connection that sends no headers in time is closed (408), and one more than
+            there may be is refused (503).
         drain_s: Seconds that open calls have to finish; then they are told to come again (503).
     """
+    security = security or Security()
     config = uvicorn.Config(
         app,
-        http=protocol(header_s, connections),
+        http=protocol(security.header_seconds, security.connections),
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from refold.a2a import Settings, a2a_app
+from refold.a2a import Security, Settings, a2a_app
 from refold.a2a.serve import bound, serve, url_of
 from refold.record import ENDED
 from refold.testing import FakeEngine
@@ -122,7 +122,7 @@ async def test_a_connection_has_a_time_for_its_headers(fake: FakeEngine) -> None
     """
     Half a request is not waited for, not even as the second one of a connection.
     """
-    async with running(fake, header_s=0.3) as (url, _):
+    async with running(fake, security=Security(header_seconds=0.3)) as (url, _):
         host, port = url.removeprefix("http://").split(":")
         whole = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         for before in (b"", whole):
@@ -140,7 +140,7 @@ async def test_a_slow_answer_is_no_slow_header(fake: FakeEngine) -> None:
     """
     The time ends with the headers: a stream may stay open for ever.
     """
-    async with running(fake, header_s=0.2) as (url, _), httpx.AsyncClient(timeout=30) as http:
+    async with running(fake, security=Security(header_seconds=0.2)) as (url, _), httpx.AsyncClient(timeout=30) as http:
         task = await Calls(http, url).send("x", metadata={"skill": "wait"}, configuration={"returnImmediately": True})
         async with subscribed(http, url, task["id"]) as events:
             await anext(events)
@@ -157,7 +157,7 @@ async def test_connections_have_a_limit(fake: FakeEngine) -> None:
     """
     One more is told to come again; the others are served.
     """
-    async with running(fake, connections=3) as (url, _):
+    async with running(fake, security=Security(connections=3)) as (url, _):
         where = url.removeprefix("http://").split(":")
         held = [await asyncio.open_connection(*where) for _ in range(3)]
         reader, writer = await asyncio.open_connection(*where)

@@ -10,7 +10,6 @@ from a2a.server.request_handlers.grpc_handler import GrpcHandler
 from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 from starlette.applications import Starlette
 
-from refold.a2a.connections import MOST_CONNECTIONS
 from refold.a2a.grpc.admitted import Admitted, Contexts
 from refold.a2a.security.settings import Security
 from refold.a2a.serve import DRAIN_S
@@ -22,17 +21,17 @@ class GrpcServer:
     """The gateway's server for gRPC. Without TLS, as over HTTP: a proxy in front adds it.
 
     Args:
-        security: The application's.
-        calls: How many calls may be open; one more is refused (`RESOURCE_EXHAUSTED`).
+        security: The application's. One more call than it allows is refused (`RESOURCE_EXHAUSTED`).
     """
 
-    def __init__(self, security: Security | None = None, *, calls: int = MOST_CONNECTIONS) -> None:
+    def __init__(self, security: Security | None = None) -> None:
+        security = security or Security()
         self._admitted = Admitted()
         self._server = grpc.aio.server(
             interceptors=[self._admitted],
-            maximum_concurrent_rpcs=calls,
+            maximum_concurrent_rpcs=security.connections,
             options=[
-                ("grpc.max_receive_message_length", (security or Security()).body_bytes),
+                ("grpc.max_receive_message_length", security.body_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", HEADER_BYTES),
                 ("grpc.absolute_max_metadata_size", HEADER_BYTES),

@@ -12,6 +12,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, Key, OctKey, OKPKey, RSAKey
 from limits import parse_many
 
+from refold.a2a.connections import HEADER_S, MOST_CONNECTIONS
 from refold.a2a.security.api_keys import SHORTEST, ApiKeys, api_keys
 from refold.a2a.security.host_and_origin import is_loopback
 from refold.a2a.security.key_set import KeySet
@@ -48,7 +49,9 @@ class Security:
         body_bytes: Maximum size of a request's body.
         body_seconds: Maximum time to receive a body.
         parts: Maximum number of parts of a message.
-        depth: Maximum depth of a body's JSON.
+        depth: Maximum depth of a body's JSON. Data in a message is nested less deep, whatever this is.
+        connections: Maximum number of open connections, and of open calls over gRPC.
+        header_seconds: Maximum time to receive a request's headers.
         rate: How often one caller may call, such as `600/minute` or `20/second;5000/day`; None sets no limit. Anonymous
             callers are counted by address.
         rate_storage: Where calls are counted, as `limits` names it: `async+memory://` for one process,
@@ -66,6 +69,8 @@ class Security:
     body_seconds: float = 30.0
     parts: int = 100
     depth: int = 64
+    connections: int = MOST_CONNECTIONS
+    header_seconds: float = HEADER_S
     rate: str | None = None
     rate_storage: str = "async+memory://"
     prefix: str = PREFIX
@@ -113,6 +118,7 @@ def security_from_env(environ: Mapping[str, str] = os.environ, *, prefix: str = 
         body_bytes=env.number("MAX_BODY_BYTES", usual.body_bytes),
         parts=env.number("MAX_PARTS", usual.parts),
         depth=env.number("MAX_DEPTH", usual.depth),
+        connections=env.number("MAX_CONNECTIONS", usual.connections),
         rate=env.read("RATE", _rate),
         rate_storage=env.read("RATE_STORAGE", _storage) or usual.rate_storage,
         prefix=prefix,

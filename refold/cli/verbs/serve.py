@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -135,7 +136,8 @@ async def serve(
             except ValueError as error:
                 raise CallError(str(error)) from None
             async with _serving(grpc, app, stop):
-                await serving.serve(app, sock, stop, ready=lambda: _say_ready(call, told, sorted(skills)))
+                ready = partial(_say_ready, call, told, sorted(skills))
+                await serving.serve(app, sock, stop, ready=ready, security=security)
     call.out.note("gateway stopped")
 
 

@@ -63,7 +63,7 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def gateway(fake: FakeEngine, *, drain_s: float = 5, calls: int = 100, **settings: Any) -> AsyncIterator[Served]:
+async def gateway(fake: FakeEngine, *, drain_s: float = 5, **settings: Any) -> AsyncIterator[Served]:
     sock = free_socket()
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     held = free_socket()
@@ -73,7 +73,7 @@ async def gateway(fake: FakeEngine, *, drain_s: float = 5, calls: int = 100, **s
     push = settings.pop("push", None)
     told = Settings(url=url, grpc_url=f"127.0.0.1:{port}", **settings)
     app = a2a_app(fake, skills.ALL, told, security=security, push=push)
-    server = GrpcServer(security, calls=calls)
+    server = GrpcServer(security)
     assert server.bind("127.0.0.1", port) == port
     stop, ready = asyncio.Event(), asyncio.Event()
     running = asyncio.create_task(server.serve(app, stop, ready=ready.set, drain_s=drain_s))
@@ -334,6 +334,20 @@ async def test_a_message_has_a_largest_size(fake: FakeEngine) -> None:
     async with gateway(fake, security=Security(body_bytes=10_000)) as served:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await served.stub.SendMessage(message("x" * 10_001, skill="echo"), metadata=[V1])
+
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_open_calls_have_a_limit(fake: FakeEngine) -> None:
+    """
+    One more is told to come again.
+    """
+    async with gateway(fake, security=Security(connections=1)) as served:
+        asked = (await served.stub.SendMessage(message(skill="ask"), metadata=[V1])).task
+        stream = served.stub.SubscribeToTask(SubscribeToTaskRequest(id=asked.id), metadata=[V1])
+        await stream.read()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await served.stub.ListTasks(ListTasksRequest(), metadata=[V1])
 
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 

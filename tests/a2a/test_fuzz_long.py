@@ -1,0 +1,196 @@
+"""Thousands of wrong and hostile calls over every binding: each is answered, none with an error of ours.
+
+After each of them the callers' lists answer, and nobody has read what another said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from refold.a2a import Settings, a2a_app
+from refold.testing import FakeEngine
+from tests.a2a import skills
+from tests.a2a.conftest import BASE, said
+from tests.a2a.tasks.test_sending import as_, known
+
+EXAMPLES = 5000
+SERVED = [skills.Echo, skills.Ask, skills.Buy, skills.Picky, skills.Files]
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=20)
+    | st.sampled_from(["echo", "buy", "ROLE_AGENT", "TASK_STATE_WORKING", "../x", "1e999", "\x00", "' OR ''='"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> Any:
+    """What somebody would send on purpose: deep data, long names, control characters, numbers without end."""
+    match draw(st.integers(0, 3)):
+        case 0:
+            value = draw(json_values)
+            for as_list in draw(st.lists(st.booleans(), min_size=20, max_size=60)):
+                value = [value] if as_list else {"a": value}
+            return value
+        case 1:
+            return "x" * draw(st.sampled_from([255, 256, 257, 1000, 1001, 100_000]))
+        case 2:
+            return draw(st.text(alphabet="\r\n\x00\x7f\u202eé🙂", min_size=1, max_size=8))
+        case _:
+            return draw(st.sampled_from([2**63, -(2**63), 10**300, 1e308, -0.0, [[]] * 1000, {"": {}}]))
+
+
+values = json_values | hostile()
+REQUEST = {
+    "message": said(contextId="c-1", metadata={"slot": "x"}, parts=[{"text": "Hi"}, {"data": {"n": 1}}]),
+    "configuration": {"acceptedOutputModes": ["text/plain"], "historyLength": 2, "returnImmediately": True},
+    "metadata": {"skill": "echo"},
+}
+OLD_REQUEST = {
+    "message": {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "Hi"}]},
+    "configuration": {"blocking": False, "historyLength": 1},
+    "metadata": {"skill": "echo"},
+}
+RPC = [
+    ("1.0", "SendMessage", REQUEST),
+    ("1.0", "SendMessage", {"message": said(taskId="TASK"), "metadata": {}}),
+    ("1.0", "SendMessage", {"message": said(taskId="OPEN", parts=[{"data": {"gate": "x", "decision": "approved"}}])}),
+    ("1.0", "SendStreamingMessage", REQUEST),
+    ("1.0", "GetTask", {"id": "TASK", "historyLength": 1}),
+    ("1.0", "ListTasks", {"contextId": "c", "status": "TASK_STATE_WORKING", "pageSize": 5, "pageToken": "x"}),
+    ("1.0", "CancelTask", {"id": "TASK"}),
+    ("1.0", "GetTask", {"id": "THEIRS"}),
+    ("1.0", "CancelTask", {"id": "THEIRS"}),
+    ("1.0", "SubscribeToTask", {"id": "THEIRS"}),
+    ("1.0", "SendMessage", {"message": said(taskId="THEIRS")}),
+    ("1.0", "ListTasks", {"contextId": "THEIRS", "includeArtifacts": True, "historyLength": 9}),
+    ("1.0", "SubscribeToTask", {"id": "TASK"}),
+    ("1.0", "CreateTaskPushNotificationConfig", {"taskId": "TASK", "url": "https://example.org", "id": "w"}),
+    ("1.0", "GetExtendedAgentCard", {}),
+    ("", "message/send", OLD_REQUEST),
+    ("", "message/stream", OLD_REQUEST),
+    ("", "tasks/get", {"id": "TASK", "historyLength": 1}),
+    ("", "tasks/cancel", {"id": "TASK"}),
+    ("", "tasks/resubscribe", {"id": "TASK"}),
+]
+REST = [
+    ("POST", "/message:send", REQUEST),
+    ("POST", "/message:stream", REQUEST),
+    ("POST", "/echo/message:send", REQUEST),
+    ("GET", "/tasks/THEIRS", None),
+    ("POST", "/tasks/THEIRS:cancel", {}),
+    ("GET", "/tasks?contextId=THEIRS&historyLength=9", None),
+    ("GET", "/tasks/TASK?historyLength=1", None),
+    ("GET", "/tasks?pageSize=5&status=TASK_STATE_WORKING&includeArtifacts=true", None),
+    ("POST", "/tasks/TASK:cancel", {}),
+    ("POST", "/tasks/TASK:subscribe", {}),
+    ("POST", "/tasks/TASK/pushNotificationConfigs", {"url": "https://example.org"}),
+    ("POST", "/v1/message:send", {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "Hi"}]}}),
+    ("GET", "/v1/tasks/TASK", None),
+]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where something is in a JSON value, the value itself first."""
+    found = [path]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        found += places(inner, (*path, key))
+    return found
+
+
+@st.composite
+def mutated(draw: st.DrawFn, value: Any) -> Any:
+    """The value with one to three things in it changed, gone, or added."""
+    root = [copy.deepcopy(value)]
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from(places(root)[1:] or [(0,)]))
+        holder: Any = root
+        for key in path[:-1]:
+            holder = holder[key]
+        match draw(st.sampled_from(["replace", "remove", "add"])):
+            case "replace":
+                holder[path[-1]] = draw(values)
+            case "remove" if len(path) > 1:
+                del holder[path[-1]]
+            case _ if isinstance(holder, dict):
+                holder[draw(st.text(max_size=8))] = draw(values)
+            case _:
+                holder[path[-1]] = draw(values)
+    return root[0]
+
+
+@st.composite
+def wrong_calls(draw: st.DrawFn) -> tuple[str, str, bytes | None, str]:
+    """Verb, path, body, version."""
+    if draw(st.booleans()):
+        version, method, params = draw(st.sampled_from(RPC))
+        body = draw(mutated({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
+        verb, path = "POST", "/"
+    else:
+        verb, path, params = draw(st.sampled_from(REST))
+        version, body = "1.0", None if params is None else draw(mutated(params))
+        path = draw(st.sampled_from([path, path + draw(st.text("ab&=?%1 é", max_size=5)), path.replace("5", "x")]))
+    raw = None if body is None else json.dumps(body).encode()
+    if raw and draw(st.integers(0, 9)) == 0:
+        raw = raw[: draw(st.integers(0, len(raw)))] + draw(st.binary(max_size=3))
+    return verb, path, raw, version
+
+
+SECRET = "the password is hunter2"
+APP = known(a2a_app(FakeEngine(SERVED), SERVED, Settings(url=BASE)))
+TASKS: dict[str, str] = {}
+"""A task that has ended, one that waits at a gate, and one of another caller, by the names they have above."""
+
+
+async def _make_tasks(http: httpx.AsyncClient) -> None:
+    made = [
+        ("TASK", "echo", {"text": "x"}, "bob"),
+        ("OPEN", "buy", {"data": {"item": "tea"}}, "bob"),
+        ("THEIRS", "ask", {"text": SECRET}, "ada"),
+    ]
+    for name, skill, part, owner in made:
+        request = {"message": said(parts=[part]), "metadata": {"skill": skill}}
+        answer = await http.post(f"{BASE}/message:send", json=request, headers={"A2A-Version": "1.0", **as_(owner)})
+        TASKS[name] = answer.json()["task"]["id"]
+
+
+@pytest.mark.timeout(1800)
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(call=wrong_calls())
+async def test_a_wrong_call_is_told_what_is_wrong_with_it(call: tuple[str, str, bytes | None, str]) -> None:
+    """
+    No 500, no internal error, no stack trace, no hang, no word of another caller's; and the list answers.
+    """
+    verb, path, body, version = call
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(APP)) as http:
+        if not TASKS:
+            await _make_tasks(http)
+        for name, id in TASKS.items():
+            path = path.replace(name, id)
+            body = body and body.replace(name.encode(), id.encode())
+        headers = {"Content-Type": "application/json", **as_("bob")} | ({"A2A-Version": version} if version else {})
+        async with asyncio.timeout(10):
+            answer = await http.request(verb, f"{BASE}{path}", content=body, headers=headers)
+        whose = {"A2A-Version": "1.0", **as_("bob")}
+        listed = await http.get(f"{BASE}/tasks?historyLength=9&includeArtifacts=true", headers=whose)
+
+    assert answer.status_code < 500, answer.text
+    assert "-32603" not in answer.text
+    assert "Traceback" not in answer.text
+    assert "/refold/" not in answer.text
+    assert SECRET not in answer.text + listed.text
+    assert listed.status_code == 200
