@@ -17,6 +17,7 @@ from refold.a2a.card.route import card_routes
 from refold.a2a.extensions import Activated, Timeline
 from refold.a2a.handler import Gateway, Parts
 from refold.a2a.media import JsonOnly, told_as_json
+from refold.a2a.old_calls import checked
 from refold.a2a.security import Security, guards, known_caller
 from refold.a2a.security.admission import Admission
 from refold.a2a.security.security_schemes import declare
@@ -84,11 +85,13 @@ def a2a_app(
             ).routes,
             # REST last: it ends with a mount that matches every first path segment as a tenant.
             *with_heartbeats(
-                [
-                    *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=settings.serves_0_3),
-                    *create_jsonrpc_routes(handler, SKILL_PATH, Calls(), enable_v0_3_compat=settings.serves_0_3),
-                    *create_rest_routes(handler, Calls(), enable_v0_3_compat=settings.serves_0_3),
-                ],
+                checked(
+                    [
+                        *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=settings.serves_0_3),
+                        *create_jsonrpc_routes(handler, SKILL_PATH, Calls(), enable_v0_3_compat=settings.serves_0_3),
+                        *create_rest_routes(handler, Calls(), enable_v0_3_compat=settings.serves_0_3),
+                    ]
+                ),
                 settings.heartbeat_s,
             ),
         ],

@@ -100,6 +100,7 @@ REST = [
     ("POST", "/tasks/TASK/pushNotificationConfigs", {"url": "https://example.org"}),
     ("POST", "/v1/message:send", {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "Hi"}]}}),
     ("GET", "/v1/tasks/TASK", None),
+    ("GET", "/v1/tasks/TASK?historyLength=5", None),
 ]
 
 

@@ -241,3 +241,71 @@ async def test_a_refusal_has_the_form_of_the_binding(
         assert (error["code"], error["data"][0]["domain"]) == (code, "a2a-protocol.org")
     else:
         assert error["code"] == status
+
+
+# --- 0.3
+
+OLD = {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "Hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        pytest.param("tasks/get", {"id": "x", "historyLength": 2**63}, id="a long history"),
+        pytest.param("message/send", {"message": OLD, "configuration": {"historyLength": 2**40}}, id="and in a send"),
+        pytest.param("message/stream", {"message": OLD, "configuration": {"historyLength": -(2**40)}}, id="a stream"),
+        *(
+            pytest.param(
+                method,
+                {
+                    "message": {**OLD, "parts": [{"kind": "data", "data": nested(levels)}]},
+                    "metadata": {"skill": "echo"},
+                },
+                id=f"{levels} levels in {method}",
+            )
+            for levels in (31, 40, 50)
+            for method in ("message/send", "message/stream")
+        ),
+        pytest.param("message/send", {"message": OLD, "metadata": nested(52)}, id="deep metadata"),
+        pytest.param("message/send", {"message": {**OLD, "metadata": nested(52)}}, id="deep metadata of the message"),
+    ],
+)
+async def test_what_0_3_can_say_and_1_0_cannot_is_the_callers_mistake(calls: Calls, method: str, params: Any) -> None:
+    """
+    The SDK's conversion fails there; its words about it are no error of ours.
+    """
+    body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+    answer = await calls.http.post(f"{calls.base}/", json=body)
+    told = answer.text.removeprefix("data:").partition("data:")[2] or answer.text
+
+    assert "-32602" in told
+    assert "Traceback" not in told
+    assert (await calls.result("ListTasks"))["totalSize"] == 0
+
+
+@pytest.mark.parametrize("levels", [29, 31, 35, 40, 45, 48, 60])
+@pytest.mark.parametrize("path", ["/v1/message:send", "/v1/message:stream"])
+async def test_rest_of_0_3_has_the_same_depth(calls: Calls, path: str, levels: int) -> None:
+    """
+    30 levels, as everywhere.
+    """
+    part = {"data": {"data": nested(levels)}}
+    request = {"messageId": "m", "role": "ROLE_USER", "content": [part]}
+    body = {"request": request, "metadata": {"skill": "echo"}}
+    answer = await calls.http.post(f"{calls.base}{path}", json=body)
+
+    assert answer.status_code == (200 if levels <= 30 else 400), answer.text
+    assert (await calls.result("ListTasks"))["totalSize"] == (1 if levels <= 30 else 0)
+
+
+@pytest.mark.parametrize("length", ["x", "1e3", "99999999999999999999", "", "-1", "١"])
+async def test_rest_of_0_3_has_numbers_too(calls: Calls, length: str) -> None:
+    """
+    What is none is refused; an empty one is none given.
+    """
+    task = await calls.send(metadata={"skill": "echo"})
+    old = await calls.http.get(f"{calls.base}/v1/tasks/{task['id']}", params={"historyLength": length})
+    new = await calls.rest("GET", f"/tasks/{task['id']}?historyLength={length}")
+
+    assert old.status_code == (200 if length == "" else 400), old.text
+    assert new.status_code in (200, 400), new.text
