@@ -175,7 +175,7 @@ def _message(body: dict[str, Any], said: str | list[Wish] | dict[str, Any]) -> d
         return {"role": "assistant", "content": said}
     ids = len(body["messages"])
     made = [
-        {"id": f"call-{ids}.{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        {"id": f"call-{ids}-{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
         for number, (name, arguments) in enumerate(calls, 1)
     ]
     return {"role": "assistant", "content": None, "tool_calls": made}

@@ -10,6 +10,7 @@ failure is permanent.
 | HTTP 408, 425, 429, 500, 502, 503, 504 and other 5xx   | transient | `http_NNN`, Retry-After kept    |
 | a quota or budget that is used up, though it is a 429  | permanent | `quota_exceeded`                |
 | HTTP 501, 505, 506, 508, 510, 511, and every other 4xx | permanent | `http_NNN`                      |
+| HTTP 409 of a model provider                           | transient | `http_409`                      |
 | a certificate that does not hold                       | permanent | `certificate`                   |
 | an answer that cannot be read, a value that misfits    | permanent | `corrupt_data`, `validation`    |
 | a setting that is missing or wrong                     | permanent | `configuration`                 |
@@ -21,7 +22,8 @@ retry it too. Retries are few, and the policy of an effect that must not be repe
 
 The rules for the network and HTTP are in `network` beside this module, those for pydantic-ai in `models.failures`.
 
-Messages are for people: they name the host and the status, never a path, a query, a header or a body.
+Messages are for people: they name the host and the status, never a path, a query, a header or a body. Of a model
+provider's error, they have its reason in one line, shortened, with likely secrets removed.
 
 Source: S3.48, S3.49; RFC 9110 sections 10.2.3 and 15; RFC 6585; the exception classes of openai 3 and pydantic-ai 2.
 """
@@ -29,7 +31,6 @@ Source: S3.48, S3.49; RFC 9110 sections 10.2.3 and 15; RFC 6585; the exception c
 from __future__ import annotations
 
 import json
-import re
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import PurePath
@@ -40,7 +41,7 @@ from pydantic import ValidationError
 from refold.core.errors import CommandError, DefinitionError
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
-from refold.effects.failures.network import by_network, by_status, never_sent, permanent, status_of
+from refold.effects.failures.network import by_network, by_status, never_sent, permanent, scrubbed, status_of
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.invocation import Sent
 
@@ -170,21 +171,9 @@ _RULES: tuple[Callable[[BaseException], Failure | None], ...] = (
 # --- facts taken from an exception
 
 
-_LONGEST_MESSAGE = 300
-_SECRETS = (
-    (re.compile(r"(\w[\w+.-]*://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\")]*"), r"\1\2"),  # an address: its host is enough
-    (re.compile(r"(?i)\b(bearer|basic)\s+\S+"), r"\1 ***"),
-    (re.compile(r"\b(?:sk|pk|rk|ghp|gho|xox[a-z])[-_][\w-]{8,}"), "***"),
-    (re.compile(r"(?i)\b([\w-]*(?:key|token|secret|password|passwd))(\s*[=:]\s*)[^\s,;)'\"`]{4,}"), r"\1\2***"),
-)
-
-
 def _plain(error: BaseException) -> str:
     """The first line of an exception's message, shortened, with likely secrets removed."""
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+    return scrubbed(str(error))
 
 
 def _place(error: BaseException) -> dict[str, Any] | None:

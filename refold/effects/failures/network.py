@@ -257,6 +257,23 @@ def permanent(type: str, message: str, status: int | None = None) -> Failure:
     return Failure(kind=FailureKind.PERMANENT, type=type, message=message, details=details)
 
 
+_LONGEST_MESSAGE = 300
+_SECRETS = (
+    (re.compile(r"(\w[\w+.-]*://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\")]*"), r"\1\2"),  # an address: its host is enough
+    (re.compile(r"(?i)\b(bearer|basic)\s+\S+"), r"\1 ***"),
+    (re.compile(r"\b(?:sk|pk|rk|ghp|gho|xox[a-z])[-_][\w-]{8,}"), "***"),
+    (re.compile(r"(?i)\b([\w-]*(?:key|token|secret|password|passwd))(\s*[=:]\s*)[^\s,;)'\"`]{4,}"), r"\1\2***"),
+)
+
+
+def scrubbed(said: str) -> str:
+    """The first line of a text that came from outside, at most 300 characters, with likely secrets removed."""
+    text = next((line.strip() for line in said.splitlines() if line.strip()), "")
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+
+
 def addressed(error: BaseException, model: str = "") -> str:
     """The receiver in brackets: the model and the host, as far as they are known."""
     known = ", ".join(one for one in (model, host(error)) if one)

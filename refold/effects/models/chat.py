@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
@@ -13,6 +13,7 @@ from refold.core.chat import Reply, ToolCall, ToolOffer
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.models.conversations import Recalled
+from refold.effects.models.fitting import fit_name, fit_schema
 from refold.effects.models.messages import complaint_of, messages_of, reply_parts
 from refold.effects.models.output import FINAL_RESULT, Expected, Misfit, expected
 from refold.effects.models.request import Asked, Show
@@ -42,12 +43,15 @@ async def converse(
     frame = recalled.frame
     offered = [_definition(offer, tools) for offer in frame.tools]
     name, model = await models.get(frame.model)
-    asked = Asked(name, model, frame.settings, key=key, show=show)
-    messages = messages_of(recalled.shown, frame.instructions)
-    known = {FINAL_RESULT, *(tool.name for tool in offered)}
+    messages = messages_of((*recalled.prior, *recalled.say), frame.instructions, since=recalled.since)
+    settings = frame.settings
+    if not offered and (called := _called_in(messages)):
+        offered, settings = [_gone(tool) for tool in called], {**settings, "tool_choice": "none"}
+    known = {FINAL_RESULT: FINAL_RESULT, **{fit_name(offer.name): offer.name for offer in frame.tools}}
+    asked = Asked(name, model, settings, key=key, show=show, names=known)
     if frame.expect is None:
         return _reply(await asked.ask(messages, ModelRequestParameters(function_tools=offered)), asked, known)
-    want = expected(frame.expect)
+    want = expected(frame.expect, frame.settings)
     parameters = want.parameters(offered)
     response = await asked.ask(messages, parameters)
     if not want.answered_by(response):
@@ -64,30 +68,30 @@ async def converse(
             raise asked.misfit(again) from None
 
 
-def _offered(call: ToolCall, offered: Collection[str]) -> ToolCall:
-    """The call; without its arguments if the tool was not offered to the model."""
-    if call.name in offered:
-        return call
-    listed = ", ".join(sorted(set(offered) - {FINAL_RESULT})) or "none"
+def _offered(call: ToolCall, names: Mapping[str, str]) -> ToolCall:
+    """The call by the tool's own name; without its arguments if the tool was not offered to the model."""
+    if call.name in names:
+        return call.model_copy(update={"name": names[call.name]})
+    listed = ", ".join(sorted(set(names) - {FINAL_RESULT})) or "none"
     return ToolCall(id=call.id, name=call.name, problem=f"no tool {call.name!r} is offered; there are: {listed}")
 
 
-def _reply(response: ModelResponse, asked: Asked, offered: Collection[str]) -> Reply:
+def _reply(response: ModelResponse, asked: Asked, names: Mapping[str, str]) -> Reply:
     text, calls, aside = reply_parts(response)
     return Reply(
         text=text,
-        tool_calls=tuple(_offered(call, offered) for call in calls),
-        stop="tools" if calls else "length" if response.finish_reason == "length" else "end",
+        tool_calls=tuple(_offered(call, names) for call in calls),
+        stop="tools" if calls else "end",
         model=asked.called,
         usage=asked.usage,
         aside=aside,
     )
 
 
-def _answer(want: Expected, response: ModelResponse, asked: Asked, offered: Collection[str]) -> Reply:
+def _answer(want: Expected, response: ModelResponse, asked: Asked, names: Mapping[str, str]) -> Reply:
     """The reply of a final answer: its value, in place of the text or tool call that carried it."""
     value: JsonValue = want.read(response)
-    reply = _reply(response, asked, offered)
+    reply = _reply(response, asked, names)
     as_call = any(call.name == FINAL_RESULT for call in reply.tool_calls)
     return reply.model_copy(
         update={
@@ -117,8 +121,24 @@ def _definition(offer: ToolOffer, tools: Mapping[str, Tool]) -> ToolDefinition:
         )
         raise Verdict(Failure(kind=FailureKind.PERMANENT, type="unknown_tool", message=message))
     known = tool.spec.description if tool is not None else ""
+    schema, strict = fit_schema(offer.parameters or (tool.json_schema if tool is not None else {}))
     return ToolDefinition(
-        name=offer.name,
+        name=fit_name(offer.name),
         description=known if offer.description is None else offer.description,
-        parameters_json_schema=offer.parameters or (tool.json_schema if tool is not None else {}),
+        parameters_json_schema=schema,
+        strict=None if strict else False,
     )
+
+
+def _called_in(messages: Sequence[ModelMessage]) -> list[str]:
+    """The tools that a conversation calls, in their order."""
+    parts = [part for one in messages if isinstance(one, ModelResponse) for part in one.parts]
+    return list(dict.fromkeys(part.tool_name for part in parts if isinstance(part, ToolCallPart)))
+
+
+def _gone(name: str) -> ToolDefinition:
+    """A tool of an earlier call: some providers refuse a conversation with calls that defines no tools."""
+    return ToolDefinition(name=name, description="Not available any more.", parameters_json_schema=_NO_ARGUMENTS)
+
+
+_NO_ARGUMENTS = {"type": "object", "properties": {}}

@@ -10,6 +10,7 @@ import re
 from pydantic_ai import exceptions as ai
 
 from refold.core.retry_policy import Failure
+from refold.core.values import encodable
 from refold.effects.failures.network import (
     TRANSIENT_TYPES,
     addressed,
@@ -18,37 +19,16 @@ from refold.effects.failures.network import (
     permanent,
     phrase,
     retry_after,
+    scrubbed,
     transient,
 )
 
 
 def by_pydantic_ai(error: BaseException) -> Failure | None:
-    """The verdict on an exception of pydantic-ai; None for any other."""
+    """The verdict on an exception of pydantic-ai; None for any other. A provider's own reason is kept."""
     match error:
-        case ai.ModelQuotaExceededError():
-            return permanent(
-                "quota_exceeded", f"{_model(error)}: the account's quota or budget is used up", _status(error)
-            )
-        case ai.ModelContextWindowExceededError():
-            return permanent("context_window", f"{_model(error)}: the input is too long for the model", _status(error))
-        case ai.ModelUnavailableError() | ai.ModelRateLimitError() | ai.ModelServerError():
-            return _busy(error)
-        case ai.ModelHTTPError():
-            said = f"{_model(error)} answered {phrase(error.status_code)}"
-            wait = retry_after(error.headers) or error.retry_after
-            return http_failure(error.status_code, said, wait, error.provider_retry_hint)
-        case ai.ModelRequestRejectedError():
-            return permanent("rejected", f"{_model(error)} rejected the request", _status(error))
-        case ai.ModelRequestTimeout() | ai.ModelTimeoutError():
-            return transient("timeout", TRANSIENT_TYPES["timeout"] + _whom(error))
-        case ai.ModelConnectionError():
-            return by_network(error, sure=True, whom=_whom(error)) or transient(
-                "connection", TRANSIENT_TYPES["connection"] + _whom(error)
-            )
-        case ai.ModelAPIError(in_stream=True):
-            return transient("stream_broken", f"{_model(error)} broke off its answer with an error", error.retry_after)
         case ai.ModelAPIError():
-            return permanent("corrupt_data", f"{_model(error)} sent an answer that cannot be read", _status(error))
+            return _with_reason(_of_provider(error), error)
         case ai.ContentFilterError():
             return permanent("content_filter", "the provider's content filter stopped the answer")
         case ai.UnexpectedModelBehavior():
@@ -59,15 +39,86 @@ def by_pydantic_ai(error: BaseException) -> Failure | None:
             return None
 
 
+def _of_provider(error: ai.ModelAPIError) -> Failure:
+    who, status = f"model {error.model_name!r}", getattr(error, "status_code", None)
+    match error:
+        case ai.ModelQuotaExceededError():
+            return permanent("quota_exceeded", f"{who}: the account's quota or budget is used up", status)
+        case ai.ModelContextWindowExceededError():
+            return permanent("context_window", f"{who}: the input is too long for the model", status)
+        case _ if _is_too_long(error):
+            return permanent("context_window", f"{who}: the input is too long for the model", status)
+        case _ if reason_in(error.body).get("code") == "content_filter":
+            return permanent("content_filter", f"{who}: the provider's filter stopped the input", status)
+        case ai.ModelUnavailableError() | ai.ModelRateLimitError() | ai.ModelServerError():
+            return _busy(error)
+        case ai.ModelHTTPError():
+            wait = retry_after(error.headers) or error.retry_after
+            # A model call may be repeated freely, so that a conflict with an earlier request is no reason to give up.
+            hint = True if status == 409 and error.provider_retry_hint is None else error.provider_retry_hint
+            return http_failure(error.status_code, f"{who} answered {phrase(error.status_code)}", wait, hint)
+        case ai.ModelRequestRejectedError():
+            return permanent("rejected", f"{who} rejected the request", status)
+        case ai.ModelRequestTimeout() | ai.ModelTimeoutError():
+            return transient("timeout", TRANSIENT_TYPES["timeout"] + _whom(error))
+        case ai.ModelConnectionError():
+            return by_network(error, sure=True, whom=_whom(error)) or transient(
+                "connection", TRANSIENT_TYPES["connection"] + _whom(error)
+            )
+        case ai.ModelAPIError(in_stream=True):
+            return transient("stream_broken", f"{who} broke off its answer with an error", error.retry_after)
+        case _:
+            return permanent("corrupt_data", f"{who} sent an answer that cannot be read", status)
+
+
 def _busy(error: ai.ModelAPIError) -> Failure:
-    wait = error.retry_after
+    wait, who = error.retry_after, f"model {error.model_name!r}"
     if isinstance(error, ai.ModelHTTPError):
-        said = f"{_model(error)} answered {phrase(error.status_code)}"
+        said = f"{who} answered {phrase(error.status_code)}"
         wait = retry_after(error.headers) or wait
         if isinstance(error, ai.ModelServerError) or error.provider_retry_hint is False:
             return http_failure(error.status_code, said, wait, error.provider_retry_hint)
         return transient(f"http_{error.status_code}", said, wait, {"status": error.status_code})
-    return transient("overloaded", f"{_model(error)} cannot serve the request now", wait)
+    return transient("overloaded", f"{who} cannot serve the request now", wait)
+
+
+# --- the provider's own reason
+
+_TOO_LONG = re.compile(
+    r"exceed_context_size|context_length|maximum context|context (?:size|window|length)|prompt is too long"
+)
+
+
+def reason_in(body: object) -> dict[str, str]:
+    """The `code`, `param` and `message` of a provider's error, as far as it has them; the message in one line."""
+    if isinstance(body, dict) and isinstance(body.get("error"), dict):
+        body = body["error"]
+    if not isinstance(body, dict):
+        return {}
+    found = {name: body.get(name) for name in ("code", "param", "message")}
+    if found["code"] is None or isinstance(found["code"], int):
+        found["code"] = body.get("type")  # llama.cpp repeats the status as the code
+    kept = {name: scrubbed(encodable(value)) for name, value in found.items() if isinstance(value, str)}
+    return {name: value for name, value in kept.items() if value}
+
+
+def _is_too_long(error: ai.ModelAPIError) -> bool:
+    """Whether a 400 or 413 is about the length of the input, in one of the ways in which servers say so."""
+    reason = reason_in(error.body)
+    told = f"{reason.get('code', '')} {reason.get('message', '')}".lower()
+    return getattr(error, "status_code", None) in (400, 413) and _TOO_LONG.search(told) is not None
+
+
+def _with_reason(failure: Failure, error: ai.ModelAPIError) -> Failure:
+    reason = reason_in(error.body)
+    said = reason.pop("message", "")
+    known = failure.details if isinstance(failure.details, dict) else {}
+    return failure.model_copy(
+        update={
+            "message": f"{failure.message}: {said}" if said else failure.message,
+            "details": {**known, **reason} or None,
+        }
+    )
 
 
 def first_sentence(error: BaseException) -> str:
@@ -76,12 +127,4 @@ def first_sentence(error: BaseException) -> str:
 
 
 def _whom(error: ai.ModelAPIError) -> str:
-    return addressed(error, _model(error))
-
-
-def _model(error: ai.ModelAPIError) -> str:
-    return f"model {error.model_name!r}"
-
-
-def _status(error: ai.ModelAPIError) -> int | None:
-    return getattr(error, "status_code", None)
+    return addressed(error, f"model {error.model_name!r}")

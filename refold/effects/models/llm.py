@@ -6,6 +6,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from refold.conversation import LlmOutcome
 from refold.core.commands import CallLlm
+from refold.core.values import encodable
 from refold.effects.models.messages import complaint_of, user_content
 from refold.effects.models.output import Misfit, expected
 from refold.effects.models.request import Asked, Show
@@ -31,8 +32,8 @@ async def ask(command: CallLlm, models: Models, *, key: str, show: Show | None =
     asked = Asked(name, model, command.settings, key=key, show=show)
     if command.expect is None:
         response = await asked.ask(_messages(command))
-        return LlmOutcome(value=response.text or "", model=asked.called, usage=asked.usage)
-    want = expected(command.expect)
+        return LlmOutcome(value=encodable(response.text or ""), model=asked.called, usage=asked.usage)
+    want = expected(command.expect, command.settings)
     try:
         answer = want.read(await asked.ask(_messages(command), want.parameters()))
     except Misfit as misfit:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import mimetypes
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
+from urllib.parse import urlsplit
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import (
@@ -29,13 +31,24 @@ from pydantic_ai.messages import (
 
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
 from refold.core.content import Content, Part
+from refold.core.values import encodable
+from refold.effects.models.fitting import EMPTY, fitted, unrepeated
 
 
-def messages_of(said: Sequence[Said], instructions: str) -> list[ModelMessage]:
-    """A conversation as messages; all turns between two replies become one request."""
+def messages_of(said: Sequence[Said], instructions: str, *, since: int = 0) -> list[ModelMessage]:
+    """A conversation as messages that providers accept; all turns between two replies become one request.
+
+    Args:
+        said: All turns, oldest first.
+        instructions: The system prompt.
+        since: How many of the oldest turns are left out.
+
+    Raises:
+        Verdict: The conversation has a result without a call, or a file that cannot be sent.
+    """
     messages: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
-    for one in said:
+    for one in fitted(said, since=since):
         if not isinstance(one, Reply):
             parts.append(_request_part(one))
             continue
@@ -43,10 +56,7 @@ def messages_of(said: Sequence[Said], instructions: str) -> list[ModelMessage]:
             messages.append(ModelRequest(parts=parts))
         messages.append(ModelResponse(parts=list(_response_parts(one))))
         parts = []
-    # After its own reply a model gets a request without parts, which still carries the instructions.
-    if parts or instructions:
-        messages.append(ModelRequest(parts=parts, instructions=instructions or None))
-    return messages
+    return [*messages, ModelRequest(parts=parts, instructions=instructions or None)]
 
 
 def complaint_of(misfit: Exception) -> UserPromptPart:
@@ -72,34 +82,40 @@ _EXTRAS = ("id", "provider_name", "provider_details")
 
 
 def reply_parts(response: ModelResponse) -> tuple[str, tuple[ToolCall, ...], tuple[dict[str, JsonValue], ...]]:
-    """A response's text, its tool calls, and the parts that the provider requires back in the next request."""
-    texts, calls, aside, special = [], [], [], False
+    """A response's text, its tool calls, and the parts that the provider requires back in the next request.
+
+    Reasoning is kept if it is signed, or if tools are called: some providers require it back with the tools' results.
+    """
+    calls = unrepeated([_call(part) for part in response.parts if isinstance(part, ToolCallPart)])
+    texts: list[str] = []
+    aside: list[dict[str, Any]] = []
+    special, left = False, iter(calls)
     for part in response.parts:
         extras: dict[str, Any] = {name: value for name in _EXTRAS if (value := getattr(part, name, None)) is not None}
         match part:
             case TextPart(content=text):
-                texts.append(text)
-                aside.append({"text": len(text), **extras})
+                texts.append(encodable(text))
+                aside.append({"text": len(texts[-1]), **extras})
             case ToolCallPart():
-                calls.append(_call(part))
-                aside.append({"call": part.tool_call_id, **extras})
-            case ThinkingPart(signature=str()):
+                aside.append({"call": next(left).id, **extras})
+            case ThinkingPart() if part.signature is not None or (calls and part.content):
                 aside.append({"thinking": _THINKING.dump_python(part, mode="json", exclude_defaults=True)})
                 special = True
             case _:
                 extras = {}
         special = special or bool(extras)
-    return "".join(texts), tuple(calls), tuple(aside) if special else ()
+    return "".join(texts), calls, tuple(encodable(aside)) if special else ()
 
 
 def _call(part: ToolCallPart) -> ToolCall:
+    id, name = encodable(part.tool_call_id), encodable(part.tool_name)
     try:
         args = json.loads(part.args) if isinstance(part.args, str) and part.args else (part.args or {})
     except ValueError as error:
-        return ToolCall(id=part.tool_call_id, name=part.tool_name, problem=f"the arguments are not JSON: {error}")
+        return ToolCall(id=id, name=name, problem=f"the arguments are not JSON: {error}")
     if not isinstance(args, dict):
-        return ToolCall(id=part.tool_call_id, name=part.tool_name, problem="the arguments are no JSON object")
-    return ToolCall(id=part.tool_call_id, name=part.tool_name, args=args)
+        return ToolCall(id=id, name=name, problem="the arguments are no JSON object")
+    return ToolCall(id=id, name=name, args=encodable(args))
 
 
 def _response_parts(reply: Reply) -> Iterator[ModelResponsePart]:
@@ -126,7 +142,7 @@ def _response_parts(reply: Reply) -> Iterator[ModelResponsePart]:
 
 
 def _plain_parts(reply: Reply, calls: Iterable[ToolCallPart]) -> Iterator[ModelResponsePart]:
-    if reply.text:
+    if reply.text.strip():
         yield TextPart(reply.text)
     if reply.value is not None:
         yield TextPart(json.dumps(reply.value, ensure_ascii=False))
@@ -144,25 +160,23 @@ def user_content(content: Content) -> str | list[UserContent]:
 
 
 def _piece(part: Part) -> UserContent:
-    media = part.media_type or ""
     match part:
         case Part(text=str(text)):
-            return text
+            return text if text.strip() else EMPTY
         case Part(raw=bytes(data)):
-            return BinaryContent(data=data, media_type=media or "application/octet-stream")
+            media = part.media_type or _guessed(part.filename or "") or "application/octet-stream"
+            return BinaryContent(data=data, media_type=media)
         case Part(url=str(url)):
-            return _file(url, part.media_type)
+            return _file(url, part.media_type or _guessed(urlsplit(url).path))
         case _:
             return json.dumps(part.data, ensure_ascii=False)
 
 
+def _guessed(name: str) -> str | None:
+    return mimetypes.guess_type(name)[0]
+
+
 def _file(url: str, media_type: str | None) -> UserContent:
-    match (media_type or "").partition("/")[0]:
-        case "image":
-            return ImageUrl(url=url, media_type=media_type)
-        case "audio":
-            return AudioUrl(url=url, media_type=media_type)
-        case "video":
-            return VideoUrl(url=url, media_type=media_type)
-        case _:
-            return DocumentUrl(url=url, media_type=media_type)
+    kinds: dict[str, type[ImageUrl | AudioUrl | VideoUrl]] = {"image": ImageUrl, "audio": AudioUrl, "video": VideoUrl}
+    kind = kinds.get((media_type or "").partition("/")[0], DocumentUrl)
+    return kind(url=url, media_type=media_type)

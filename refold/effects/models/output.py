@@ -1,17 +1,17 @@
 """Structured output: asks a model for a value of a type, and reads the value from the answer.
 
-The model's profile in pydantic-ai decides whether the schema is sent as a tool that the model must call, as the
-provider's structured output, or in the prompt. The answer is read from the tool call or from the text, since a server
-without tool support often answers with the JSON as text.
+The call's setting `output_mode`, else the model's profile in pydantic-ai, decides whether the schema is sent as a tool
+that the model must call, as the provider's structured output, or in the prompt. The answer is read from the tool call
+or from the text, since a server without tool support often answers with the JSON as text.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelResponse, ToolCallPart
@@ -23,13 +23,19 @@ from refold.conversation import json_schema
 from refold.core.codec import misfit
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import Schema
+from refold.core.values import encodable
 from refold.effects.failures.verdicts import Verdict
+from refold.effects.models.fitting import fit_schema
 
 WRAPPED = "response"
 """The property that wraps a value which is not an object: providers require an object at the top level."""
 
 FINAL_RESULT = "final_result"
 """The tool that the model calls with its final answer, if the schema is sent as a tool."""
+
+Mode = Literal["auto", "tool", "native", "prompted"]
+OUTPUT_MODE = "output_mode"
+"""The setting of a call that says how a type is asked for."""
 
 _TOOL_SAYS = "The final answer, in the form that is asked for."
 
@@ -47,25 +53,29 @@ class Expected:
         name: The type's name, for people and for the provider.
         wire: The JSON schema sent to the provider; always of an object.
         wrapped: The value is the property `response` of the answered object.
+        mode: How the type is asked for; `auto` is as the model's profile prefers.
     """
 
     schema: Schema
     name: str
     wire: dict[str, JsonValue]
     wrapped: bool
+    mode: Mode = "auto"
 
     def parameters(self, tools: Sequence[ToolDefinition] = ()) -> ModelRequestParameters:
         """Request parameters that ask for the type in the way the model's profile prefers, and offer these tools."""
+        wire, strict = fit_schema(self.wire)
+        own: Any = {"strict": None if strict else False}
         return ModelRequestParameters(
             function_tools=list(tools),
-            output_mode="auto",
-            output_object=OutputObjectDefinition(json_schema=self.wire, name=self.name),
+            output_mode=self.mode,
+            output_object=OutputObjectDefinition(json_schema=wire, name=self.name, **own),
             output_tools=[
                 ToolDefinition(
-                    name=FINAL_RESULT, description=_TOOL_SAYS, parameters_json_schema=self.wire, kind="output"
+                    name=FINAL_RESULT, description=_TOOL_SAYS, parameters_json_schema=wire, kind="output", **own
                 )
             ],
-            allow_text_output=False,
+            allow_text_output=self.mode in ("native", "prompted"),
         )
 
     def answered_by(self, response: ModelResponse) -> bool:
@@ -89,12 +99,20 @@ class Expected:
         return value
 
 
-def expected(schema: Schema) -> Expected:
+def expected(schema: Schema, settings: Mapping[str, JsonValue]) -> Expected:
     """How to ask a model for a value of a command's type.
 
+    Args:
+        schema: The type.
+        settings: The call's settings; `output_mode` is one of them.
+
     Raises:
-        Verdict: The type's module is not loaded in this worker.
+        Verdict: The type's module is not loaded in this worker, or the mode is unknown.
     """
+    mode: Any = settings.get(OUTPUT_MODE, "auto")
+    if mode not in get_args(Mode):
+        message = f"settings: output_mode={mode!r} is unknown; there are: {', '.join(get_args(Mode))}"
+        raise Verdict(Failure(kind=FailureKind.PERMANENT, type="configuration", message=message))
     try:
         found = json_schema(schema)
     except LookupError as error:
@@ -103,7 +121,7 @@ def expected(schema: Schema) -> Expected:
     named = schema.rpartition(":")[2] if isinstance(schema, str) else str(found.get("title", "answer"))
     name = re.sub(r"[^\w-]+", "_", named)[:64]
     if _is_object(found):
-        return Expected(schema=schema, name=name, wire=found, wrapped=False)
+        return Expected(schema=schema, name=name, wire=found, wrapped=False, mode=mode)
     inner = {key: value for key, value in found.items() if key != "$defs"}
     wire: dict[str, JsonValue] = {
         "type": "object",
@@ -113,7 +131,7 @@ def expected(schema: Schema) -> Expected:
     }
     if "$defs" in found:  # references start at the top
         wire["$defs"] = found["$defs"]
-    return Expected(schema=schema, name=name, wire=wire, wrapped=True)
+    return Expected(schema=schema, name=name, wire=wire, wrapped=True, mode=mode)
 
 
 def _is_object(schema: dict[str, JsonValue]) -> bool:
@@ -133,9 +151,12 @@ def _answered(response: ModelResponse) -> JsonValue:
 
 
 def _parsed(text: str) -> JsonValue:
-    fenced = re.fullmatch(r"\s*```(?:json)?\s*(.*?)\s*```\s*", text, re.DOTALL)
-    try:
-        value: JsonValue = json.loads(fenced.group(1) if fenced else text)
-    except ValueError:
-        raise Misfit("the answer is not JSON") from None
-    return value
+    """The JSON in an answer: all of it, or the first block between fences; models like to put prose around it."""
+    fenced = re.search(r"```(?:json|JSON)?\s*(.*?)\s*```", text, re.DOTALL)
+    for one in (text, *([fenced.group(1)] if fenced else [])):
+        try:
+            value: JsonValue = encodable(json.loads(one))
+        except ValueError:
+            continue
+        return value
+    raise Misfit("the answer is not JSON")

@@ -21,10 +21,13 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
 from refold.core.chat import Usage
-from refold.core.retry_policy import Failure, FailureKind
+from refold.core.retry_policy import Failure
+from refold.core.values import encodable
+from refold.effects.failures.network import permanent, transient
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import nth
-from refold.effects.models.output import FINAL_RESULT
+from refold.effects.models.output import FINAL_RESULT, OUTPUT_MODE
+from refold.effects.models.trouble import failure_of
 
 KEY_HEADER = "Idempotency-Key"
 
@@ -53,7 +56,14 @@ class Asked:
     """
 
     def __init__(
-        self, name: str, model: Model, settings: Mapping[str, JsonValue], *, key: str, show: Show | None
+        self,
+        name: str,
+        model: Model,
+        settings: Mapping[str, JsonValue],
+        *,
+        key: str,
+        show: Show | None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         """Ask nothing yet.
 
@@ -63,8 +73,10 @@ class Asked:
             settings: Settings for the provider.
             key: Sent as `Idempotency-Key`, so that a provider that supports it repeats its answer to a repeated call.
             show: Receives the streamed answer; None asks for the whole answer at once.
+            names: The offered tools' own names, by the names that the model is given.
         """
         self.name = name
+        self._names = names or {}
         self.responses: list[ModelResponse] = []
         self._model, self._given, self._key, self._show = model, settings, key, show
 
@@ -74,21 +86,48 @@ class Asked:
         """Make one request.
 
         Raises:
-            Verdict: The provider's filter stopped the answer.
-            Exception: Any exception of the provider's client, for `classify`.
+            Verdict: The request failed, or the answer is stopped by a filter or cut off by a limit.
         """
         settings = _settings(self._given, self._model, nth(self._key, len(self.responses) + 1))
-        response = await _request(self._model, messages, settings, parameters or _TEXT, self._show)
+        try:
+            response = await _request(self._model, messages, settings, parameters or _TEXT, self._pieces())
+        except Exception as error:
+            raise self._failed(failure_of(error, self.name, messages)) from error
         self.responses.append(response)
-        if response.finish_reason == "content_filter":
-            message = f"model {self.name!r} refused, or its filter stopped the answer"
-            raise Verdict(Failure(kind=FailureKind.PERMANENT, type="content_filter", message=message))
-        return response
+        match response.finish_reason:
+            case "content_filter":
+                message = f"model {self.name!r} refused, or its filter stopped the answer"
+                raise self._failed(permanent("content_filter", message))
+            case "length":
+                raise self._failed(permanent("length", self._cut(response)))
+            case "error":
+                raise self._failed(
+                    transient("stream_broken", f"model {self.name!r} broke off its answer with an error")
+                )
+            case _:
+                return response
+
+    def _pieces(self) -> _Pieces | None:
+        return None if self._show is None else _Pieces(self._show, self._names)
+
+    def _cut(self, response: ModelResponse) -> str:
+        wrote = f" after {response.usage.output_tokens} tokens" if response.usage.output_tokens else ""
+        return (
+            f"model {self.name!r} reached its limit of output tokens{wrote}, so its answer is cut off; raise the "
+            'limit, settings={"max_tokens": ...}, or ask for less'
+        )
+
+    def _failed(self, failure: Failure) -> Verdict:
+        """A failure, with the tokens that were paid for."""
+        if not self.responses:
+            return Verdict(failure)
+        known = failure.details if isinstance(failure.details, dict) else {}
+        paid = self.usage.model_dump(mode="json")
+        return Verdict(failure.model_copy(update={"details": {**known, "usage": paid}}))
 
     def misfit(self, found: Exception) -> Verdict:
         """The failure for a second answer that does not fit."""
-        message = f"model {self.name!r}, asked twice: {found}"
-        return Verdict(Failure(kind=FailureKind.PERMANENT, type="decode", message=message))
+        return self._failed(permanent("decode", f"model {self.name!r}, asked twice: {found}"))
 
     @property
     def called(self) -> str:
@@ -122,20 +161,19 @@ async def _request(
     messages: Sequence[ModelMessage],
     settings: ModelSettings,
     parameters: ModelRequestParameters,
-    show: Show | None,
+    pieces: _Pieces | None,
 ) -> ModelResponse:
-    if show is None:
+    if pieces is None:
         return await model_request(model, messages, model_settings=settings, model_request_parameters=parameters)
-    pieces = _Pieces(show)
     async with model_request_stream(
         model, messages, model_settings=settings, model_request_parameters=parameters
     ) as stream:
         async for event in stream:
             match event:
                 case PartStartEvent(part=TextPart(content=str(piece))):
-                    show.text(piece)
+                    pieces.text(piece)
                 case PartDeltaEvent(delta=TextPartDelta(content_delta=str(piece))):
-                    show.text(piece)
+                    pieces.text(piece)
                 case PartStartEvent(index=index, part=ToolCallPart() as call):
                     pieces.begin(index, call.tool_name, call.args if isinstance(call.args, str) else "")
                 case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=str(piece))):
@@ -148,9 +186,12 @@ async def _request(
 class _Pieces:
     """Shows streamed tool calls; a call of `FINAL_RESULT` is shown as the answer's text."""
 
-    def __init__(self, show: Show) -> None:
-        self._show = show
+    def __init__(self, show: Show, names: Mapping[str, str]) -> None:
+        self._show, self._names = show, names
         self._calls: dict[int, tuple[int, str]] = {}
+
+    def text(self, piece: str) -> None:
+        self._show.text(encodable(piece))
 
     def begin(self, index: int, tool: str, piece: str) -> None:
         self._calls[index] = len(self._calls), tool
@@ -159,9 +200,9 @@ class _Pieces:
     def add(self, index: int, piece: str) -> None:
         number, tool = self._calls[index]
         if tool == FINAL_RESULT:
-            self._show.text(piece)
+            self.text(piece)
         else:
-            self._show.call(number, tool, piece)
+            self._show.call(number, self._names.get(tool, encodable(tool)), encodable(piece))
 
 
 def _settings(given: Mapping[str, JsonValue], model: Model, key: str) -> ModelSettings:
@@ -169,7 +210,7 @@ def _settings(given: Mapping[str, JsonValue], model: Model, key: str) -> ModelSe
 
     Header and retries are left out if the model's client does not support them: pydantic-ai would warn.
     """
-    settings = dict(given)
+    settings = {name: value for name, value in given.items() if name != OUTPUT_MODE}
     headers = settings.pop("extra_headers", None)
     ours = {
         "max_retries": 0,

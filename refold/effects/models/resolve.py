@@ -18,6 +18,7 @@ from refold.effects.http.client import HttpClient
 from refold.effects.models import MODEL_SETTING
 from refold.effects.models.failures import first_sentence
 from refold.effects.models.scripted import SCRIPTED, scripted_model
+from refold.effects.models.trouble import error_as_status
 
 DEFAULT_MODEL = "scripted:demo"
 _EXAMPLES = "for example openai:gpt-5, anthropic:claude-sonnet-4-5 or scripted:demo"
@@ -35,6 +36,7 @@ class Models:
         """
         self._default = default or os.environ.get(MODEL_SETTING) or DEFAULT_MODEL
         self._http = http
+        http.event_hooks = {**http.event_hooks, "response": [*http.event_hooks["response"], error_as_status]}
         self._made: dict[str, Model] = {}
         self._open = AsyncExitStack()
 

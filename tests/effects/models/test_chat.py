@@ -64,7 +64,7 @@ async def test_a_model_calls_a_tool_and_answers(bench: Bench, openai: OpenAIServ
     """
     openai.say('weather(city="Oslo")', "Wet.")
     first = await chat(bench, "Oslo?", tools=[weather], instructions="Help.", stream=stream)
-    assert first.tool_calls == (ToolCall(id="call-2.1", name="weather", args={"city": "Oslo"}),)
+    assert first.tool_calls == (ToolCall(id="call-2-1", name="weather", args={"city": "Oslo"}),)
     assert (first.stop, first.text, first.model) == ("tools", "", MODEL)
     assert first.usage.output_tokens > 0
 
@@ -78,7 +78,7 @@ async def test_a_model_calls_a_tool_and_answers(bench: Bench, openai: OpenAIServ
     assert function["parameters"]["properties"] == {"city": {"type": "string"}}
     roles = [message["role"] for message in openai.requests[1].body["messages"]]
     assert roles == ["system", "user", "assistant", "tool"]
-    assert openai.requests[1].body["messages"][3]["tool_call_id"] == "call-2.1"
+    assert openai.requests[1].body["messages"][3]["tool_call_id"] == "call-2-1"
 
 
 @STREAM
@@ -164,7 +164,7 @@ async def test_arguments_that_are_no_json(bench: Bench) -> None:
 
 def test_what_a_provider_signed_goes_back_as_it_came() -> None:
     """
-    Reasoning with its signature, ids and details, in their order; what nobody signed is left out.
+    Reasoning with its signature, ids and details, in their order.
     """
     parts: list[ModelResponsePart] = [
         ThinkingPart("Hm.", signature="s1", provider_name="p"),
@@ -176,9 +176,21 @@ def test_what_a_provider_signed_goes_back_as_it_came() -> None:
     reply = Reply.model_validate_json(Reply(text=text, tool_calls=calls, aside=aside).model_dump_json())
 
     assert text == "Let me see."
-    [again] = messages_of([reply], "")
+    _, again, _ = messages_of([reply], "")
     assert again.parts == parts
-    assert reply_parts(ModelResponse(parts=[ThinkingPart("Hm."), TextPart("Yes.")])) == ("Yes.", (), ())
+
+
+def test_unsigned_reasoning_goes_back_with_the_results_of_tools() -> None:
+    """
+    As some providers require; beside a final answer it is left out.
+    """
+    thinking = ThinkingPart("Hm.", id="reasoning_content", provider_name="deepseek")
+    parts: list[ModelResponsePart] = [thinking, ToolCallPart("a", {"x": 1}, tool_call_id="c1")]
+    text, calls, aside = reply_parts(ModelResponse(parts=parts))
+    _, again, _ = messages_of([Reply(text=text, tool_calls=calls, aside=aside)], "")
+
+    assert again.parts == parts
+    assert reply_parts(ModelResponse(parts=[thinking, TextPart("Yes.")])) == ("Yes.", (), ())
 
 
 async def test_tool_calls_are_streamed(bench: Bench, openai: OpenAIServer) -> None:

@@ -273,7 +273,7 @@ async def test_a_cut_stream_is_tried_again_as_a_whole(bench: Bench, openai: Open
         ("nobody:x", "no provider 'nobody'"),
         ("scripted:x", "there are scripted:demo, scripted:slow"),
         ("openai:x", "OPENAI_API_KEY"),
-        ("anthropic:x", "pydantic-ai-slim[anthropic]"),
+        ("mistral:x", "pydantic-ai-slim[mistral]"),
     ],
 )
 async def test_a_model_that_cannot_be_used(

@@ -1,0 +1,110 @@
+"""What a failed model call means: an outage is waited out, and what went wrong inside a library is said in our words.
+
+| what happened                                               | failure                                              |
+| ----------------------------------------------------------- | ---------------------------------------------------- |
+| the server is away, restarting or overloaded (`OUTAGES`)    | transient; the task waits until the server is back   |
+| an error in a body with status 200                          | as with that status                                  |
+| an answer without any choice                                | transient, `empty_answer`                            |
+| a file that the model or its client cannot take             | permanent, `attachment`                              |
+| a file whose address cannot be resolved or reached          | transient, `dns`, `connection`, ...                  |
+| anything else                                               | by the table in `refold.effects.failures.classify`   |
+"""
+
+from __future__ import annotations
+
+import socket
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from httpx2 import Response
+from pydantic_ai import exceptions as ai
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    DocumentUrl,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    UserPromptPart,
+    VideoUrl,
+)
+
+from refold.core.retry_policy import Failure, FailureKind
+from refold.effects.failures.classify import classify
+from refold.effects.failures.network import permanent, scrubbed, transient
+from refold.effects.failures.verdicts import Verdict
+
+OUTAGES = frozenset({"connection", "dns", "overloaded", "http_429", *(f"http_{n}" for n in (502, 503, 504, 521, 529))})
+"""The types of transient failures that a server's restart, deployment or overload explains."""
+
+OUTAGE_S = 24 * 3600.0
+"""Says in a failure that its cause is an outage; see `Failure.again_s`."""
+
+_FILES = (BinaryContent, ImageUrl, AudioUrl, VideoUrl, DocumentUrl)
+
+
+def failure_of(error: Exception, name: str, messages: Sequence[ModelMessage]) -> Failure:
+    """The failure of a request.
+
+    Args:
+        error: What the provider's client raised.
+        name: The model, `provider:name`.
+        messages: What was sent.
+    """
+    failure = _of_client(error, name, messages) or classify(error)
+    if failure.kind is FailureKind.TRANSIENT and failure.type in OUTAGES:
+        return failure.model_copy(update={"again_s": OUTAGE_S})
+    return failure
+
+
+def _of_client(error: Exception, name: str, messages: Sequence[ModelMessage]) -> Failure | None:
+    if isinstance(error, Verdict) or not _raised_in_client(error):
+        return None
+    files = ", ".join(dict.fromkeys(_files_in(messages)))
+    if isinstance(error, IndexError):
+        return transient("empty_answer", f"model {name!r} sent an answer without any choice")
+    if not files:
+        return None
+    if isinstance(error.__cause__, socket.gaierror):
+        return transient("dns", f"a file for model {name!r} cannot be fetched: its host's name cannot be resolved")
+    if isinstance(error, AssertionError | NotImplementedError | KeyError | RuntimeError | ValueError | ai.UserError):
+        why = f": {scrubbed(str(error))}" if str(error) else ""
+        return permanent("attachment", f"model {name!r} cannot be sent this file ({files}){why}; send another type")
+    return None
+
+
+async def error_as_status(response: Response) -> None:
+    """Give an answer with status 200 that is an error, `{"error": {"code": 429, ...}}`, the status that it names.
+
+    A hook of the HTTP client. Gateways send such answers; the providers' clients would say that it cannot be read.
+    """
+    about_model = response.request.url.path.endswith("/chat/completions")
+    if not (about_model and response.status_code == 200 and "json" in response.headers.get("content-type", "")):
+        return
+    await response.aread()
+    with suppress(ValueError):
+        body = response.json()
+        found = body.get("error") if isinstance(body, dict) and not body.get("choices") else None
+        code = str(found.get("code")) if isinstance(found, dict) else ""
+        if code.isdigit() and 400 <= int(code) < 600:
+            response.status_code = int(code)
+
+
+def _raised_in_client(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return any("pydantic_ai" in frame.filename for frame in frames)
+
+
+def _files_in(messages: Sequence[ModelMessage]) -> Iterator[str]:
+    for message in messages:
+        for part in message.parts if isinstance(message, ModelRequest) else ():
+            if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+                yield from (_type_of(one) for one in part.content if isinstance(one, _FILES))
+
+
+def _type_of(file: object) -> str:
+    try:
+        return str(getattr(file, "media_type", "")) or "of no known type"
+    except ValueError:
+        return "of no known type"

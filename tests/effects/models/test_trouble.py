@@ -1,0 +1,244 @@
+"""What a failed or odd answer of a model means: each failure is what it was, and an outage is waited out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from temporalio.exceptions import ApplicationError
+
+from refold.core.authoring.cmd import Cmd
+from refold.core.content import Content, Part
+from refold.core.retry_policy import FailureKind
+from tests.effects.conftest import Bench, failure_in
+from tests.services.openai_server import OpenAIServer, Trouble
+
+MODEL = "openai:gpt-test"
+
+
+class Line(BaseModel):
+    """One line of an order."""
+
+    article: str
+
+
+def refusing(status: int, **error: Any) -> Trouble:
+    """A status with an error object."""
+    return Trouble(code=status, text=json.dumps({"error": error}))
+
+
+LLAMA_CPP = {
+    "code": 400,
+    "message": "the request exceeds the available context size, try increasing it",
+    "type": "exceed_context_size_error",
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("trouble", "kind", "type", "said"),
+    [
+        pytest.param(
+            refusing(400, message="Unknown parameter: 'seeds'.", param="seeds", code="unknown_parameter"),
+            FailureKind.PERMANENT,
+            "http_400",
+            "HTTP 400 Bad Request: Unknown parameter: 'seeds'.",
+            id="a reason",
+        ),
+        pytest.param(
+            refusing(400, **LLAMA_CPP),
+            FailureKind.PERMANENT,
+            "context_window",
+            "available context size",
+            id="llama.cpp",
+        ),
+        pytest.param(
+            refusing(400, message="The prompt was filtered.", code="content_filter", param="prompt"),
+            FailureKind.PERMANENT,
+            "content_filter",
+            "The prompt was filtered.",
+            id="azure",
+        ),
+        pytest.param(refusing(409, message="Conflict."), FailureKind.TRANSIENT, "http_409", "Conflict.", id="conflict"),
+        pytest.param(
+            refusing(400, message="x" * 900 + "\nmore"), FailureKind.PERMANENT, "http_400", "xxx…", id="a long reason"
+        ),
+    ],
+)
+async def test_the_providers_reason_is_kept(
+    bench: Bench, openai: OpenAIServer, trouble: Trouble, kind: FailureKind, type: str, said: str, stream: bool
+) -> None:
+    """
+    In one line of at most 300 characters; its code and parameter are the failure's details.
+    """
+    openai.say(trouble)
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL), stream)
+    failure = failure_in(caught.value)
+
+    assert (failure.kind, failure.type) == (kind, type)
+    assert said in failure.message
+    assert len(failure.message) < 400
+    if "seeds" in said:
+        assert failure.details == {"status": 400, "code": "unknown_parameter", "param": "seeds"}
+
+
+EMPTY: dict[str, Any] = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "type"),
+    [
+        ({"error": {"code": 429, "message": "Slow down."}}, FailureKind.TRANSIENT, "http_429"),
+        ({"error": {"code": 502, "message": "Upstream."}}, FailureKind.TRANSIENT, "http_502"),
+        ({"error": {"code": 400, "message": "No."}}, FailureKind.PERMANENT, "http_400"),
+        (
+            {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": []},
+            "transient",
+            "empty_answer",
+        ),
+    ],
+)
+async def test_an_error_with_status_200(
+    bench: Bench, openai: OpenAIServer, body: dict[str, Any], kind: str, type: str
+) -> None:
+    """
+    Is what its code says; an answer without any choice is tried again.
+    """
+    openai.say(Trouble(text=json.dumps(body)))
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL))
+
+    assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (kind, type)
+
+
+CUT = {
+    "id": "1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "gpt-test",
+    "choices": [{"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": '{"article": "t'}}],
+    "usage": {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14},
+}
+
+
+@pytest.mark.parametrize("expect", [None, Line])
+async def test_a_cut_answer_is_no_success(bench: Bench, openai: OpenAIServer, expect: Any) -> None:
+    """
+    It fails with a kind of its own, is not asked for again, and is paid for.
+    """
+    openai.say(Trouble(text=json.dumps(CUT)))
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, expect=expect))
+    failure = failure_in(caught.value)
+
+    assert (failure.kind, failure.type) == (FailureKind.PERMANENT, "length")
+    assert "after 9 tokens, so its answer is cut off; raise the limit" in failure.message
+    assert isinstance(failure.details, dict)
+    assert failure.details["usage"] == {"input_tokens": 5, "output_tokens": 9}
+    assert len(openai.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("trouble", "waited_out"),
+    [(503, True), (429, True), (502, True), (529, True), (500, False), (400, False)],
+)
+async def test_an_outage_is_waited_out(bench: Bench, openai: OpenAIServer, trouble: int, waited_out: bool) -> None:
+    """
+    A failure that a restart or overload explains says so; one that another request may cause does not.
+    """
+    openai.say(Trouble.status(trouble))
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL))
+
+    assert (failure_in(caught.value).again_s > 0) is waited_out
+
+
+async def test_half_a_surrogate_pair(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    What a model writes that no text can hold is replaced; the answer that was paid for is kept.
+    """
+    message = {"role": "assistant", "content": "a\ud800b"}
+    openai.say(
+        Trouble(text=json.dumps({**CUT, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}))
+    )
+
+    assert (await bench.llm(Cmd.llm("a", "x", "y", model=MODEL))).value == "a\ufffdb"
+
+
+@pytest.mark.parametrize(
+    "said", ['Here you are:\n```json\n{"article": "tea"}\n```\nGood luck.', '```\n{"article": "tea"}```']
+)
+async def test_json_between_fences_in_prose(bench: Bench, openai: OpenAIServer, said: str) -> None:
+    """
+    Is the answer, whatever else the model says around it.
+    """
+    openai.say(said)
+
+    assert (await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, expect=Line))).value == {"article": "tea"}
+
+
+@pytest.mark.parametrize(("mode", "sent"), [("native", "response_format"), ("tool", "tools"), ("prompted", "messages")])
+async def test_how_a_type_is_asked_for(bench: Bench, openai: OpenAIServer, mode: str, sent: str) -> None:
+    """
+    By a setting of the call: as a tool, as the provider's own structured output, or in the prompt.
+    """
+    openai.say('{"article": "tea"}')
+    asked = Cmd.llm("a", "Order.", "x", model=MODEL, expect=Line, settings={"output_mode": mode})
+
+    assert (await bench.llm(asked)).value == {"article": "tea"}
+    assert "article" in str(openai.requests[0].body[sent])
+    assert ("tools" in openai.requests[0].body) is (mode == "tool")
+
+
+async def test_a_mode_that_is_unknown(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    Is refused before anything is sent.
+    """
+    with pytest.raises(ApplicationError, match="output_mode='text' is unknown; there are: auto, tool, native"):
+        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, expect=Line, settings={"output_mode": "text"}))
+
+    assert openai.requests == []
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (Part(raw=b"ogg", media_type="audio/ogg"), "audio/ogg"),
+        (Part(raw=b"mp4", media_type="video/mp4"), "video/mp4"),
+        (Part(url="https://example.org/a.mp4"), "video/mp4"),
+    ],
+)
+async def test_a_file_that_cannot_be_sent(bench: Bench, openai: OpenAIServer, file: Part, said: str) -> None:
+    """
+    The failure names the model and the type of the file.
+    """
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "Look.", Content(parts=(file,)), model=MODEL))
+    failure = failure_in(caught.value)
+
+    assert (failure.kind, failure.type) == (FailureKind.PERMANENT, "attachment")
+    assert f"model 'openai:gpt-test' cannot be sent this file ({said})" in failure.message
+
+
+async def test_a_files_type_is_guessed_from_its_name(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    An image by its address is sent as an address, and not fetched by the worker.
+    """
+    parts = (Part(url="https://example.invalid/a.png?x=1"), Part(raw=b"png", filename="b.png"))
+    await bench.llm(Cmd.llm("a", "Look.", Content(parts=parts), model=MODEL))
+
+    assert [piece["type"] for piece in openai.requests[0].body["messages"][1]["content"]] == ["image_url"] * 2
+
+
+async def test_a_file_whose_host_is_unknown(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    Is a failure of the network, which may be better later.
+    """
+    file = Part(url="https://example.invalid/a.pdf", media_type="application/pdf")
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "Look.", Content(parts=(file,)), model=MODEL))
+
+    assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "dns")

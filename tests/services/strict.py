@@ -1,0 +1,298 @@
+"""Servers that check requests as the big providers do, and answer 400 with their words where one does not fit.
+
+`StrictOpenAI` checks chat completions, `StrictAnthropic` messages. Both keep what was asked.
+
+    with StrictAnthropic() as server:
+        server.say("Hello.")
+        os.environ |= server.environment
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from refold.effects.models.script import wishes_in
+from tests.services.openai_server import Asked, OpenAIServer
+from tests.services.serving import Serving
+
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+ANTHROPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+ANTHROPIC_ID = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+class Unfit(Exception):
+    """What a provider would say of a request.
+
+    Attributes:
+        param: The part of the request that does not fit.
+    """
+
+    def __init__(self, message: str, param: str) -> None:
+        self.param = param
+        super().__init__(message)
+
+
+class StrictOpenAI(OpenAIServer):
+    """Chat completions, checked.
+
+    Attributes:
+        refused: What was wrong with requests, oldest first.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.refused: list[str] = []
+        super().__init__(port)
+
+    async def _complete(self, request: Request) -> Response:
+        try:
+            check_openai(await request.json())
+        except Unfit as unfit:
+            self.refused.append(str(unfit))
+            error = {"message": str(unfit), "type": "invalid_request_error", "param": unfit.param, "code": None}
+            return JSONResponse({"error": error}, 400)
+        return await super()._complete(request)
+
+
+def check_openai(body: dict[str, Any]) -> None:
+    """Check a request of chat completions.
+
+    Raises:
+        Unfit: It would be refused.
+    """
+    _writable(body)
+    if not body["messages"]:
+        raise Unfit("Invalid 'messages': empty array. Expected an array with minimum length 1.", "messages")
+    for number, tool in enumerate(body.get("tools") or ()):
+        _check_function(tool["function"], f"tools[{number}].function")
+    if body.get("tool_choice") and not body.get("tools"):
+        raise Unfit("Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.", "")
+    _check_turns(body["messages"])
+
+
+def _check_turns(messages: list[dict[str, Any]]) -> None:
+    due: list[str] = []
+    for number, message in enumerate(messages):
+        place = f"messages[{number}]"
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in due:
+                raise Unfit(
+                    "Invalid parameter: messages with role 'tool' must be a response to a preceding message with "
+                    "'tool_calls'.",
+                    f"{place}.role",
+                )
+            due.remove(message["tool_call_id"])
+            continue
+        _answered(due, place)
+        if message["role"] == "assistant":
+            calls = message.get("tool_calls") or ()
+            if message.get("content") is None and not calls:
+                raise Unfit(f"Invalid value for 'content': expected a string, got null. ({place})", place)
+            for at, call in enumerate(calls):
+                _check_call(call, f"{place}.tool_calls[{at}]")
+            due = [call["id"] for call in calls]
+            if len(set(due)) < len(due):
+                raise Unfit(f"Duplicate value for 'tool_call_id' in {place}", place)
+        elif message.get("content") is None:
+            raise Unfit(f"Invalid value for 'content': expected a string, got null. ({place})", place)
+    _answered(due, "messages")
+
+
+def _answered(due: list[str], place: str) -> None:
+    if due:
+        raise Unfit(
+            "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+            f"'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(due)}",
+            place,
+        )
+
+
+def _check_call(call: dict[str, Any], place: str) -> None:
+    if not NAME.fullmatch(call["function"]["name"]):
+        raise Unfit(
+            f"Invalid '{place}.function.name': string does not match pattern. Expected a string that matches the "
+            "pattern '^[a-zA-Z0-9_-]+$'.",
+            f"{place}.function.name",
+        )
+    if len(call["id"]) > 40:
+        raise Unfit(
+            f"Invalid '{place}.id': string too long. Expected a string with maximum length 40, but got a string with "
+            f"length {len(call['id'])} instead.",
+            f"{place}.id",
+        )
+
+
+def _check_function(function: dict[str, Any], place: str) -> None:
+    name = function["name"]
+    if not NAME.fullmatch(name):
+        raise Unfit(f"Invalid '{place}.name': string does not match pattern '^[a-zA-Z0-9_-]+$'.", f"{place}.name")
+    schema = function.get("parameters") or {"type": "object", "properties": {}}
+    if schema.get("type") != "object":
+        raise Unfit(f"Invalid schema for function '{name}': schema must be a JSON Schema of 'type: \"object\"'", place)
+    if at := next((word for word in ("oneOf", "anyOf", "allOf", "enum", "not") if word in schema), None):
+        raise Unfit(f"Invalid schema for function '{name}': schema must not have '{at}' at the top level.", place)
+    for part in _parts(schema):
+        if part.get("type") == "array" and "items" not in part:
+            raise Unfit(f"Invalid schema for function '{name}': array schema missing items.", place)
+        if part.get("type") == "object" and "properties" not in part and "additionalProperties" not in part:
+            raise Unfit(f"Invalid schema for function '{name}': object schema missing properties.", place)
+        if function.get("strict") is True:
+            _check_strict(name, part, place)
+
+
+def _check_strict(name: str, part: dict[str, Any], place: str) -> None:
+    if not {"type", "$ref", "anyOf", "enum", "const"} & part.keys():
+        raise Unfit(f"Invalid schema for function '{name}': schema must have a 'type' key.", place)
+    for word in ("prefixItems", "oneOf", "allOf", "default"):
+        if word in part:
+            raise Unfit(f"Invalid schema for function '{name}': '{word}' is not permitted.", place)
+    if part.get("type") == "object" and part.get("additionalProperties") is not False:
+        raise Unfit(
+            f"Invalid schema for function '{name}': 'additionalProperties' is required to be supplied and to be false.",
+            place,
+        )
+
+
+def _parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """A schema and all schemas in it."""
+    if not isinstance(schema, dict):
+        return
+    yield schema
+    for word in ("properties", "$defs", "definitions"):
+        for part in (schema.get(word) or {}).values():
+            yield from _parts(part)
+    for word in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        for part in schema.get(word) or ():
+            yield from _parts(part)
+    yield from _parts(schema.get("items"))
+
+
+def _writable(body: Any) -> None:
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Unfit("We could not parse the JSON body of your request.", "") from None
+
+
+# --- Anthropic
+
+
+class StrictAnthropic(Serving):
+    """Anthropic's messages, checked.
+
+    Attributes:
+        requests: What was asked, oldest first.
+        refused: What was wrong with requests, oldest first.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.requests: list[Asked] = []
+        self.refused: list[str] = []
+        self._next: deque[str] = deque()
+        super().__init__(Starlette(routes=[Route("/v1/messages", self._message, methods=["POST"])]), port)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that send `anthropic:` models here."""
+        return {"ANTHROPIC_BASE_URL": self.address, "ANTHROPIC_API_KEY": "sk-ant-test-0123456789"}
+
+    def say(self, *replies: str) -> None:
+        """Answer the next requests so, in order; then with "Yes.". A reply that reads as tool calls makes them."""
+        self._next.extend(replies)
+
+    async def _message(self, request: Request) -> Response:
+        body = await request.json()
+        self.requests.append(Asked(path=request.url.path, headers=dict(request.headers), body=body))
+        try:
+            check_anthropic(body)
+        except Unfit as unfit:
+            self.refused.append(str(unfit))
+            error = {"type": "invalid_request_error", "message": str(unfit)}
+            return JSONResponse({"type": "error", "error": error}, 400)
+        said = self._next.popleft() if self._next else "Yes."
+        offered = {tool["name"] for tool in body.get("tools") or ()}
+        wishes = [wish for wish in wishes_in(said) if wish.tool in offered]
+        content: list[dict[str, Any]] = [
+            {"type": "tool_use", "id": f"toolu_{len(self.requests)}_{number}", "name": wish.tool, "input": wish.args}
+            for number, wish in enumerate(wishes)
+        ] or [{"type": "text", "text": said}]
+        return JSONResponse(
+            {
+                "id": "msg_1",
+                "type": "message",
+                "role": "assistant",
+                "model": body["model"],
+                "content": content,
+                "stop_reason": "tool_use" if wishes else "end_turn",
+                "stop_sequence": None,
+                "usage": {"input_tokens": 7, "output_tokens": 3},
+            }
+        )
+
+
+def check_anthropic(body: dict[str, Any]) -> None:
+    """Check a request of messages.
+
+    Raises:
+        Unfit: It would be refused.
+    """
+    _writable(body)
+    messages = body["messages"]
+    if not messages:
+        raise Unfit("messages: at least one message is required", "messages")
+    if messages[0]["role"] != "user":
+        raise Unfit('messages: first message must use the "user" role', "messages")
+    if messages[-1]["role"] != "user":
+        raise Unfit("This model does not support assistant message prefill.", "messages")
+    for tool in body.get("tools") or ():
+        if not ANTHROPIC_NAME.fullmatch(tool["name"]):
+            raise Unfit(f"tools.0.custom.name: String should match pattern '{ANTHROPIC_NAME.pattern}'", "tools")
+        if tool["input_schema"].get("type") != "object":
+            raise Unfit("tools.0.custom.input_schema.type: Field required", "tools")
+        if at := next((word for word in ("oneOf", "anyOf", "allOf") if word in tool["input_schema"]), None):
+            raise Unfit(f"tools.0.custom.input_schema: input_schema does not support {at} at the top level", "tools")
+    _check_blocks(messages, has_tools=bool(body.get("tools")))
+
+
+def _check_blocks(messages: list[dict[str, Any]], *, has_tools: bool) -> None:
+    due: set[str] = set()
+    used: set[str] = set()
+    for number, message in enumerate(messages):
+        content = message["content"]
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not blocks:
+            raise Unfit(f"messages.{number}: all messages must have non-empty content", "messages")
+        results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
+        if due - set(results):
+            raise Unfit(
+                f"messages.{number}: `tool_use` ids were found without `tool_result` blocks immediately after: "
+                f"{', '.join(sorted(due - set(results)))}.",
+                "messages",
+            )
+        if set(results) - due:
+            raise Unfit(f"messages.{number}: unexpected `tool_use_id` found in `tool_result` blocks", "messages")
+        if len(set(results)) < len(results):
+            raise Unfit(f"messages.{number}: each tool_use must have a single result", "messages")
+        calls = [block for block in blocks if block["type"] == "tool_use"]
+        for block in calls:
+            if block["id"] in used:
+                raise Unfit(f"messages.{number}: `tool_use` ids must be unique", "messages")
+            if not ANTHROPIC_ID.fullmatch(block["id"]) or not ANTHROPIC_NAME.fullmatch(block["name"]):
+                raise Unfit(f"messages.{number}: id or name should match pattern '^[a-zA-Z0-9_-]+$'", "messages")
+            used.add(block["id"])
+        due = {block["id"] for block in calls}
+        if (calls or results) and not has_tools:
+            raise Unfit("Requests which include `tool_use` or `tool_result` blocks must define tools", "tools")
+        for block in blocks:
+            if block["type"] == "text" and not block["text"].strip():
+                raise Unfit(f"messages.{number}: text content blocks must contain non-whitespace text", "messages")
+    if due:
+        raise Unfit(f"`tool_use` ids were found without `tool_result` blocks: {', '.join(sorted(due))}", "messages")
