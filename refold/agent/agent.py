@@ -14,10 +14,10 @@ from refold.agent.clients import Chat, Commands, ModelClient, ToolClient
 from refold.agent.definition import unfit_keys, unfit_middleware, unfit_values, unknown_tools
 from refold.agent.gates import TOOL_GATE, Gates, gates_of
 from refold.agent.loop import ANSWER, AgentLoop, Parts
-from refold.agent.middleware import Middleware, Retryable, Traced, wrapped
+from refold.agent.middleware import Checked, Middleware, Retryable, Traced, in_workers, named, wrapped
 from refold.agent.orchestrators import Orchestrator, Sequential
 from refold.agent.plugins import Hook, Hooks, Plugin
-from refold.agent.steps import ModelStep, ToolStep
+from refold.agent.steps import ModelStep, Step, ToolStep
 from refold.agent.tools import AgentTool, tools_of
 from refold.core.authoring.skill import options_for
 from refold.core.content import Content, as_content
@@ -102,8 +102,10 @@ class Agent(StepMachine):
                 `"none"`; tools' names; or policies by tool.
             gate_policy: Who decides, if `gates` names no policy. The model always receives a denial as the call's
                 result.
-            middleware: Wraps the steps, the first one outermost.
-            plugins: Hooks, and the tools they add.
+            middleware: Wraps the steps, the first one outermost. A model's answer is shown while it is written only if
+                all middleware declares `streams`.
+            plugins: Hooks, and the tools they add. Hooks that may discard a reply, or change or cancel its calls, stop
+                its answer from being shown while it is written, unless their plugin declares `streams`.
             orchestrator: How the tool calls of one reply are run; None is one after the other.
             max_cycles: How often the model is called for one message, at least once; in the last call it must answer.
             turns: How many messages of the user a task answers before it completes; None continues until the task is
@@ -120,7 +122,8 @@ class Agent(StepMachine):
             examples: Messages that it understands.
             version: Of the saved state; raise it when your plugins change what they save.
             upgrade: Converts a state saved by an older version to the next one.
-            model_client: Calls the model; None issues a chat command.
+            model_client: Calls the model; None issues a chat command. Its attribute `streams` says whether the answer
+                may be shown while it is written.
             tool_client: Calls tools; None issues commands.
 
         Raises:
@@ -138,7 +141,7 @@ class Agent(StepMachine):
         options = options_for(
             None, id=id, name=name or id, description=description, tags=tags, examples=examples,
             retry=retry, version=version, upgrade=upgrade, converses=True, model=model,
-            middleware=tuple(one for one in middleware if getattr(one, "scope", "") == "activity"),
+            middleware=in_workers(middleware, streams=hooks.streams and _lets_stream(model_client)),
         )  # fmt: skip
         if found := [*options.problems, *found]:
             raise DefinitionError(id, found, what="agent")
@@ -148,7 +151,7 @@ class Agent(StepMachine):
             instructions=instructions, model=model, settings=dict(settings or {}), output=output,
             tools=known, remote=remote, gated=tuple(policies.named), hooks=hooks, max_cycles=max_cycles, turns=turns,
             model_step=wrapped(ModelStep(model_client or Chat(), hooks), around),
-            tools_step=(orchestrator or Sequential()).over(tool_step, lambda step: wrapped(step, around)),
+            tools_step=_over(tool_step, orchestrator or Sequential(), around),
         )  # fmt: skip
         loop = type(f"{id}_loop", (AgentLoop,), {"parts": parts})
         machine = compile_steps(options, steps_of(loop), loop)
@@ -259,3 +262,14 @@ def _keyed_tools(
     known, remote, found = tools_of(tools, hooks.tools)
     found += unfit_keys(keys, known)
     return {name: replace(tool, key=keys.get(name, tool.key)) for name, tool in known.items()}, remote, found
+
+
+def _over(tool: Step[Any, Any], orchestrator: Orchestrator, around: Sequence[Middleware]) -> Checked:
+    """The step that makes the calls of one reply, whose results are checked whatever the orchestrator returns."""
+    step = orchestrator.over(tool, lambda step: wrapped(step, around))
+    return Checked(step, "tools", f"orchestrator {named(orchestrator)}")
+
+
+def _lets_stream(client: ModelClient | None) -> bool:
+    """Whether a client lets a model's answer be shown while it is written; the agent's own does."""
+    return client is None or bool(getattr(client, "streams", False))

@@ -7,6 +7,9 @@ Each middleware has a scope. *Workflow* scope is the task itself: the middleware
 stores data in the task's state (`turn.state.kept`), and takes the time from `turn.ctx`. *Activity* scope is the worker
 that performs the call: the middleware may use clocks, locks and memory shared by all tasks, and sees the text as it
 streams; it runs once for each attempt, and its result is recorded.
+
+A model's text and the arguments of its calls are shown while they are written only if all middleware of the agent
+declares `streams`: other middleware may still change or refuse what would have been shown.
 """
 
 from __future__ import annotations
@@ -17,10 +20,14 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from pydantic import ValidationError
+
 from refold.agent.state import Span
-from refold.agent.steps import Emit, ModelTurn, Step, ToolTurn
-from refold.core.errors import RefoldError
+from refold.agent.steps import Emit, ModelTurn, Step, ToolTurn, in_order, short
+from refold.core.chat import Reply, ToolReturn
+from refold.core.errors import RefoldError, SkillError
 from refold.core.retry_policy import RetryPolicy
+from refold.core.schema import problems
 
 Scope = Literal["workflow", "activity"]
 KINDS = ("model", "tool", "tools")
@@ -33,14 +40,22 @@ class Middleware(ABC):
     Attributes:
         steps: The kinds of step it wraps.
         scope: Where it runs.
+        streams: Whether a model's answer may be shown while it is written: the middleware changes and refuses nothing
+            of it, or takes care of what is shown itself.
     """
 
     steps: Collection[str] = ("model", "tool")
     scope: Scope = "workflow"
+    streams: bool = False
 
     @abstractmethod
     def wrap(self, step: Step[Any, Any]) -> Step[Any, Any]:
         """Wrap a step. Called once for each kind, when the agent is made."""
+
+    @property
+    def in_worker(self) -> Middleware | None:
+        """Its part in the worker that performs the call; None without one."""
+        return self if self.scope == "activity" else None
 
 
 Proceed = Callable[[Any], Awaitable[Any]]
@@ -85,14 +100,15 @@ class _Function(Simple):
     function: Around
     steps: Collection[str] = ("model", "tool")
     scope: Scope = "workflow"
+    streams: bool = False
 
     async def around(self, turn: Any, proceed: Proceed) -> Any:
         """See `Simple.around`."""
         return await self.function(turn, proceed)
 
 
-def around(*steps: str, scope: Scope = "workflow") -> Callable[[Around], Middleware]:
-    """Make a coroutine function middleware, for steps of these kinds.
+def around(*steps: str, scope: Scope = "workflow", streams: bool = False) -> Callable[[Around], Middleware]:
+    """Make a coroutine function middleware, for steps of these kinds; for `scope` and `streams` see `Middleware`.
 
     @around("model")
     async def in_capitals(turn, proceed):
@@ -103,23 +119,101 @@ def around(*steps: str, scope: Scope = "workflow") -> Callable[[Around], Middlew
     def made(function: Around) -> Middleware:
         if not inspect.iscoroutinefunction(function):
             raise ValueError(f"{function!r} is no coroutine function; write `async def`, and `await proceed(turn)`")
-        return _Function(function, steps or ("model", "tool"), scope)
+        return _Function(function, steps or ("model", "tool"), scope, streams)
 
     return made
 
 
 def wrapped(step: Step[Any, Any], middleware: Sequence[Middleware]) -> Step[Any, Any]:
-    """The step wrapped by all middleware of its kind, the first one outermost."""
+    """The step wrapped by all middleware of its kind, the first one outermost; what each returns is checked."""
     for one in reversed(middleware):
         if step.kind in one.steps:
-            step = one.wrap(step)
+            step = Checked(one.wrap(step), step.kind, f"middleware {named(one)}")
     return step
+
+
+class Checked(Step[Any, Any]):
+    """A step whose result is checked: a result of another type would fail the task far from its cause.
+
+    Args:
+        inner: The step.
+        kind: Its kind.
+        whose: Who made it, for people.
+    """
+
+    def __init__(self, inner: Step[Any, Any], kind: str, whose: str) -> None:
+        self.kind = kind  # type: ignore[misc]  # each wraps a step of some kind
+        self._inner, self._whose = inner, whose
+
+    async def stream(self, turn: Any, emit: Emit) -> Any:
+        """See `Step.stream`.
+
+        Raises:
+            SkillError: The result has another type, or is another call's; or a value that was written does not fit.
+        """
+        try:
+            result = await self._inner.stream(turn, emit)
+        except ValidationError as error:
+            said = f"{self._whose} wrote a value that does not fit {error.title}: {problems(error)}"
+            raise SkillError(said) from error
+        if self.kind == "tools":
+            return in_order(turn.calls, result, self._whose)
+        kind = Reply if self.kind == "model" else ToolReturn
+        if not isinstance(result, kind):
+            raise SkillError(
+                f"{self._whose} returned {short(result)} for a {self.kind} step; it returns a {kind.__name__}, such as "
+                "what `await proceed(turn)` returns"
+            )
+        if isinstance(result, ToolReturn) and result.id != turn.call.id:
+            raise SkillError(
+                f"{self._whose} returned a result for call {result.id!r}, and was given call {turn.call.id!r} of tool "
+                f"{turn.call.name!r}; give the result the call's id"
+            )
+        return result
+
+
+def named(one: Any) -> str:
+    """A user's part of an agent, by the name of its function or class."""
+    function = getattr(one, "function", None)
+    return str(getattr(function, "__name__", None) or getattr(one, "__name__", None) or type(one).__name__)
+
+
+class Held(Middleware):
+    """Shows nothing of a model's answer while it is written. Stands outermost, in the worker."""
+
+    steps = ("model",)
+    scope: Scope = "activity"
+
+    def wrap(self, step: Step[Any, Any]) -> Step[Any, Any]:
+        """See `Middleware.wrap`."""
+
+        async def unseen(turn: Any, proceed: Proceed) -> Any:
+            return await step.stream(turn, _nobody)
+
+        return Wrapped(step, unseen)
+
+
+def _nobody(_: object) -> None:
+    pass
+
+
+def in_workers(middleware: Sequence[Any], *, streams: bool) -> tuple[Middleware, ...]:
+    """The middleware that runs in workers, the first one outermost.
+
+    Args:
+        middleware: The agent's.
+        streams: Whether all else around a model call lets its answer be shown while it is written.
+    """
+    known = [one for one in middleware if isinstance(one, Middleware)]
+    held = [] if streams and all(one.streams for one in known) else [Held()]
+    return (*held, *(own for one in known if (own := one.in_worker) is not None))
 
 
 @dataclass(frozen=True)
 class Traced(Simple):
     """Built in: records a span of each step in the task's state, with its time and its error."""
 
+    streams = True
     steps: ClassVar[Collection[str]] = ("model", "tool")  # type: ignore[misc]  # always these
 
     async def around(self, turn: ModelTurn | ToolTurn, proceed: Proceed) -> Any:
@@ -149,6 +243,7 @@ class Retryable(Simple):
 
     policy: RetryPolicy | None = None
     steps: Collection[str] = ("model", "tool")
+    streams = True
 
     async def around(self, turn: ModelTurn | ToolTurn, proceed: Proceed) -> Any:
         """See `Simple.around`."""

@@ -10,14 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from refold.agent.state import AgentState
-from refold.agent.steps import Emit, Step, ToolTurn
+from refold.agent.steps import Emit, Results, Step, ToolTurn, in_order
 from refold.core.authoring.context import Ctx
 from refold.core.chat import ToolCall, ToolReturn
 
-Results = tuple[ToolReturn, ...]
 ToolStepLike = Step[ToolTurn, ToolReturn]
 
 
@@ -53,7 +52,7 @@ class Orchestrator(ABC):
 
     @abstractmethod
     async def run(self, turn: ToolsTurn, tool: ToolStepLike, emit: Emit) -> Results:
-        """One result for each call, in the order of the calls.
+        """One result for each call, in any order. A call without one gets a refusal; another result is an error.
 
         Args:
             turn: The calls.
@@ -78,7 +77,8 @@ class _Over(Step[ToolsTurn, Results]):
         self._orchestrator, self._tool = orchestrator, tool
 
     async def stream(self, turn: ToolsTurn, emit: Emit) -> Results:
-        return await self._orchestrator.run(turn, self._tool, emit)
+        came: Any = await self._orchestrator.run(turn, self._tool, emit)
+        return in_order(turn.calls, came, f"orchestrator {type(self._orchestrator).__name__}")
 
 
 @dataclass(frozen=True)
@@ -159,5 +159,6 @@ class _Grouped(Step[ToolsTurn, Results]):
             came = [await step.stream(part, emit) for step, part in parts]
         found: dict[int, ToolReturn] = {}
         for (_, positions), results in zip(groups.values(), came, strict=True):
-            found.update(zip(positions, results, strict=True))
+            part = [turn.calls[position] for position in positions]
+            found.update(zip(positions, in_order(part, results, "an orchestrator in ByTool"), strict=True))
         return tuple(found[position] for position in range(len(turn.calls)))

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
+from pydantic import ValidationError
+
 from refold.agent.state import AgentState
 from refold.core.authoring.context import Ctx
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn
 from refold.core.errors import CommandError, SkillError
+from refold.core.schema import problems
 
 
 class HookEvent:
@@ -197,9 +200,12 @@ class Plugin:
 
     Attributes:
         tools: Tools that it adds to the agent's.
+        streams: Whether a model's answer may be shown while it is written, although hooks of this plugin could still
+            discard the reply, or change or cancel its calls.
     """
 
     tools: Sequence[Any] = ()
+    streams: bool = False
 
     def before_invocation(self, event: BeforeInvocation) -> Any:
         """See `BeforeInvocation`; and so on for the others."""
@@ -234,8 +240,18 @@ METHODS: dict[type[HookEvent], str] = {
 }
 
 
+VETOES = (AfterModelCall, AfterInvocation, BeforeTools, BeforeToolCall)
+"""The events whose hooks may discard a reply, or change or cancel its calls."""
+
+
 class Hooks:
-    """The hooks of an agent, by event."""
+    """The hooks of an agent, by event.
+
+    Attributes:
+        problems: Mistakes in the given plugins.
+        tools: The tools that plugins add.
+        streams: Whether a model's answer may be shown while it is written.
+    """
 
     def __init__(self, plugins: Iterable[Plugin | Hook] = ()) -> None:
         """Sort the hooks by event.
@@ -245,6 +261,7 @@ class Hooks:
         """
         self.problems: list[str] = []
         self.tools: list[Any] = []
+        self.streams = True
         self._hooks: dict[type[HookEvent], list[Hook]] = {kind: [] for kind in EVENTS}
         for plugin in plugins:
             if isinstance(plugin, Plugin):
@@ -252,6 +269,7 @@ class Hooks:
                 for kind, method in METHODS.items():
                     if getattr(type(plugin), method) is not getattr(Plugin, method):
                         self._hooks[kind].append(getattr(plugin, method))
+                        self.streams = self.streams and (plugin.streams or kind not in VETOES)
             else:
                 self._add(plugin)
 
@@ -259,6 +277,7 @@ class Hooks:
         kind = _event_of(function)
         if kind is not None:
             self._hooks[kind].append(function)
+            self.streams = self.streams and kind not in VETOES
             return
         events = ", ".join(event.__name__ for event in EVENTS)
         self.problems.append(
@@ -267,12 +286,22 @@ class Hooks:
         )
 
     async def fire(self, event: E) -> E:
-        """Call the hooks of an event, and return it with the flags they raised."""
+        """Call the hooks of an event, and return it with the flags they raised.
+
+        Raises:
+            SkillError: A hook wrote what it may not write, or a value that does not fit.
+        """
         hooks = self._hooks[type(event)]
         for hook in reversed(hooks) if event.AFTER else hooks:
-            answered = hook(event)
-            if inspect.isawaitable(answered):
-                await answered
+            try:
+                answered = hook(event)
+                if inspect.isawaitable(answered):
+                    await answered
+            except ValidationError as error:
+                name = getattr(hook, "__qualname__", type(hook).__name__)
+                raise SkillError(
+                    f"hook {name} wrote a value that does not fit {error.title}: {problems(error)}"
+                ) from error
         return event
 
     async def said(self, ctx: Ctx, state: AgentState, messages: Iterable[Said]) -> None:

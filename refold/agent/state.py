@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, RootModel
 
-from refold.core.chat import Reply, Said
+from refold.core.chat import Reply, Said, Usage
 from refold.core.codec import copied
 from refold.core.commands import EffectPolicy
 from refold.core.values import lean
@@ -65,6 +65,12 @@ class Spent(BaseModel):
     def tokens(self) -> int:
         """Input and output together."""
         return self.input_tokens + self.output_tokens
+
+    def count(self, usage: Usage) -> None:
+        """Add what a model call cost."""
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.usd += usage.usd or 0.0
 
 
 class Span(BaseModel):

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from refold.agent.clients import ModelClient, Question, ToolClient
 from refold.agent.plugins import AfterModelCall, AfterToolCall, BeforeModelCall, BeforeToolCall, Hooks, canceled
 from refold.agent.state import AgentState
 from refold.agent.tools import AgentTool, remote_tool
 from refold.core.authoring.context import Ctx
-from refold.core.chat import Reply, Said, ToolCall, ToolReturn
+from refold.core.chat import Reply, Said, ToolCall, ToolReturn, Usage
 from refold.core.errors import CommandError, SkillError
 from refold.core.gates import GatePolicy
 from refold.core.retry_policy import RetryPolicy
@@ -191,13 +191,16 @@ class ModelStep(Step[ModelTurn, Reply]):
         spent = state.spent
         spent.model_calls += 1
         try:
-            reply = await self._client.ask(turn.ctx, question)
+            reply: Any = await self._client.ask(turn.ctx, question)
         except CommandError as error:
+            details = error.failure.details
+            if isinstance(details, dict) and "usage" in details:  # the provider answered, and was paid
+                spent.count(Usage.model_validate(details["usage"]))
             return None, error
+        if not isinstance(reply, Reply):
+            raise SkillError(f"model client {type(self._client).__name__} returned {short(reply)}; it returns a Reply")
         state.unsaid, state.last_reply, state.told = [], reply, len(turn.say)
-        spent.input_tokens += reply.usage.input_tokens
-        spent.output_tokens += reply.usage.output_tokens
-        spent.usd += reply.usage.usd or 0.0
+        spent.count(reply.usage)
         return reply, None
 
 
@@ -295,7 +298,11 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
             turn.state.let_out(call.id)
         if args != call.args:  # else the model would receive its original request as the result's
             value = {"called_with": args, "result": value}
-        return ToolReturn(id=call.id, name=call.name, value=value), None
+        try:
+            return ToolReturn(id=call.id, name=call.name, value=value), None
+        except ValidationError:
+            client = type(self._client).__name__
+            raise SkillError(f"tool client {client} returned {short(value)} of {tool.name}; it returns JSON") from None
 
 
 async def _ask_person(
@@ -326,3 +333,46 @@ def refusal(call: ToolCall, message: str) -> ToolReturn:
 def refusals(calls: Sequence[ToolCall], message: str) -> tuple[ToolReturn, ...]:
     """The same for several calls."""
     return tuple(refusal(call, message) for call in calls)
+
+
+def short(value: Any) -> str:
+    """A value in one line of at most 80 characters."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+Results = tuple[ToolReturn, ...]
+
+NO_RESULT = "this call has no result: it was not made"
+"""The model reads this where nothing was returned for a call."""
+
+
+def in_order(calls: Sequence[ToolCall], results: Any, whose: str) -> Results:
+    """One result for each call, in the order of the calls; a call without one gets a refusal.
+
+    Args:
+        calls: The requested calls.
+        results: What was returned for them.
+        whose: Who returned it, for people.
+
+    Raises:
+        SkillError: A value is no result, or belongs to no call, or there are two results for one call.
+    """
+    if not isinstance(results, Sequence) or isinstance(results, str):
+        raise SkillError(f"{whose} returned {short(results)}; it returns a tuple of ToolReturn values")
+    left = list(results)
+    if odd := [one for one in left if not isinstance(one, ToolReturn)]:
+        raise SkillError(f"{whose} returned {short(odd[0])} among its results; each is a ToolReturn")
+    ordered = []
+    for call in calls:
+        found = next((one for one in left if one.id == call.id), None)
+        if found is not None:
+            left.remove(found)
+        ordered.append(found or refusal(call, NO_RESULT))
+    if left:
+        known = ", ".join(repr(call.id) for call in calls) or "none"
+        raise SkillError(
+            f"{whose} returned a result of tool {left[0].name!r} for call {left[0].id!r}, which is not requested, or "
+            f"has a result already; the requested calls are: {known}"
+        )
+    return tuple(ordered)

@@ -55,6 +55,9 @@ class Trouble:
         cut_after: Stream this many pieces, then break the connection off.
         error: The code of the error object.
         delay_s: Wait so long before anything else.
+        says: What is said in the end; None is what is said without trouble.
+        pace_s: Wait so long before each piece of a stream.
+        repeats_usage: Send the usage with each piece of a stream.
     """
 
     code: int = 200
@@ -63,6 +66,9 @@ class Trouble:
     cut_after: int | None = None
     error: str | None = None
     delay_s: float = 0.0
+    says: str | None = None
+    pace_s: float = 0.0
+    repeats_usage: bool = False
 
     @classmethod
     def status(cls, code: int, *, retry_after: str | None = None, error: str | None = None) -> Trouble:
@@ -115,9 +121,10 @@ class OpenAIServer(Serving):
         if trouble.code >= 400:
             error = {"message": "body with sk-secret-0123456789", "type": "error", "code": trouble.error}
             return JSONResponse({"error": error}, trouble.code, trouble.headers)
-        message = _message(body, self.reply_to(body) if isinstance(reply, Trouble) else reply)
+        said = (self.reply_to(body) if reply.says is None else reply.says) if isinstance(reply, Trouble) else reply
+        message = _message(body, said)
         if body.get("stream"):
-            return StreamingResponse(_stream(body, message, trouble.cut_after), media_type="text/event-stream")
+            return StreamingResponse(_stream(body, message, trouble), media_type="text/event-stream")
         return JSONResponse(_whole(body, message))
 
 
@@ -199,11 +206,13 @@ def _whole(body: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
     return {**_envelope(body, "chat.completion", [choice]), "usage": _usage(body, message)}
 
 
-async def _stream(body: dict[str, Any], message: dict[str, Any], cut_after: int | None) -> AsyncIterator[str]:
+async def _stream(body: dict[str, Any], message: dict[str, Any], trouble: Trouble) -> AsyncIterator[str]:
     for number, delta in enumerate(_deltas(message)):
-        if number == cut_after:
+        await asyncio.sleep(trouble.pace_s)
+        if number == trouble.cut_after:
             raise ConnectionError("cut on demand")
-        yield _chunk(body, [{"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": None}])
+        usage = _usage(body, message) if trouble.repeats_usage else None
+        yield _chunk(body, [{"index": 0, "delta": {"role": "assistant", **delta}, "finish_reason": None}], usage)
     yield _chunk(body, [{"index": 0, "delta": {}, "finish_reason": _finish(message)}])
     if body.get("stream_options", {}).get("include_usage"):
         yield _chunk(body, [], _usage(body, message))

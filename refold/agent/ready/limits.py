@@ -39,6 +39,7 @@ class RateLimit(Simple):
         scope: Where.
     """
 
+    streams = True  # what the model answers stays as it is
     max_per_second: float
     steps: Collection[str] = ("model",)
     scope: Scope = "workflow"
@@ -80,6 +81,7 @@ class Budget(Simple):
         policy: Who is asked.
     """
 
+    streams = True  # what the model answers stays as it is
     tokens: int | None = None
     usd: float | None = None
     model_calls: int | None = None

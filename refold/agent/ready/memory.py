@@ -31,6 +31,7 @@ class Cache(Simple):
         scope: Where.
     """
 
+    streams = True  # what the model answers stays as it is
     tools: Collection[str] = ()
     models: bool = False
     size: int = 100
@@ -109,6 +110,7 @@ class Window(Simple):
         turns: About how many turns, tool results counted each; at least the new ones.
     """
 
+    streams = True  # what the model answers stays as it is
     turns: int
     steps: Collection[str] = ("model",)
 

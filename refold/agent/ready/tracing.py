@@ -27,6 +27,7 @@ class Spans(Simple):
         tracer: Receives the spans.
     """
 
+    streams = True  # what the model answers stays as it is
     tracer: Tracer
     steps: Collection[str] = ("model", "tool")
     scope: Scope = "activity"

@@ -69,8 +69,8 @@ class Cause(StrEnum):
     EXHAUSTED = "exhausted"
     """Transient, and no retry is left."""
     DOWN = "down"
-    """Transient, no retry is left, and the policy says `on_exhausted="block"`; or the workers failed, not the effect,
-    and there is time to send the command again (`Failure.again_s`)."""
+    """Transient, no retry is left, and the policy says `on_exhausted="block"`, or there is an outage and no policy; or
+    the workers failed, not the effect, and there is time to send the command again (`Failure.again_s`)."""
     PERMANENT = "permanent"
     UNKNOWN = "unknown"
     """It is not known whether the effect took place."""
@@ -181,7 +181,8 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
         return Cause.UNKNOWN
     if pending.given is not None:
         return Cause.GIVEN
-    if kind is FailureKind.TRANSIENT and repeatable and policy.on_exhausted == "block":
+    outage = failed.failure.again_s > 0 and policy == RetryPolicy()
+    if kind is FailureKind.TRANSIENT and repeatable and (outage or policy.on_exhausted == "block"):
         return Cause.DOWN
     if pending.invocation_id in draft.skipped:
         return Cause.SKIPPED
@@ -190,6 +191,8 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
 
 def _workers_failed(pending: Pending, failed: CommandFailed, policy: RetryPolicy) -> bool:
     """Whether the failure is the workers', and there is time for another one to take the command."""
+    if failed.failure.kind is FailureKind.TRANSIENT:
+        return False
     if _role(pending) is Role.UNDO:
         return failed.failure.again_s > 0 and pending.retries < policy.max_retries
     return pending.looks < policy.probes_for(failed.failure.again_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
@@ -18,6 +19,7 @@ from pydantic_ai.messages import (
     ToolCallPartDelta,
 )
 from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.openai import OpenAIStreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from refold.core.chat import Usage
@@ -30,6 +32,8 @@ from refold.effects.models.output import FINAL_RESULT, OUTPUT_MODE
 from refold.effects.models.trouble import failure_of
 
 KEY_HEADER = "Idempotency-Key"
+FIRST_TOKEN = "first_token_s"
+"""The setting of a call that limits the time to the first token, in seconds."""
 
 
 class Show(Protocol):
@@ -89,8 +93,12 @@ class Asked:
             Verdict: The request failed, or the answer is stopped by a filter or cut off by a limit.
         """
         settings = _settings(self._given, self._model, nth(self._key, len(self.responses) + 1))
+        first_s = _first_token_s(self._given)
         try:
-            response = await _request(self._model, messages, settings, parameters or _TEXT, self._pieces())
+            response = await _request(self._model, messages, settings, parameters or _TEXT, self._pieces(), first_s)
+        except _Silent:
+            message = f"model {self.name!r} sent nothing for {first_s:g} s (settings: {FIRST_TOKEN})"
+            raise self._failed(transient("timeout", message)) from None
         except Exception as error:
             raise self._failed(failure_of(error, self.name, messages)) from error
         self.responses.append(response)
@@ -156,31 +164,49 @@ def _usd(responses: Sequence[ModelResponse]) -> float | None:
 _TEXT = ModelRequestParameters()
 
 
+class _Silent(Exception):
+    """The model has sent nothing within the limit to the first token."""
+
+
 async def _request(
     model: Model,
     messages: Sequence[ModelMessage],
     settings: ModelSettings,
     parameters: ModelRequestParameters,
     pieces: _Pieces | None,
+    first_s: float | None,
 ) -> ModelResponse:
-    if pieces is None:
+    if pieces is None and first_s is None:
         return await model_request(model, messages, model_settings=settings, model_request_parameters=parameters)
-    async with model_request_stream(
-        model, messages, model_settings=settings, model_request_parameters=parameters
-    ) as stream:
-        async for event in stream:
-            match event:
-                case PartStartEvent(part=TextPart(content=str(piece))):
-                    pieces.text(piece)
-                case PartDeltaEvent(delta=TextPartDelta(content_delta=str(piece))):
-                    pieces.text(piece)
-                case PartStartEvent(index=index, part=ToolCallPart() as call):
-                    pieces.begin(index, call.tool_name, call.args if isinstance(call.args, str) else "")
-                case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=str(piece))):
-                    pieces.add(index, piece)
-                case _:
-                    pass
-        return stream.get()
+    begun = False
+    try:
+        async with (
+            asyncio.timeout(first_s) as silence,
+            model_request_stream(
+                model, messages, model_settings=settings, model_request_parameters=parameters
+            ) as stream,
+        ):
+            _count_once(stream)
+            async for event in stream:
+                if not begun:
+                    begun = True
+                    silence.reschedule(None)
+                if pieces is not None:
+                    pieces.take(event)
+            return stream.get()
+    except TimeoutError:
+        if begun or first_s is None:
+            raise
+        raise _Silent from None
+
+
+def _count_once(stream: object) -> None:
+    """Take the newest usage of a stream, not the sum: some servers repeat it with every piece.
+
+    pydantic-ai has a setting for that, which also asks the server for it, and OpenAI refuses the question.
+    """
+    if isinstance(stream, OpenAIStreamedResponse):
+        stream._model_settings = {**(stream._model_settings or {}), "openai_continuous_usage_stats": True}
 
 
 class _Pieces:
@@ -189,6 +215,19 @@ class _Pieces:
     def __init__(self, show: Show, names: Mapping[str, str]) -> None:
         self._show, self._names = show, names
         self._calls: dict[int, tuple[int, str]] = {}
+
+    def take(self, event: object) -> None:
+        match event:
+            case PartStartEvent(part=TextPart(content=str(piece))):
+                self.text(piece)
+            case PartDeltaEvent(delta=TextPartDelta(content_delta=str(piece))):
+                self.text(piece)
+            case PartStartEvent(index=index, part=ToolCallPart() as call):
+                self.begin(index, call.tool_name, call.args if isinstance(call.args, str) else "")
+            case PartDeltaEvent(index=index, delta=ToolCallPartDelta(args_delta=str(piece))):
+                self.add(index, piece)
+            case _:
+                pass
 
     def text(self, piece: str) -> None:
         self._show.text(encodable(piece))
@@ -205,12 +244,26 @@ class _Pieces:
             self._show.call(number, self._names.get(tool, encodable(tool)), encodable(piece))
 
 
+def _first_token_s(given: Mapping[str, JsonValue]) -> float | None:
+    """The limit to the first token; None without one.
+
+    Raises:
+        Verdict: It is no positive number.
+    """
+    limit = given.get(FIRST_TOKEN)
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or limit <= 0:
+        raise Verdict(permanent("configuration", f"settings: {FIRST_TOKEN}={limit!r} is no number of seconds above 0"))
+    return float(limit)
+
+
 def _settings(given: Mapping[str, JsonValue], model: Model, key: str) -> ModelSettings:
     """The given settings, with the idempotency key as a header and the provider SDK's retries off: the task retries.
 
     Header and retries are left out if the model's client does not support them: pydantic-ai would warn.
     """
-    settings = {name: value for name, value in given.items() if name != OUTPUT_MODE}
+    settings = {name: value for name, value in given.items() if name not in (OUTPUT_MODE, FIRST_TOKEN)}
     headers = settings.pop("extra_headers", None)
     ours = {
         "max_retries": 0,

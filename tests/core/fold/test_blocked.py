@@ -1,5 +1,6 @@
 """Blocked: a dependency that is down, or an effect of which nobody knows, stops the task without ending it."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -179,6 +180,56 @@ def test_where_the_workers_failed_a_person_is_asked_after_an_hour(cut: bool) -> 
     assert (task.state, task.out) == (TaskState.BLOCKED, [])
     assert "a person must decide" in task.journal[-1].note
     assert task.folded() == task.task
+
+
+async def chats(ctx: Ctx, content: Content) -> Transition:
+    return ctx.complete(await ctx.llm("charge", "x"))
+
+
+async def hurried(ctx: Ctx, content: Content) -> Transition:
+    return ctx.complete(await ctx.llm("charge", "x", retry=RetryPolicy(max_retries=1)))
+
+
+@BOTH
+def test_an_outage_is_waited_out(cut: bool) -> None:
+    """
+    Retries come first; then the task is blocked and asks again, ever less often, until the service is back.
+    """
+    away = Failure(kind=FailureKind.TRANSIENT, type="http_503", message="away", again_s=1.0)
+    task = ByHand(skill(chats), cut=cut)
+    task.say()
+    for _ in range(3):
+        task.fail("charge", away)
+        task.ring("charge")
+    assert asked_again_until_back(task, away) == HOUR_S
+    task.give("charge", "back")
+
+    assert (task.status, task.task.at - task.base.at > timedelta(hours=1)) == (Status.COMPLETED, True)
+    assert task.folded() == task.task
+
+
+def asked_again_until_back(task: ByHand, failure: Failure) -> list[float]:
+    waits = []
+    for _ in HOUR_S:
+        task.fail("charge", failure)
+        assert task.state is TaskState.BLOCKED
+        waits.append(task.alarms[0] - (task.task.at - task.base.at).total_seconds())
+        task.ring("charge")
+    return waits
+
+
+def test_a_policy_goes_before_an_outage() -> None:
+    """
+    Who says how often a call is retried wants to know when it failed.
+    """
+    away = Failure(kind=FailureKind.TRANSIENT, type="http_503", message="away", again_s=1.0)
+    task = ByHand(skill(hurried))
+    task.say()
+    task.fail("charge", away)
+    task.ring("charge")
+    task.fail("charge", away)
+
+    assert (task.status, task.reason) == (Status.FAILED, "charge: away (no retry left)")
 
 
 def test_what_no_worker_knows_fails_in_the_end() -> None:

@@ -242,3 +242,50 @@ async def test_a_file_whose_host_is_unknown(bench: Bench, openai: OpenAIServer) 
         await bench.llm(Cmd.llm("a", "Look.", Content(parts=(file,)), model=MODEL))
 
     assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "dns")
+
+
+async def test_a_limit_to_the_first_token(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    A model that is silent is asked later; one that has begun may take its time.
+    """
+    limited = Cmd.llm("a", "Say.", "x", model=MODEL, settings={"first_token_s": 0.4})
+    openai.say(Trouble(delay_s=1.0), Trouble(says="Slow, but here.", pace_s=0.3))
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(limited)
+    failure = failure_in(caught.value)
+
+    assert (failure.kind, failure.type) == (FailureKind.TRANSIENT, "timeout")
+    assert failure.message == "model 'openai:gpt-test' sent nothing for 0.4 s (settings: first_token_s)"
+    assert (await bench.llm(limited)).value == "Slow, but here."
+    assert "first_token_s" not in openai.requests[0].body
+
+
+@pytest.mark.parametrize("limit", [0, -1, "1", True])
+async def test_a_limit_that_is_none(bench: Bench, openai: OpenAIServer, limit: Any) -> None:
+    """
+    Is refused before anything is sent.
+    """
+    with pytest.raises(ApplicationError, match="is no number of seconds above 0"):
+        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, settings={"first_token_s": limit}))
+    assert openai.requests == []
+
+
+async def test_a_limit_to_the_whole_call(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    The setting `timeout`, in seconds.
+    """
+    openai.say(Trouble(delay_s=1.0))
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "x", "y", model=MODEL, settings={"timeout": 0.3}))
+
+    assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "timeout")
+
+
+async def test_usage_that_a_stream_repeats_is_counted_once(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    Some servers send the tokens so far with every piece.
+    """
+    openai.say(Trouble(says="A few words in several pieces.", repeats_usage=True))
+    outcome = await bench.llm(Cmd.llm("a", "x", "y", model=MODEL), True)
+
+    assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (8, 6)

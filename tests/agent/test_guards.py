@@ -1,0 +1,194 @@
+"""A guard guards the stream: nothing that middleware may still change or refuse is shown before it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from refold import CommandError, SkillError
+from refold.agent import AfterModelCall, Agent, Block, Budget, Cache, Guardrail, Plugin, RateLimit, Window, around
+from refold.agent.middleware import Held
+from refold.core.chat import Reply, ToolCall
+from refold.core.retry_policy import FailureKind
+from refold.effects.middleware import MiddlewareBySkill
+from refold.middleware import ActivityTurn, CallPiece, TextPiece
+from refold.testing import play, reply
+from tests.agent.shop import shop
+
+CARD = "4111 1111 1111 1111"
+TURN = ActivityTurn(command=None, task_id="T1", invocation_id="T1/1.0", attempt=1)
+
+
+def no_cards(text: str) -> Block | None:
+    """Blocks a text with a card's number."""
+    return Block("a card's number") if "4111" in text else None
+
+
+async def passing(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+    """Nobody knows what it does to a reply."""
+    return await proceed(turn)
+
+
+unknown = around("model")(passing)
+
+
+@around("model", streams=True)
+async def harmless(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+    """Says that it changes nothing."""
+    return await proceed(turn)
+
+
+def again(event: AfterModelCall) -> None:
+    """May discard a reply."""
+
+
+class Watching(Plugin):
+    """Says that it discards nothing."""
+
+    streams = True
+
+    def after_model_call(self, event: AfterModelCall) -> None:
+        """Looks."""
+
+
+class Client:
+    """A client of the user's own."""
+
+    async def ask(self, ctx: Any, question: Any) -> Any:
+        """Asks nobody."""
+
+
+async def shown(agent: Agent, said: str, reply: Reply | None = None) -> tuple[list[Any], Any]:
+    """The pieces of a reply that a watcher sees, and the reply that is recorded, as a worker makes the call."""
+    pieces: list[Any] = []
+
+    async def perform(_: Any, emit: Callable[[Any], None]) -> Reply:
+        for start in range(0, len(said), 7):
+            emit(TextPiece(said[start : start + 7]))
+        emit(CallPiece(0, "buy", '{"item": "4111"}'))
+        return reply or Reply(text=said)
+
+    middleware = MiddlewareBySkill({"shop": agent.options.middleware})
+    recorded = await middleware.perform("shop", "model", TURN, pieces.append, perform)
+    return pieces, recorded
+
+
+def texts(pieces: list[Any]) -> list[str]:
+    return [piece.text for piece in pieces if isinstance(piece, TextPiece)]
+
+
+@pytest.mark.parametrize(
+    ("options", "streams"),
+    [
+        pytest.param({}, True, id="nothing"),
+        pytest.param({"middleware": [harmless, Budget(tokens=9), Window(9), RateLimit(9)]}, True, id="harmless"),
+        pytest.param({"middleware": [Cache(models=True), Guardrail(no_cards, on="said")]}, True, id="before the call"),
+        pytest.param({"middleware": [unknown]}, False, id="middleware"),
+        pytest.param({"middleware": [harmless, unknown]}, False, id="one of two"),
+        pytest.param({"middleware": [around("tool")(passing)]}, False, id="around tools"),
+        pytest.param({"middleware": [around("model", scope="activity")(passing)]}, False, id="in the worker"),
+        pytest.param({"middleware": [Guardrail(lambda text, turn: None)]}, False, id="a guard that needs the turn"),
+        pytest.param({"plugins": [again]}, False, id="a hook that may discard"),
+        pytest.param({"plugins": [Watching()]}, True, id="a hook that does not"),
+        pytest.param({"model_client": Client()}, False, id="a client"),
+    ],
+)
+async def test_what_may_be_changed_is_not_shown(options: dict[str, Any], streams: bool) -> None:
+    """
+    Neither text nor arguments, unless all that stands around the call says that it changes nothing of them.
+    """
+    pieces, recorded = await shown(shop(**options), "One. Two.")
+
+    assert bool(pieces) is streams
+    assert any(isinstance(piece, CallPiece) for piece in pieces) is streams
+    assert recorded == Reply(text="One. Two.")
+
+
+async def test_a_guarded_reply_is_not_shown_and_not_recorded() -> None:
+    """
+    What is blocked is replaced in the worker, with its calls and its reasoning; a reply that passes is as it was.
+    """
+    agent = shop(middleware=[Guardrail(no_cards, instead="I cannot say.")])
+    calls = (ToolCall(id="1", name="buy", args={"item": "4111"}),)
+    blocked = Reply(text=f"It is {CARD}.", tool_calls=calls, aside=({"thinking": {"content": CARD}},), stop="tools")
+    pieces, recorded = await shown(agent, blocked.text, blocked)
+
+    assert pieces == []
+    assert recorded == Reply(text="I cannot say.")
+    assert await shown(agent, "Fine.") == ([], Reply(text="Fine."))
+
+
+async def test_a_guard_by_the_sentence() -> None:
+    """
+    Each sentence is shown when the text up to its end has passed; what is blocked is not, and nothing after it.
+    """
+    agent = shop(middleware=[Guardrail(no_cards, instead="No.", by="sentence")])
+    said = f"Your card is here. It is {CARD}. Good bye. And so on."
+    pieces, recorded = await shown(agent, said)
+    assert "".join(texts(pieces)) == "Your card is here. "
+    assert len(pieces) == len(texts(pieces))
+    assert recorded == Reply(text="No.")
+
+    pieces, recorded = await shown(agent, "One. Two! Three")
+    assert texts(pieces) == ["One. ", "Two! ", "Three"]
+    assert recorded == Reply(text="One. Two! Three")
+
+
+async def test_a_guard_with_nothing_to_say_instead() -> None:
+    """
+    Fails the call in the worker, so that nothing is recorded; the task ends as it does in a test without a worker.
+    """
+    agent = shop(middleware=[Guardrail(no_cards, name="cards")])
+    with pytest.raises(CommandError) as raised:
+        await shown(agent, CARD, Reply(text=CARD))
+    failure = raised.value.failure
+    failed = play(agent, "go", reply("model", failure))
+    unworked = play(agent, "go", reply("model", CARD))
+
+    assert (failure.kind, failure.message) == (FailureKind.PERMANENT, "guardrail 'cards' blocked: a card's number")
+    assert "4111" not in failure.model_dump_json()
+    assert failed.reason == unworked.reason == "guardrail 'cards' blocked: a card's number"
+
+
+async def test_two_guards() -> None:
+    """
+    What one of them blocks is shown by none.
+    """
+    loud = Guardrail(lambda text: "block" if "!" in text else "pass", instead="Hush.", by="sentence")
+    agent = shop(middleware=[Guardrail(no_cards, instead="No.", by="sentence"), loud])
+
+    assert await shown(agent, "One. Two! ") == ([TextPiece("One. ")], Reply(text="Hush."))
+    assert await shown(agent, f"One. {CARD}. ") == ([TextPiece("One. ")], Reply(text="No."))
+
+
+@pytest.mark.parametrize("verdict", [True, False, "no", 1])
+def test_a_guard_that_answers_something_else(verdict: Any) -> None:
+    """
+    Is an error that names it: `True` would let everything pass.
+    """
+    story = play(shop(middleware=[Guardrail(lambda text: verdict, name="cards")]), "go", reply("model", "x"))
+
+    assert f"guardrail 'cards': its function answered {verdict!r}; it answers \"pass\" or None" in story.reason
+    with pytest.raises(SkillError):
+        Guardrail(lambda text: verdict).judged("x")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"by": "word"}, {"by": "sentence", "on": "said"}, {"by": "sentence", "evaluate": lambda text, turn: None}],
+)
+def test_a_guard_that_cannot_be_by_the_sentence(options: dict[str, Any]) -> None:
+    """
+    Is refused where it is made.
+    """
+    with pytest.raises(ValueError, match="by="):
+        Guardrail(**{"evaluate": no_cards, **options})
+
+
+def test_what_holds_back_stands_outermost() -> None:
+    """
+    So that middleware of the worker still sees the text as it comes.
+    """
+    assert isinstance(shop(middleware=[unknown]).options.middleware[0], Held)

@@ -1,0 +1,152 @@
+"""What an agent's own parts return is checked where they return it; the error names the part, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from refold import Status
+from refold.agent import BeforeModelCall, Concurrent, Middleware, Orchestrator, around
+from refold.core.chat import Reply, ToolCall, ToolReturn
+from refold.testing import calls, permanent, play, reply
+from tests.agent.shop import TOOLS, price, results, shop
+
+WISH = [calls("price", item="a"), calls("price", item="bb")]
+
+
+def orchestrator(answer: Callable[[list[ToolReturn]], Any]) -> Orchestrator:
+    """One that calls every tool, and returns something else."""
+
+    class Odd(Orchestrator):
+        async def run(self, turn: Any, tool: Any, emit: Any) -> Any:
+            return answer([await tool.stream(turn.of(call), emit) for call in turn.calls])
+
+    return Odd()
+
+
+def returning(kind: str, value: Any) -> Middleware:
+    """Middleware that returns something else than the step."""
+
+    @around(kind)
+    async def odd(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+        result = await proceed(turn)
+        return value(result) if callable(value) else value
+
+    return odd
+
+
+def reason(**options: Any) -> str:
+    """Why a task of a shop fails that calls two tools."""
+    story = play(shop(**options), "go", answers={"model": lambda _: WISH}, tools=TOOLS)
+    assert (story.status, "\n" in story.reason) == (Status.FAILED, False)
+    return story.reason
+
+
+class Client:
+    """A client that returns whatever it is told."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def ask(self, ctx: Any, question: Any) -> Any:
+        """See `ModelClient`."""
+        return self.answer
+
+    async def call(self, ctx: Any, tool: Any, args: Any, retry: Any) -> Any:
+        """See `ToolClient`."""
+        return self.answer
+
+
+def other(result: ToolReturn) -> ToolReturn:
+    return result.model_copy(update={"id": "other"})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"middleware": [returning("model", None)]},
+            "middleware odd returned None for a model step; it returns a Reply",
+        ),
+        ({"middleware": [returning("model", "Hi.")]}, "middleware odd returned 'Hi.' for a model step"),
+        ({"middleware": [returning("tool", 3)]}, "middleware odd returned 3 for a tool step; it returns a ToolReturn"),
+        (
+            {"middleware": [returning("tool", other)]},
+            "middleware odd returned a result for call 'other', and was given",
+        ),
+        ({"middleware": [returning("tools", None)]}, "middleware odd returned None; it returns a tuple of ToolReturn"),
+        ({"orchestrator": orchestrator(lambda came: None)}, "orchestrator Odd returned None; it returns a tuple"),
+        ({"orchestrator": orchestrator(lambda came: [None])}, "orchestrator Odd returned None among its results"),
+        ({"orchestrator": orchestrator(lambda came: [*came, came[0]])}, "orchestrator Odd returned a result of tool"),
+        ({"orchestrator": orchestrator(lambda came: [*came, other(came[0])])}, "for call 'other', which is not"),
+        ({"model_client": Client("Hi.")}, "model client Client returned 'Hi.'; it returns a Reply"),
+    ],
+)
+def test_a_wrong_type_is_an_error_that_names_who_returned_it(options: dict[str, Any], said: str) -> None:
+    """
+    In one line, with what came and what is expected.
+    """
+    assert said in reason(**options)
+
+
+def test_a_tool_client_that_returns_no_json() -> None:
+    """
+    Names the client and the tool.
+    """
+    story = play(shop(tool_client=Client(object)), "go", reply("model", WISH))
+
+    assert story.reason == "tool client Client returned <class 'object'> of price; it returns JSON"
+
+
+def test_a_hook_that_writes_a_wrong_type() -> None:
+    """
+    Into the event or into the state: one line.
+    """
+
+    def cancels(event: BeforeModelCall) -> None:
+        event.cancel = 3  # type: ignore[assignment]
+
+    def narrows(event: BeforeModelCall) -> None:
+        event.state.tools = "price"  # type: ignore[assignment]
+
+    assert "a hook wrote BeforeModelCall.cancel = 3; it is bool or str" in reason(plugins=[cancels])
+    assert "tools" in reason(plugins=[narrows])
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
+def test_results_are_put_in_the_order_of_the_calls(cut: bool) -> None:
+    """
+    One that an orchestrator leaves out is a refusal that the model can read.
+    """
+    backwards, fewer = orchestrator(lambda came: came[::-1]), orchestrator(lambda came: came[1:])
+    stories = [
+        play(shop(orchestrator=one), "go", answers={"model": [WISH, "ok"]}, tools=TOOLS, cut=cut)
+        for one in (backwards, fewer)
+    ]
+
+    assert results(stories[0]) == [("price", 100, False), ("price", 200, False)]
+    assert results(stories[1]) == [
+        ("price", "this call has no result: it was not made", True),
+        ("price", 200, False),
+    ]
+
+
+def test_two_calls_with_one_id_have_a_result_each() -> None:
+    """
+    Whoever made the reply: each call is made, and told.
+    """
+    wish = Reply(tool_calls=tuple(ToolCall(id="1", name="price", args={"item": item}) for item in ("a", "bb")))
+    story = play(shop(orchestrator=Concurrent()), "go", answers={"model": [wish, "ok"]}, tools=[price])
+
+    assert [value for _, value, _ in results(story)] == [100, 200]
+
+
+def test_a_cut_answer_fails_the_task() -> None:
+    """
+    The worker says so; nothing of the answer is taken for one.
+    """
+    story = play(shop(), "go", reply("model", permanent("its answer is cut off", type="length")))
+
+    assert (story.status, story.reason) == (Status.FAILED, "model: its answer is cut off")
