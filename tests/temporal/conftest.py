@@ -24,7 +24,7 @@ SKILLS = [skills, owner_skills, hello, react, research_loop, research_loop_steps
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever uses the server is marked so."""
     for item in items:
-        if "server" in getattr(item, "fixturenames", ()):
+        if {"server", "hasty_server"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)
 
 
@@ -37,6 +37,19 @@ async def server() -> AsyncIterator[DevServer]:
     """A server whose workflows' clocks can be moved by `temporalio.testing.TimeSkipper`."""
     async with dev_server(time_skipping=True, settings={"history.workflowIdReuseMinimalInterval": '"0s"'}) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+async def hasty_server() -> AsyncIterator[DevServer]:
+    """A server that takes a workflow task for lost after two seconds instead of ten, for tests in which many are."""
+    async with dev_server(settings={"history.defaultWorkflowTaskTimeout": '"2s"'}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+async def hasty_client(hasty_server: DevServer, values: Folder) -> Client:
+    """A client of that server."""
+    return await Client.connect(hasty_server.address, data_converter=data_converter(values))
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ from tests.services.mail import MailServer
 from tests.services.shop import Shop
 from tests.temporal import gate_skills, skills
 from tests.temporal.conftest import replay_all
-from tests.temporal.test_task import collected, settled, text
+from tests.temporal.test_task import begun, collected, settled, text
 from workflows import refund
 
 QUEUE = "gates"
@@ -707,6 +707,7 @@ async def test_a_parent_is_told_of_a_part_that_is_blocked(engine: TemporalEngine
     shop.trouble("/payments", 500)
     shop.trouble("/payments?key", *[500] * 50)
     view = await engine.start("orders", text(purchase))
+    await begun(engine, f"{view.task_id}/1.1")
     await until(engine, f"{view.task_id}/1.1", TaskState.BLOCKED)
     await forward(engine, f"{view.task_id}/1.1", 24 * 60 * MINUTE)  # the probe is asked again for a while
     (one,) = (await settled(engine, view.task_id)).unresolved

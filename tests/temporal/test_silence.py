@@ -18,14 +18,15 @@ from tests.temporal.test_odd_payloads import payload, start
 from tests.temporal.test_task import collected, text
 
 WEDGED = r"its worker cannot go on with it: another release of refold started this task \(start/9\)"
+SOON = timedelta(milliseconds=400)
 NOBODY = r"no worker answers on task queue 'nobody-polls'; start one with `refold worker --task-queue nobody-polls`"
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody answers here: the sooner that is said, the better."""
-    monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", timedelta(seconds=2))
-    monkeypatch.setattr("refold.temporal.client.journal.QUERY_PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", SOON)
+    monkeypatch.setattr("refold.temporal.client.journal.QUERY_PATIENCE", SOON)
 
 
 async def wedged(engine: TemporalEngine) -> str:
@@ -39,7 +40,7 @@ async def wedged(engine: TemporalEngine) -> str:
 
 async def unserved(engine: TemporalEngine) -> str:
     """A task on a queue that nobody polls."""
-    impatient = TemporalEngine(engine.client, "nobody-polls", patience=timedelta(seconds=1))
+    impatient = TemporalEngine(engine.client, "nobody-polls", patience=SOON)
     return (await impatient.start("gated", text("go"))).task_id
 
 
@@ -51,7 +52,7 @@ async def test_everybody_is_told_why_a_task_does_not_answer(
     Look, journal, answer, decision and resolution each name the failure of the worker, or the queue without one.
     """
     task_id = await stuck(engine)
-    impatient = TemporalEngine(engine.client, "tests", patience=timedelta(seconds=1))
+    impatient = TemporalEngine(engine.client, "tests", patience=SOON)
 
     view = await impatient.look(task_id)
     with pytest.raises(NoWorker, match=why):
@@ -73,7 +74,7 @@ async def test_a_task_that_nobody_serves_is_planned_everywhere(client: Client) -
     """
     To `start`, `look`, `record`, `find` and `list` alike, until a worker takes it.
     """
-    impatient = TemporalEngine(client, "nobody-polls", patience=timedelta(seconds=1))
+    impatient = TemporalEngine(client, "nobody-polls", patience=SOON)
     wanted = TaskFilter(skill="gated", lifecycle=TaskState.PLANNED, status=Status.SUBMITTED)
 
     started = await impatient.start("gated", text("go"))
@@ -96,7 +97,7 @@ async def test_a_start_that_is_delayed_is_planned(engine: TemporalEngine) -> Non
     id = f"later-{uuid4().hex[:8]}"
     await engine.client.start_workflow("talk", "go", id=id, task_queue="tests", start_delay=timedelta(hours=1))
 
-    view = await TemporalEngine(engine.client, "tests", patience=timedelta(seconds=1)).look(id)
+    view = await TemporalEngine(engine.client, "tests", patience=SOON).look(id)
 
     assert (view.lifecycle, view.status) == (TaskState.PLANNED, Status.SUBMITTED)
     assert re.fullmatch(r"it begins at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", view.note)

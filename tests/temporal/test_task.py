@@ -32,15 +32,22 @@ async def settled(engine: TemporalEngine, task_id: str) -> TaskView:
     return await engine.look(task_id)
 
 
+async def begun(engine: TemporalEngine, part: str) -> None:
+    """Comes back once a part is there, which its parent starts some moments after its own step."""
+    while True:
+        try:
+            await engine.look(part)
+        except TaskNotFound:
+            continue
+        return
+
+
 async def part_of(engine: TemporalEngine, task_id: str) -> str:
     """The first part of a task, once it waits."""
     part = f"{task_id}/1.1"
-    while True:
-        try:
-            await collected(engine.watch(part))
-        except TaskNotFound:
-            continue  # it is being started
-        return part
+    await begun(engine, part)
+    await collected(engine.watch(part))
+    return part
 
 
 async def asked(engine: TemporalEngine, task_id: str, slot: str) -> None:
