@@ -21,7 +21,7 @@ from tests.a2a import skills
 from tests.a2a.conftest import BASE, said
 from tests.a2a.tasks.test_sending import as_, known
 
-EXAMPLES = 1000
+EXAMPLES = 400
 SERVED = [skills.Echo, skills.Ask, skills.Buy, skills.Picky, skills.Files]
 
 json_values = st.recursive(

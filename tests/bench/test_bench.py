@@ -15,13 +15,14 @@ from bench.script import Plan, draft, verdict
 
 ROOT = Path(__file__).parents[2]
 STYLES = {"reducer", "steps", "table"}
-LIMITS = {"cpu": 1.10, "replay.sandboxed.cpu": 1.20, "memory": 1.20, "history_bytes": 1.15}
+LIMITS = {"cpu": 1.10, "history_bytes": 1.15, "memory": 1.20, "replay.sandboxed.cpu": 1.20}
+WITHOUT_LIMIT = ("sandboxed.wall", "unsandboxed.cpu", "unsandboxed.wall")
 
 
-async def quick(name: str) -> dict[str, Any]:
+async def quick(name: str, *words: str) -> dict[str, Any]:
     """What a benchmark prints that only shows that it runs."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench", name, "--quick", "--json", cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "bench", name, "--quick", "--json", *words, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
     found: dict[str, Any] = json.loads(out)
@@ -32,22 +33,24 @@ async def quick(name: str) -> dict[str, Any]:
 
 @pytest.mark.server
 @pytest.mark.timeout(300)
-async def test_overhead_tells_every_figure_with_its_limit() -> None:
+@pytest.mark.parametrize(
+    "parts",
+    [pytest.param(["cpu", "history"], id="some"), pytest.param([], id="all", marks=pytest.mark.sweep)],
+)
+async def test_overhead_tells_every_figure_with_its_limit(parts: list[str]) -> None:
     """
     `python -m bench overhead --json` prints one object: each figure on both sides, its limit, and whether it holds.
     """
-    found = await quick("overhead")
+    found = await quick("overhead", *(word for part in parts for word in ("--only", part)))
 
     limits = {key: one["limit"] for key, one in found["figures"].items()}
-    for part, limit in LIMITS.items():
-        keys = [key for key in limits if key.startswith(f"{part}.")]
-        assert {key.rpartition(".")[2] for key in keys} == STYLES
-        assert {limits[key] for key in keys} == {limit}
-    assert {key for key in limits if limits[key] is None} == {
-        f"replay.{where}.{style}"
-        for where in ("sandboxed.wall", "unsandboxed.cpu", "unsandboxed.wall")
-        for style in STYLES
-    }
+    for name, limit in LIMITS.items():
+        keys = [key for key in limits if key.startswith(f"{name}.")]
+        measured = not parts or name.split("_")[0] in parts
+        assert {key.rpartition(".")[2] for key in keys} == (STYLES if measured else set())
+        assert {limits[key] for key in keys} == ({limit} if measured else set())
+    without = {f"replay.{way}.{style}" for way in WITHOUT_LIMIT for style in STYLES}
+    assert {key for key in limits if limits[key] is None} == (set() if parts else without)
     assert all(one["ours"] > 0 and one["twin"] > 0 for key, one in found["figures"].items() if "memory" not in key)
     # Events are counted, not measured: these hold however slow the machine is.
     assert len(found["checks"]) == 2 * len(STYLES)

@@ -160,8 +160,8 @@ def test_laws() -> None:
     """
     Failures, retries, cancels, garbage: conversations keep the laws.
     """
-    check_laws(Talks, tools=[weather], max_examples=60)
-    check_laws(TalksAsReducer, tools=[weather], max_examples=60)
+    check_laws(Talks, tools=[weather], max_examples=30)
+    check_laws(TalksAsReducer, tools=[weather], max_examples=30)
 
 
 # --- what a call carries

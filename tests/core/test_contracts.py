@@ -735,8 +735,8 @@ def test_permissions_alone() -> None:
     assert explain(story.entries, "price").earlier == (1,)
 
 
-test_laws_of_billing = laws_of(Billing)
-test_laws_of_moving = laws_of(Moving)
+test_laws_of_billing = laws_of(Billing, max_examples=40)
+test_laws_of_moving = laws_of(Moving, max_examples=40)
 test_laws_of_writer = laws_of(writer(), max_examples=50)
 
 # --- what the author's own functions may do wrong

@@ -31,7 +31,7 @@ from refold import (
     tool,
 )
 from refold.core.events import Event
-from refold.testing import LawBroken, check_laws, laws_of
+from refold.testing import LawBroken, check_laws
 from workflows.hello import Hello
 from workflows.research_loop import ResearchLoop
 from workflows.research_loop_steps import ResearchLoopSteps
@@ -499,24 +499,36 @@ async def _parent(ctx: Ctx, content: Content) -> Transition:
     return ctx.complete((await ctx.skill("child", "child", "go")).text)
 
 
-test_branches_side_by_side = laws_of(SideBySide, tools=[take, stock], max_examples=60)
-test_races = laws_of(Races, tools=[take], max_examples=60)
-test_timers_while_a_task_waits = laws_of(Nagging, tools=[take], max_examples=60)
-test_the_smallest_parent = laws_of(table("parent", Step("begin", _parent).start()), max_examples=60)
-test_gates_undoing_and_blocking_in_steps = laws_of(Gated, tools=[take], max_events=40)
-test_gates_undoing_and_blocking_in_a_reducer = laws_of(GatedReducer, tools=[take], max_events=40)
-test_hello = laws_of(Hello)
-test_research_loop = laws_of(ResearchLoop)
-test_research_loop_steps = laws_of(ResearchLoopSteps)
-test_research_loop_table = laws_of(RESEARCH_LOOP_TABLE)
-test_gather = laws_of(Gathers, tools=[stock, charge])
-test_several_questions = laws_of(Asks)
-test_fed_steps_and_questions_with_commands_in_flight = laws_of(WEIGHS, values={"weight": int})
-test_patches = laws_of(Patched)
-test_reducer_of_many_states = laws_of(Juggles)
-test_reducer_that_writes_into_what_it_is_given = laws_of(Careless)
-test_steps_that_write_into_what_they_are_given = laws_of(CarelessSteps)
-test_broken_rules = laws_of(Breaks, values={"way": Literal[tuple(range(17))]})
+SKILLS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "branches side by side": (SideBySide, {"tools": [take, stock]}),
+    "races": (Races, {"tools": [take]}),
+    "timers while a task waits": (Nagging, {"tools": [take]}),
+    "the smallest parent": (table("parent", Step("begin", _parent).start()), {}),
+    "gates, undoing and blocking, in steps": (Gated, {"tools": [take], "max_events": 40}),
+    "gates, undoing and blocking, in a reducer": (GatedReducer, {"tools": [take], "max_events": 40}),
+    "hello": (Hello, {}),
+    "research loop": (ResearchLoop, {}),
+    "research loop in steps": (ResearchLoopSteps, {}),
+    "research loop in a table": (RESEARCH_LOOP_TABLE, {}),
+    "gather": (Gathers, {"tools": [stock, charge]}),
+    "several questions": (Asks, {}),
+    "fed steps, and questions with commands in flight": (WEIGHS, {"values": {"weight": int}}),
+    "patches": (Patched, {}),
+    "a reducer of many states": (Juggles, {}),
+    "a reducer that writes into what it is given": (Careless, {}),
+    "steps that write into what they are given": (CarelessSteps, {}),
+    "broken rules": (Breaks, {"values": {"way": Literal[tuple(range(17))]}}),
+}
+EXAMPLES = [pytest.param(40, id="some"), pytest.param(150, id="many", marks=pytest.mark.sweep)]
+
+
+@pytest.mark.parametrize("examples", EXAMPLES)
+@pytest.mark.parametrize(("skill", "more"), SKILLS.values(), ids=SKILLS)
+def test_the_laws_hold(skill: Any, more: dict[str, Any], examples: int) -> None:
+    """
+    For what is shipped, and for skills made to be hard.
+    """
+    check_laws(skill, max_examples=examples, **more)
 
 
 # --- skills that break a law are found

@@ -250,7 +250,7 @@ def test_the_laws_hold() -> None:
     async def two(ctx: Ctx) -> None:
         await ctx.gather(ctx.tool("look"), ctx.sleep(1))
 
-    check_laws(skill(begin), max_examples=60)
+    check_laws(skill(begin), max_examples=30)
 
 
 def test_a_race_of_a_recovered_task_waits_for_compensated_effects() -> None:

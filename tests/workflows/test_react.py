@@ -591,4 +591,4 @@ def test_every_rule_of_the_contract_is_about_a_field_there_is() -> None:
     assert all(isinstance(one, Invariant) for one in REACT.invariants)
 
 
-test_laws = laws_of(React)
+test_laws = laws_of(React, max_examples=40)

@@ -32,6 +32,8 @@ SOON = timedelta(milliseconds=100)
 IN_TIME = timedelta(seconds=3)
 """How long a caller waits: an answer that is lost with its worker never comes."""
 UNREADABLE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+NO_ANSWER = (WorkflowUpdateFailedError, RPCTimeoutOrCancelledError, RPCError)
+"""Refused, or not answered in time."""
 
 
 class Mill:
@@ -128,7 +130,7 @@ async def test_a_task_takes_events_in_the_order_in_which_a_replay_takes_them(
             unanswered = [await mill.happen(task_id) for task_id in task_ids]
             async with mill.worker():
                 for answer in asyncio.as_completed([one for some in unanswered for one in some]):
-                    with contextlib.suppress(WorkflowUpdateFailedError, RPCTimeoutOrCancelledError, RPCError):  # refused, or not answered in time
+                    with contextlib.suppress(*NO_ANSWER):
                         await answer
                 for task_id in task_ids:
                     await mill.engine.look(task_id)
