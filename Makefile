@@ -18,8 +18,10 @@ STAMP := .venv/.refold-ready
 JAVASCRIPT := tests/a2a/js/node_modules/.package-lock.json
 ARGS ?=
 SEED ?=
-# Two at a time, a file in one process: each has a Temporal server of its own. ARGS="-n 0" runs all in one.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile
+# Two at a time, each with Temporal servers of its own. ARGS="-n 0" runs all in one. A file stays in one process, and
+# the files are taken in the order in which tests/conftest.py puts them; the sweeps, long and few, go to whoever is free.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+SWEEP := $(BIN)/pytest -n 2 --dist worksteal -m sweep
 
 # What is checked: whichever of the repository's folders hold Python by now.
 FOLDERS := refold workflows activities client bench deploy tests
@@ -67,7 +69,7 @@ quick: lint types $(JAVASCRIPT)
 # pytest exits 5 when it selects no test, which is no failure before the first sweep is written.
 sweep: $(STAMP) $(JAVASCRIPT)
 	@if grep -rqs --include='*.py' 'mark\.sweep' tests; then \
-	  $(BIN)/pytest -m sweep $(ARGS); \
+	  $(SWEEP) $(ARGS); \
 	else echo "no test is marked sweep"; fi
 
 faults: $(STAMP)

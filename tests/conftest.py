@@ -1,11 +1,25 @@
-"""What every test is kept from: the receipts of whoever runs the tests, and the logs of the test before."""
+"""What every test is kept from: the receipts of whoever runs the tests, and the logs of the test before.
+
+And the order of the files: those that take longest come first, so that processes which share them end at the same time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
+
+
+@pytest.hookimpl(trylast=True)  # when all marks are there
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First the files that kill processes, then those that need a server, then all others."""
+    places: dict[Path, int] = {}
+    for item in items:
+        place = next((place for place, mark in enumerate(("fault", "server")) if item.get_closest_marker(mark)), 2)
+        places[item.path] = min(place, places.get(item.path, place))
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -53,13 +53,11 @@ def model() -> Iterator[Model]:
 
 
 @pytest.fixture
-def env(shop: Shop, mail: MailServer, model: Model, tmp_path: Path, values: Path, ledger: Ledger) -> dict[str, str]:
-    """What the workers are told."""
+def env(shop: Shop, mail: MailServer, tmp_path: Path, values: Path, ledger: Ledger) -> dict[str, str]:
+    """What the workers are told. Without a model of their own they are there in half the time."""
     return {
         **shop.environment,
         **mail.environment,
-        **model.environment,
-        "REFOLD_MODEL": "openai:demo",
         "REFOLD_LEDGER": str(tmp_path / "receipts.db"),
         "REFOLD_STORAGE": str(values),
         "FAULTS_LEDGER": str(ledger.path),
@@ -67,24 +65,10 @@ def env(shop: Shop, mail: MailServer, model: Model, tmp_path: Path, values: Path
 
 
 @pytest.fixture
-def sweep(
-    engine: TemporalEngine,
-    server: DevServer,
-    queue: str,
-    env: dict[str, str],
-    shop: Shop,
-    mail: MailServer,
-    model: Model,
-) -> CrashSweep:
-    """A sweep over the application's skills and those of the faults."""
-
-    def forget() -> None:
-        shop.ledger.clear()
-        shop.asked.clear()
-        mail.inbox.clear()
-        model.begin()
-        for suffix in ("", "-wal", "-shm"):  # the next run has the same business keys
-            Path(env["REFOLD_LEDGER"] + suffix).unlink(missing_ok=True)
+def make_sweep(
+    engine: TemporalEngine, server: DevServer, queue: str, shop: Shop, mail: MailServer, model: Model
+) -> Callable[[dict[str, str]], CrashSweep]:
+    """A sweep over the application's skills and those of the faults, whose workers are told this."""
 
     def told() -> JsonValue:
         return {
@@ -94,8 +78,31 @@ def sweep(
             "model calls": len(model.answered),
         }
 
-    worker = crash_worker("workflows", "activities", SWEEP_SKILLS, address=server.address, task_queue=queue)
-    return CrashSweep(engine, worker=worker, env=env, before_each=forget, told=told)
+    def make(env: dict[str, str]) -> CrashSweep:
+        def forget() -> None:
+            shop.ledger.clear()
+            shop.asked.clear()
+            mail.inbox.clear()
+            model.begin()
+            for suffix in ("", "-wal", "-shm"):  # the next run has the same business keys
+                Path(env["REFOLD_LEDGER"] + suffix).unlink(missing_ok=True)
+
+        worker = crash_worker("workflows", "activities", SWEEP_SKILLS, address=server.address, task_queue=queue)
+        return CrashSweep(engine, worker=worker, env=env, before_each=forget, told=told)
+
+    return make
+
+
+@pytest.fixture
+def sweep(make_sweep: Callable[[dict[str, str]], CrashSweep], env: dict[str, str]) -> CrashSweep:
+    """One of skills that ask no model."""
+    return make_sweep(env)
+
+
+@pytest.fixture
+def asking(make_sweep: Callable[[dict[str, str]], CrashSweep], env: dict[str, str], model: Model) -> CrashSweep:
+    """One of skills that ask the model."""
+    return make_sweep({**env, **model.environment, "REFOLD_MODEL": "openai:demo"})
 
 
 def all_points(points: list[Point]) -> Sequence[Point]:
@@ -104,10 +111,8 @@ def all_points(points: list[Point]) -> Sequence[Point]:
 
 
 def some_points(points: list[Point]) -> Sequence[Point]:
-    """In the middle, around the money, and around the mail."""
-    last = max(point.seq for point in points)
-    wanted = [(Kind.ENTRY, last // 2), (Kind.PERFORMED, 40), (Kind.PERFORMED, 78)]
-    return [point for kind, seq in wanted for point in points if (point.kind, point.seq) == (kind, seq)]
+    """Around the money, in the middle, and around the mail."""
+    return [point for point in points if point.kind is Kind.PERFORMED and point.seq in (40, 78)]
 
 
 @pytest.mark.parametrize(
@@ -118,14 +123,14 @@ def some_points(points: list[Point]) -> Sequence[Point]:
     ],
 )
 async def test_forty_steps_however_the_machine_dies(
-    sweep: CrashSweep, points: Callable[[list[Point]], Sequence[Point]]
+    asking: CrashSweep, points: Callable[[list[Point]], Sequence[Point]]
 ) -> None:
     """
     In every run one charge, one mail, forty model calls, and the same journal.
     """
     errand: JsonValue = {"order_id": "A1", "amount_cents": 4_200, "customer": "ada@example.org"}
 
-    report = await sweep.run("forty_steps", Content.from_data(errand), points=points)
+    report = await asking.run("forty_steps", Content.from_data(errand), points=points)
 
     assert report.outcome.told == {
         "charges": [4_200],
@@ -146,13 +151,13 @@ TILL = """Charge order A1.
 
 @pytest.mark.sweep
 @pytest.mark.timeout(1_200)
-async def test_an_agent_however_the_machine_dies(sweep: CrashSweep, shop: Shop) -> None:
+async def test_an_agent_however_the_machine_dies(asking: CrashSweep, shop: Shop) -> None:
     """
     One charge, one mail, each model call once, whichever of its steps loses its worker.
     """
     shop.order("A1", paid_cents=5_000)
 
-    report = await sweep.run("till", Content.from_text(TILL))
+    report = await asking.run("till", Content.from_text(TILL))
 
     assert report.outcome.told == {"charges": [4_200], "refunds": [], "mails": ["Order A1"], "model calls": 4}
     assert report.points
@@ -300,7 +305,7 @@ async def test_five_lost_workers_are_no_reason_to_ask_a_person(
 
 @pytest.mark.sweep
 @pytest.mark.timeout(3_600)
-async def test_kills_between_effect_and_receipt_in_a_row(sweep: CrashSweep, shop: Shop) -> None:
+async def test_kills_between_effect_and_receipt_in_a_row(asking: CrashSweep, shop: Shop) -> None:
     """
     SIGKILL when the money is refunded and nobody knows, again and again: one refund each.
     """
@@ -315,7 +320,7 @@ async def test_kills_between_effect_and_receipt_in_a_row(sweep: CrashSweep, shop
         paying = [point for point in points if point.kind is Kind.PERFORMED][1]
         return [paying] * kills
 
-    report = await sweep.run(
+    report = await asking.run(
         "refund", Content.from_data({"order_id": "A1", "amount_cents": 1_999}), script=approve, points=again
     )
 
