@@ -377,6 +377,6 @@ def test_the_worker_comes_up_and_leaves_when_asked(server: Server) -> None:
             worker_health_by_and_by(server.address, "refold", lambda: worker.poll() is None)
             worker.terminate()
 
-            assert worker.wait(timeout=40) == 0
+            assert worker.wait(timeout=100) == 0
         finally:
             worker.kill()

@@ -181,7 +181,7 @@ async def test_a_call_that_is_being_answered_is_answered(fake: FakeEngine) -> No
     app = a2a_app(fake, skills.ALL, Settings(url=url))
     serving = asyncio.create_task(serve(app, sock, stop, ready=ready.set))
     await ready.wait()
-    async with httpx.AsyncClient(timeout=30) as http, httpx.AsyncClient() as other:
+    async with httpx.AsyncClient(timeout=60) as http, httpx.AsyncClient() as other:
         calls = Calls(http, url)
         params = {"message": said("x"), "metadata": {"skill": "wait"}}
         answer: asyncio.Task[Any] = asyncio.create_task(calls.result("SendMessage", params))

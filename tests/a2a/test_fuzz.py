@@ -184,7 +184,7 @@ async def test_a_wrong_call_is_told_what_is_wrong_with_it(call: tuple[str, str, 
             path = path.replace(name, id)
             body = body and body.replace(name.encode(), id.encode())
         headers = {"Content-Type": "application/json", **as_("bob")} | ({"A2A-Version": version} if version else {})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             answer = await http.request(verb, f"{BASE}{path}", content=body, headers=headers)
         whose = {"A2A-Version": "1.0", **as_("bob")}
         listed = await http.get(f"{BASE}/tasks?historyLength=9&includeArtifacts=true", headers=whose)

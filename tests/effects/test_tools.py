@@ -227,7 +227,7 @@ async def test_cancellation_reaches_a_sync_tool(finishes: bool) -> None:
     @tool(effect="at_most_once")
     def wait() -> str:
         begun.set()
-        assert current().stop.wait(10)
+        assert current().stop.wait(60)
         assert current().cancelled
         if finishes:
             return "done after all"
@@ -253,14 +253,14 @@ async def test_a_sync_tool_that_takes_too_long_is_left_to_itself() -> None:
 
     @tool(effect="read_only", timeout_s=0.01)
     def endless() -> None:
-        current().stop.wait(10)
+        current().stop.wait(60)
         stopped.set()
 
     with pytest.raises(ApplicationError) as caught:
         await call(endless)
 
     assert failure_in(caught.value).type == "timeout"
-    assert await asyncio.to_thread(stopped.wait, 10)
+    assert await asyncio.to_thread(stopped.wait, 60)
 
 
 @asynccontextmanager
@@ -271,7 +271,7 @@ async def full_house(*tools: Callable[..., Any]) -> AsyncIterator[tuple[Bench, t
     @tool(effect="read_only")
     def occupy() -> None:
         busy.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
 
     async with Effects([occupy, *tools], threads=1) as effects:
         occupied = asyncio.create_task(Bench(effects).tool(CallTool(id="o", name="occupy"), task_id="another"))
@@ -333,10 +333,10 @@ async def test_the_time_limit_begins_with_the_tool(effect: str) -> None:
     """
     A wait for a thread that is longer than the limit is no timeout, and the effect is performed once.
     """
-    pay, paid = paying(effect, timeout_s=0.01)
+    pay, paid = paying(effect, timeout_s=0.5)
     async with full_house(pay) as (bench, go_on):
         waiting = asyncio.create_task(bench.tool(PAY))
-        await asyncio.wait([waiting], timeout=0.05)
+        await asyncio.wait([waiting], timeout=0.6)
         assert not waiting.done()
         go_on.set()
         assert await waiting == "paid"
@@ -352,7 +352,7 @@ async def test_what_waits_for_a_thread_when_the_worker_is_closed_never_begins() 
 
     def occupy() -> str:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return "done"
 
     running, waiting = threads.submit(occupy), threads.submit(lambda: "begun")
@@ -378,7 +378,7 @@ async def test_a_tool_in_a_thread_does_not_hold_up_a_worker_that_is_being_stoppe
     @tool(effect=effect)
     def pay() -> str:
         begun.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return "paid"
 
     async with Effects([pay]) as effects:

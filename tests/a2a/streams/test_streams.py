@@ -27,7 +27,7 @@ SEND = "SendStreamingMessage"
 async def running(fake: FakeEngine, **settings: Any) -> AsyncIterator[tuple[Calls, Starlette]]:
     """A gateway on a port, over an engine in memory."""
     app = a2a_app(fake, skills.ALL, Settings(**settings))
-    async with serving(app, free_socket()) as base, httpx.AsyncClient(timeout=20) as http:
+    async with serving(app, free_socket()) as base, httpx.AsyncClient(timeout=60) as http:
         yield Calls(http, base), app
 
 
@@ -255,7 +255,7 @@ async def test_a_client_that_goes_away_ends_its_own_subscription_only(fake: Fake
             async with subscribed(calls.http, calls.base, task["id"]) as leaves:
                 await leaves.take(1)
                 assert len(app.state.open_streams) == 2
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while len(app.state.open_streams) > 1:  # noqa: ASYNC110 - the other side of a connection finds out
                     await asyncio.sleep(0.01)
             await fake.cancel(task["id"])

@@ -225,7 +225,7 @@ def test_a_worker_that_stood_still(ledger_file: Path, clock: Clock) -> None:
     clock.now = 1e12  # long after the lease
     assert isinstance(begin(other), OutcomeUnknown)
     os.kill(process.pid, signal.SIGCONT)
-    process.communicate("\n", timeout=30)
+    process.communicate("\n", timeout=100)
 
     told = begin(other)
     assert isinstance(told, Finished)
@@ -240,7 +240,7 @@ def test_a_worker_that_was_killed(ledger_file: Path, clock: Clock) -> None:
     process = run("hold", ledger_file, "k")
     assert line(process) == "began 1"
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=100)
 
     clock.now = 0
     assert isinstance(begin(other), InProgress)
@@ -260,7 +260,7 @@ def test_workers_that_start_together_share_a_new_file(ledger_file: Path, tmp_pat
             process.stdin.write("\n")
             process.stdin.flush()
 
-    assert [process.communicate(timeout=60)[0] for process in processes] == ["done\n"] * 3
+    assert [process.communicate(timeout=100)[0] for process in processes] == ["done\n"] * 3
 
 
 def test_processes_with_one_file(ledger_file: Path, tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_processes_with_one_file(ledger_file: Path, tmp_path: Path) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
     for process in processes:
-        process.communicate(timeout=60)
+        process.communicate(timeout=100)
         assert process.returncode == 0
 
     assert sorted(effects.read_text().split()) == sorted(f"key-{number}" for number in range(20))
@@ -287,7 +287,7 @@ def test_a_forked_process_is_not_taken_for_its_sibling(ledger_file: Path) -> Non
     """
     process = run("forked", ledger_file, ledger_file)
 
-    told, _ = process.communicate(timeout=60)
+    told, _ = process.communicate(timeout=100)
 
     assert (told, process.returncode) == ("InProgress\n", 0)
 
@@ -427,7 +427,7 @@ def test_a_file_that_cannot_be_written(open_folder: Path) -> None:
     file.chmod(0o444)
 
     process = run("unprivileged", file)
-    said, _ = process.communicate(timeout=30)
+    said, _ = process.communicate(timeout=100)
 
     assert said == f"unavailable: the receipt ledger in the file {file} cannot be used: Permission denied\n"
 
