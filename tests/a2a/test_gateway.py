@@ -111,6 +111,18 @@ async def test_a_large_file_goes_in_and_out(served: str) -> None:
     assert again["artifacts"] == [{"artifactId": "copy", "name": "copy", "parts": [part]}]
 
 
+def test_a_port_that_is_taken_meanwhile_is_left_for_another() -> None:
+    """
+    Who can do with another port gets one; who cannot is told.
+    """
+    with bound("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with bound("127.0.0.1", port, 0) as other:
+            assert other.getsockname()[1] != port
+        with pytest.raises(OSError, match="in use"):
+            bound("127.0.0.1", port)
+
+
 class Watched(FakeEngine):
     """Tells when a task begins to be watched, and when it no longer is."""
 

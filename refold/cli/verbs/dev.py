@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
-import socket
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -89,7 +88,9 @@ async def dev(
             worker = await running.enter_async_context(Supervised("worker", options, call.out.alert, grace_s=GRACE_S))
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
-                beside = ["--port", str(_gateway_port(a2a_port)), "--recovery", recovery, "--allow-loopback"]
+                # The gateway itself looks whether the usual port is free: another process may take it until then.
+                where = ["--port", str(A2A_PORT), "--else-free"] if a2a_port is None else ["--port", str(a2a_port)]
+                beside = [*where, "--recovery", recovery, "--allow-loopback"]
                 served = Supervised("serve", [*shared, *beside], call.out.alert)
                 gateway = await running.enter_async_context(served)
             both = [one for one in (worker, gateway) if one is not None]
@@ -103,12 +104,6 @@ async def dev(
         if server.ended.done() and not stop.is_set():
             raise temporal.DevServerError(f"{server.ended.result()}\n{_what_is_left(db)}")
     return DONE if stop.is_set() else WRONG_CALL
-
-
-def _gateway_port(asked: int | None) -> int:
-    if asked is not None:
-        return asked
-    return A2A_PORT if _is_free(A2A_PORT) else 0
 
 
 async def _all_ready(processes: Sequence[Supervised]) -> None:
@@ -141,12 +136,6 @@ def _say(call: Call, server: DevServer, worker: Supervised, gateway: Supervised 
         f"  {_first_start(worker.told)}",
     )
     call.out.note("Ctrl-C stops all of it.")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def _first_start(told: dict[str, Any]) -> str:

@@ -55,6 +55,9 @@ PostWebhooks = Annotated[
 AllowLoopback = Annotated[
     bool, typer.Option("--allow-loopback", help="Allow webhooks to this machine, for development.")
 ]
+ElseFree = Annotated[
+    bool, typer.Option("--else-free", hidden=True, help="Take a free port if that one is taken; for `refold dev`.")
+]
 Anonymous = Annotated[
     bool, typer.Option("--anonymous", help="Let everyone who can reach the gateway call it, from other machines too.")
 ]
@@ -78,6 +81,7 @@ async def serve(
     modules: Modules = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", help="The port; 0 takes a free one.")] = PORT,
+    else_free: ElseFree = False,
     url: Url = None,
     name: Annotated[str | None, typer.Option("--name", help="The agent's name on its card.")] = None,
     grpc_port: GrpcPort = None,
@@ -117,7 +121,7 @@ async def serve(
     engine = await call.engine()
     grpc, grpc_url = _grpc(security, host, grpc_port)
     try:
-        sock = serving.bound(host, port)
+        sock = serving.bound(host, port, *([0] if else_free else []))
     except OSError as error:
         raise CallError(f"the gateway cannot listen on {host}:{port}: {error.strerror or error}") from None
     found = {"url": serving.url_of(sock, host), "grpc_url": grpc_url}

@@ -37,9 +37,10 @@ class Dev:
         )  # fmt: skip
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        self.up: dict[str, Any] = json.loads(line) if line else {}
-        if not self.up.get("address", "").endswith(":7233"):  # where `refold` looks without a setting
-            self.environment["TEMPORAL_ADDRESS"] = self.up.get("address", "")
+        assert line, self.process.communicate()[1]
+        self.up: dict[str, Any] = json.loads(line)
+        if not self.up["address"].endswith(":7233"):  # where `refold` looks without a setting
+            self.environment["TEMPORAL_ADDRESS"] = self.up["address"]
         if warm:  # the first task loads the skills into the sandbox, which a busy machine takes its time for
             self.refold("start", "hello", "I am the first", "--wait")
 
