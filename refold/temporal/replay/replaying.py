@@ -86,6 +86,10 @@ class ReadOnly:
     async def put(self, key: str, data: bytes) -> None:
         """See `Storage`. Writes nothing."""
 
+    async def remove(self, key: str, *, unused_since: float | None) -> str:
+        """See `Storage`. Removes nothing."""
+        return "this storage is only read"
+
     async def get(self, key: str) -> bytes:
         """See `Storage`."""
         return await self._inner.get(key)
