@@ -12,6 +12,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -22,7 +23,6 @@ import refold
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "refold").rglob("*.py"))
 PACKAGES = [file for file in FILES if file.name == "__init__.py"]
-PYTHON_FILES = pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 
 MOST_MODULES = 15
 """In one package, `__init__` aside."""
@@ -182,9 +182,16 @@ def module_name(file: Path) -> str:
 MODULES = {module_name(file) for file in FILES}
 
 
-def imports_of(file: Path) -> list[Import]:
+@cache
+def parsed(file: Path) -> ast.Module:
+    """A file's syntax."""
+    return ast.parse(file.read_text(), str(file))
+
+
+@cache
+def imports_of(file: Path) -> tuple[Import, ...]:
     """Every import of a file. `from package import module` counts as the module, not as the package."""
-    return list(_imports_in(ast.parse(file.read_text(), str(file)), None))
+    return tuple(_imports_in(parsed(file), None))
 
 
 def _imports_in(node: ast.AST, function: str | None) -> Iterator[Import]:
@@ -210,74 +217,77 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if "." in module else module
 
 
-@PYTHON_FILES
-def test_parts_import_one_way(file: Path) -> None:
+def all_imports() -> Iterator[tuple[str, Import]]:
+    """Every import of refold, with the module that has it."""
+    for file in FILES:
+        for found in imports_of(file):
+            yield module_name(file), found
+
+
+def may_import(name: str) -> set[str]:
+    """The parts of refold that a module may import."""
+    allowed = MAY_IMPORT[part_of(name)] | ({"effects"} if name in EFFECTS_IMPORTERS else set())
+    return allowed | ({"temporal"} if name in TEMPORAL_IMPORTERS else set())
+
+
+def test_parts_import_one_way() -> None:
     """
     A part imports only those below it, and siblings never each other.
     """
-    name = module_name(file)
-    allowed = MAY_IMPORT[part_of(name)] | ({"effects"} if name in EFFECTS_IMPORTERS else set())
-    allowed |= {"temporal"} if name in TEMPORAL_IMPORTERS else set()
     wrong = [
-        f"line {found.line}: {found.module}"
-        for found in imports_of(file)
-        if found.module.split(".")[0] == "refold" and part_of(found.module) not in allowed
+        f"{name}, line {found.line}: {found.module}; it may import {', '.join(sorted(may_import(name)))} of refold"
+        for name, found in all_imports()
+        if found.module.split(".")[0] == "refold" and part_of(found.module) not in may_import(name)
     ]
 
-    assert wrong == [], f"{name} may import {', '.join(sorted(allowed))} of refold"
+    assert wrong == []
 
 
-@PYTHON_FILES
-def test_each_engine_and_protocol_has_one_home(file: Path) -> None:
+def test_each_engine_and_protocol_has_one_home() -> None:
     """
     temporalio is known in temporal/ and in what runs the activities of effects/, the A2A SDK in a2a/ alone.
     """
-    name = module_name(file)
     wrong = [
-        f"line {found.line}: {found.module}"
-        for found in imports_of(file)
+        f"{name}, line {found.line}: {found.module}"
+        for name, found in all_imports()
         if (home := OUTSIDE_IMPORTERS.get(found.module.split(".")[0])) and not home.fullmatch(name)
     ]
 
     assert wrong == []
 
 
-@pytest.mark.parametrize(
-    "file",
-    [file for file in FILES if part_of(module_name(file)) in {"core", "static", "refold"}],
-    ids=lambda file: str(file.relative_to(ROOT)),
-)
-def test_the_core_needs_pydantic_alone(file: Path) -> None:
+def test_the_core_needs_pydantic_alone() -> None:
     """
     The core, and what is known without running it, import the standard library, pydantic and themselves.
     """
     allowed = sys.stdlib_module_names | CORE_MAY_IMPORT | {"refold"}
+    wrong = [
+        f"{name}, line {found.line}: {found.module}"
+        for name, found in all_imports()
+        if part_of(name) in {"core", "static", "refold"} and found.module.split(".")[0] not in allowed
+    ]
 
-    assert {found.module.split(".")[0] for found in imports_of(file)} <= allowed
+    assert wrong == []
 
 
-@PYTHON_FILES
-def test_what_is_imported_is_declared(file: Path) -> None:
+def test_what_is_imported_is_declared() -> None:
     """
     Every package from outside is a dependency or an extra of pyproject.toml, so that an install brings it.
     """
-    for top in {found.module.split(".")[0] for found in imports_of(file)}:
-        if top in sys.stdlib_module_names or top == "refold":
-            continue
+    # hypothesis is the one thing that a user of refold.testing brings along, as they do pytest.
+    known = sys.stdlib_module_names | {"refold", "hypothesis"}
+    for top in {found.module.split(".")[0] for _, found in all_imports()} - known:
         names = {COMES_WITH[top]} if top in COMES_WITH else set(PROVIDERS.get(top, [top]))
-        # hypothesis is the one thing that a user of refold.testing brings along, as they do pytest.
-        assert {name.lower().replace("_", "-") for name in names} & DECLARED or top == "hypothesis", top
+        assert {name.lower().replace("_", "-") for name in names} & DECLARED, top
 
 
-@PYTHON_FILES
-def test_imports_stand_at_the_top(file: Path) -> None:
+def test_imports_stand_at_the_top() -> None:
     """
     No function imports anything, but for the listed reasons.
     """
-    name = module_name(file)
     wrong = [
-        f"line {found.line}: {found.module} in {found.function}"
-        for found in imports_of(file)
+        f"{name}, line {found.line}: {found.module} in {found.function}"
+        for name, found in all_imports()
         if found.function is not None and (name, found.function) not in LOCAL_IMPORTS
     ]
 
@@ -288,7 +298,7 @@ def test_listed_local_imports_exist() -> None:
     """
     A reason whose import has gone goes too.
     """
-    found = {(module_name(file), one.function) for file in FILES for one in imports_of(file)}
+    found = {(name, one.function) for name, one in all_imports()}
 
     assert set(LOCAL_IMPORTS) <= found
 
@@ -311,27 +321,29 @@ def test_a_package_is_seen_at_a_glance(package: Path) -> None:
     A package has fifteen modules at the most, and the first line of its docstring says what is in there.
     """
     modules = sorted(file.stem for file in package.parent.glob("*.py") if file != package)
-    said = ast.get_docstring(ast.parse(package.read_text())) or ""
+    said = ast.get_docstring(parsed(package)) or ""
 
     assert len(modules) <= MOST_MODULES, modules
     assert said.partition("\n")[0].endswith("."), "the first line is one sentence"
 
 
-@PYTHON_FILES
-def test_a_function_fits_a_screen(file: Path) -> None:
-    """
-    A function has sixty lines of code at the most, from its `def` on; docstrings, comments and empty lines are free.
-    """
-    text = file.read_text()
-    lines = text.splitlines()
+def lines_of_functions(file: Path) -> Iterator[tuple[str, int]]:
+    """Each function of a file, and how many lines of code it has."""
+    lines = file.read_text().splitlines()
     code = {number for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")}
-    found: dict[str, int] = {}
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(file)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             own = code.intersection(range(node.lineno, (node.end_lineno or 0) + 1))
             if ast.get_docstring(node) is not None:
                 own -= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-            found[f"{node.name}, line {node.lineno}"] = len(own)
+            yield f"{module_name(file)}, line {node.lineno}: {node.name}", len(own)
+
+
+def test_a_function_fits_a_screen() -> None:
+    """
+    A function has sixty lines of code at the most, from its `def` on; docstrings, comments and empty lines are free.
+    """
+    found = dict(one for file in FILES for one in lines_of_functions(file))
 
     assert {name: size for name, size in found.items() if size > SCREEN_LINES} == {}
 

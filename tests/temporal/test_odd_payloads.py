@@ -426,7 +426,7 @@ async def odd(engine: TemporalEngine, sent: Sent) -> None:
 
 
 @given(sent=SENT)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 async def test_no_payload_wedges_a_task(engine: TemporalEngine, sent: Sent) -> None:
     """
     Whatever is sent, no workflow task fails, the journal says that it came, and the task answers.
