@@ -130,11 +130,12 @@ class Rerun:
 
     def _assign(self) -> None:
         """Find the recorded call for each new call, in the order in which they were asked for."""
-        for want in self._performs():
-            if want.invocation_id not in self._answers:
-                reads = isinstance(want.command, CallTool) and want.command.name in self.rules.readers
-                exact = not isinstance(want.command, MODEL_CALLS) and (self.rules.exact or reads)
-                self._answers[want.invocation_id] = self.recording.take(want.invocation_id, want.command, exact=exact)
+        for id, pending in self.now.pending.items():
+            if id not in self._answers:
+                command = pending.command
+                reads = isinstance(command, CallTool) and command.name in self.rules.readers
+                exact = not isinstance(command, MODEL_CALLS) and (self.rules.exact or reads)
+                self._answers[id] = self.recording.take(id, command, exact=exact)
 
     def _performs(self) -> list[Perform]:
         return [one for one in wanted(self.now).values() if isinstance(one, Perform)]
@@ -202,8 +203,8 @@ class Rerun:
         if isinstance(event, TimerFired | BackoffOver):
             return self._rang(id, event, entry.at)
         want = self._out(recorded_id)
-        if want is None:
-            return False
+        if want is None:  # in a dry fork a failure comes as an alarm
+            return isinstance(event, CommandFailed) and self._rang(id, event, entry.at)
         if self.rules.model is not None and isinstance(want.command, MODEL_CALLS) and entry.seq > self.rules.since:
             await self._ask(want)
             return True
@@ -230,7 +231,10 @@ class Rerun:
                 for wait in self.now.open_waits:
                     if isinstance(wait.ask, AskApproval) and wait.slot == slot:
                         return event.model_copy(update={"gate": wait.gate, "digest": wait.ask.digest})
-                return event if first and self.now.grace is not None else None
+                grace = self.now.grace
+                if grace is None or not first:
+                    return None
+                return event.model_copy(update={"gate": grace.gate, "digest": grace.digest})
             case ReminderDue(gate=gate) | GateTimedOut(gate=gate) | GraceOver(gate=gate):
                 slot, kind = self._slot(gate), type(event)
                 names = {wait.gate: wait.slot for wait in self.now.waits}
@@ -252,7 +256,7 @@ class Rerun:
             return event if first else None
         named = event.slot or gate  # a slot may be given as the question's id, too
         slot = None if named is None else self._slot(named)
-        fitting = [one for one, name in waits.items() if slot in (None, name)]
+        fitting = [one for one, name in waits.items() if slot in (None, name, one)]
         return event.model_copy(update={"gate": fitting[0], "slot": waits[fitting[0]]}) if fitting else None
 
     def _slot(self, gate: str) -> str:

@@ -18,12 +18,15 @@ from refold.core.fold.wanted import Perform
 from refold.engine import UnknownSkill
 from refold.evals import Evaluation, Row, evaluate, evaluated, junit
 from refold.evals.steps import Step, aligned
-from refold.export import ExportError, read_export
+from refold.export import ExportEngine, ExportError, read_export
 from refold.export.read import Exported
 from refold.export.write import Wanted, written
-from refold.testing import FakeEngine, histories, transient
+from refold.testing import FakeEngine, histories, permanent, transient
 from tests.export.skills import FIRED, Buys, Order, Sends, book, bought, engine, pay, price
 from tests.export.test_export import happened, lines_of
+from tests.temporal.gate_skills import Judged
+from tests.temporal.order_skills import Mingled
+from workflows.order_desk import OrderDesk
 from workflows.research_loop import ResearchLoop
 from workflows.research_loop_steps import ResearchLoopSteps
 
@@ -54,8 +57,8 @@ async def test_the_same_code_is_as_recorded_and_fires_nothing(run: Exported) -> 
     assert fired == FIRED
 
 
-@pytest.mark.parametrize("skill", [Buys, ResearchLoop, ResearchLoopSteps])
-@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
+@pytest.mark.parametrize("skill", [Buys, ResearchLoop, ResearchLoopSteps, Mingled, Judged, OrderDesk])
+@settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
 @given(data=st.data())
 def test_any_run_is_as_recorded_by_its_own_code(skill: Any, data: st.DataObject) -> None:
     """
@@ -306,3 +309,21 @@ def test_wrong_calls(tmp_path: Path) -> None:
     asyncio.run(export(redact=True))
     with pytest.raises(ExportError, match="redacted"):
         evaluate(file, [Buys])
+
+
+async def test_recovered_and_forked_tasks_are_cases_too() -> None:
+    """
+    They begin with a base of their own, at a later entry; what a dry fork failed with comes back.
+    """
+    at = FakeEngine([Buys], answers={"words": [permanent("no words"), "Thank you."]}, tools=[pay, price])
+    await bought(at)
+    recovered = (await at.recover("t1")).task_id
+    dry = (await at.fork("t1", at=3)).task_id
+
+    for task_id, status in (("t1", "failed"), (recovered, "completed"), (dry, "failed")):
+        run = await recorded(at, task_id)
+        found = await evaluated(run, [Buys], tools="strict")
+
+        assert (found.diverged, found.first, found.status_now) == (False, "", status)
+        there = ExportEngine([run], {"buys": skill_of(Buys)})
+        assert await there.at(task_id, run.header.last) == await at.at(task_id, run.header.last)
