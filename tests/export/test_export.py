@@ -44,8 +44,25 @@ def exported(**wanted: Any) -> list[bytes]:
     return asyncio.run(run())
 
 
+async def _receipts(task_id: str) -> list[dict[str, Any]]:
+    return [{"key": f"{task_id}-key", "tool": "pay", "result": '"paid 5"', "why": "", "holder": "host:1"}]
+
+
+async def _histories(task_id: str) -> AsyncGenerator[dict[str, Any]]:
+    yield {"run_id": f"{task_id}-run", "history": {"events": [{"eventId": "1"}]}}
+
+
+async def _sent() -> list[bytes]:
+    """An export with all that it can hold: a part, receipts, histories."""
+    at = engine()
+    await at.start("sends", Content.from_text("Ada"), task_id="s1")
+    await at.decide("s1", approved=True, approver="grace")
+    return await lines_of(at, "s1", parts=True, receipts=_receipts, histories=_histories)
+
+
 FILE = exported()
 WHOLE = b"".join(FILE)
+FILES = {"plain": WHOLE, "redacted": b"".join(exported(redact=True)), "full": b"".join(asyncio.run(_sent()))}
 
 
 def split(data: bytes) -> list[bytes]:
@@ -69,16 +86,17 @@ async def test_an_export_verifies() -> None:
     assert json.loads(FILE[0])["header"]["status"] == "completed"
 
 
-@settings(max_examples=500)
-@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
-def test_every_changed_byte_is_found(place: int, change: int) -> None:
+@settings(max_examples=1_000)
+@given(st.sampled_from(sorted(FILES)), st.integers(0, max(map(len, FILES.values())) - 1), st.integers(1, 255))
+def test_every_changed_byte_is_found(name: str, place: int, change: int) -> None:
     """
     Whichever byte of the file is changed, and to whatever, the file does not verify; the line that is named is the
     changed one, or the next where it is the line's end.
     """
-    data = bytearray(WHOLE)
+    whole = FILES[name]
+    data, place = bytearray(whole), place % len(whole)
     data[place] ^= change
-    line = WHOLE.count(b"\n", 0, place) + 1
+    line = whole.count(b"\n", 0, place) + 1
 
     with pytest.raises(DamagedExport) as caught:
         verify(split(bytes(data)))
@@ -141,6 +159,26 @@ def test_what_the_header_claims_is_compared(line: int, old: str, new: str, why: 
 
     with pytest.raises(DamagedExport, match=why):
         verify(forged(line, old, new))
+
+
+def test_everything_that_an_export_can_hold_is_read() -> None:
+    """
+    Receipts and histories stand with the task that they are of.
+    """
+    tasks = read_export(split(FILES["full"]))
+
+    assert [(one.task_id, one.receipts[0]["key"], list(one.histories)) for one in tasks] == [
+        ("s1", "s1-key", ["s1-run"]),
+        ("s1/1.1", "s1/1.1-key", ["s1/1.1-run"]),
+    ]
+
+
+async def test_histories_are_not_redacted() -> None:
+    """
+    They hold values as they were sent, so the two options exclude each other.
+    """
+    with pytest.raises(ExportError, match="leave --history or --redact"):
+        await lines_of(engine(), redact=True, histories=_histories)
 
 
 async def test_a_redacted_export_holds_no_words_and_says_so() -> None:

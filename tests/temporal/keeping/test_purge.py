@@ -14,6 +14,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold import Content, Status
+from refold.cli.text.output import Output
+from refold.cli.verb import Call
+from refold.cli.verbs import records
 from refold.effects.ledger.purging import PurgedReceipts
 from refold.effects.ledger.store import Store, store_of
 from refold.engine import TaskNotFound
@@ -173,6 +176,34 @@ async def test_a_value_that_was_just_written_makes_the_purge_wait(
     aged(values)
     [done] = (await purged(purge, task_id)).values()
     assert done.gone
+
+
+async def test_the_verb_says_what_it_would_do_and_does_it(
+    engine: TemporalEngine, store: Store, values: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Without --yes nothing is deleted, and exit 0; a task that stays exits 1.
+    """
+
+    async def connect(_: object) -> TemporalEngine:
+        return engine
+
+    task_id = new("books")
+    await engine.start("books", text("none"), task_id=task_id, owner=task_id)
+    await settled(engine, task_id)
+    while await engine.purge().owned(task_id, None) != [task_id]:
+        pass  # the index lags behind
+    call = Call(Output(json=False), connect=connect)
+
+    assert await records.purge(call, owner=task_id) == 0
+    assert capsys.readouterr().out.endswith(f"\n{task_id}  would delete: 1 run, 1 value\n")
+    assert await records.purge(call, [task_id], yes=True) == 0
+    assert capsys.readouterr().out.endswith(f"{task_id}  deleted: 1 run, 1 value\n")
+    open_ = new("sends")
+    await engine.start("sends", text("Ada"), task_id=open_)
+    assert await records.purge(call, [open_], yes=True) == 1
+    assert f"{open_}  stays\n  left: task {open_} in namespace 'default'" in capsys.readouterr().out
+    await engine.cancel(open_)
 
 
 async def test_an_interrupted_purge_is_repeated(
