@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -197,13 +198,15 @@ async def works_beside_its_part(engine: TemporalEngine) -> tuple[str, str]:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(3_600)
-async def test_a_task_of_twenty_thousand_entries_is_recovered_and_forked(client: Client, plugin: RefoldPlugin) -> None:
+async def test_a_long_life_is_recovered_and_forked(client: Client, plugin: RefoldPlugin) -> None:
     """
-    Over several runs. Recovering and forking it fold a bounded part of the journal: no workflow task of the task, of
-    its recovery or of its branch fails, so that no activation took longer than the SDK's two seconds.
+    20,000 entries where there is time (REFOLD_SWEEP=all), over several runs. Recovering and forking it fold a bounded
+    part of the journal: no workflow task of the task, of its recovery or of its branch fails, so no activation took
+    longer than the SDK's two seconds.
     """
     engine = TemporalEngine(client, "long-lives", patience=PATIENT)
-    entries, at = 20_000, 11_111
+    entries = 20_000 if os.environ.get("REFOLD_SWEEP") == "all" else 6_000
+    at = entries * 5 // 9
     async with make_worker(client, plugin, task_queue="long-lives"):
         id = (await run(engine, "counts")).task_id
         handle, reader = client.get_workflow_handle(id), journal.JournalReader(engine.connection, id)
@@ -224,7 +227,7 @@ async def test_a_task_of_twenty_thousand_entries_is_recovered_and_forked(client:
             assert [wait.slot for wait in view.waiting_for] == ["next"]
             await engine.send(view.task_id, text("stop"))
             assert (await settled(engine, view.task_id)).status is Status.COMPLETED
-    assert await runs_of(engine, id) > 2
+    assert await runs_of(engine, id) > 1
     for task_id in (id, recovered.task_id, forked.task_id):
         async for one in client.list_workflows(f"WorkflowId = '{task_id}'"):
             history = await client.get_workflow_handle(task_id, run_id=one.run_id).fetch_history()
