@@ -36,18 +36,30 @@ Wait = Annotated[
 async def settled(call: Call, engine: Engine, task_id: str, *, after: int) -> TaskView:
     """Wait until the task ends, pauses, or needs an operator, and return it."""
     story = None if call.out.json else Story(Output(json=False, talk=True))
+    while True:
+        async for news in patiently(call, engine, task_id, after=after):
+            if story is not None:
+                story.tell(news)
+            if isinstance(news, Entry):
+                after = news.seq
+        with contextlib.suppress(NoWorker):  # gone since; it is waited for again
+            return await engine.look(task_id)
+
+
+async def patiently(
+    call: Call, engine: Engine, task_id: str, *, after: int, follow: bool = False
+) -> AsyncIterator[Entry | Tokens]:
+    """Watch a task, and wait where no worker runs: it may be starting just now, or be replaced."""
     told = False
     while True:
         try:
-            async for news in explained(call, engine, task_id, engine.watch(task_id, after=after)):
-                if story is not None:
-                    story.tell(news)
+            async for news in explained(call, engine, task_id, engine.watch(task_id, after=after, follow=follow)):
+                yield news
                 if isinstance(news, Entry):
                     after = news.seq
                     tell_blocked(call, task_id, news)
-            return await engine.look(task_id)
+            return
         except NoWorker as error:
-            # A caller with --wait has time: a worker may be starting just now.
             if not told:
                 call.out.note(f"waiting: {error}")
             told = True

@@ -16,8 +16,7 @@ from refold.cli.text.output import clean, snippet
 from refold.cli.text.views import FAILED, card
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
 from refold.cli.verifying import verified
-from refold.cli.waiting import explained, tell_blocked, tell_next
-from refold.core.fold.journal import Entry
+from refold.cli.waiting import patiently, tell_next
 from refold.engine import view_of
 
 After = Annotated[int, typer.Option("--after", min=0, help="Only entries after this number.")]
@@ -79,10 +78,8 @@ async def watch(
     """
     engine = await call.engine()
     story = Story(call.out)
-    async for news in explained(call, engine, task_id, engine.watch(task_id, after=after, follow=follow)):
+    async for news in patiently(call, engine, task_id, after=after, follow=follow):
         story.tell(news)
-        if isinstance(news, Entry):
-            tell_blocked(call, task_id, news)
     view = await engine.look(task_id)
     for wait in view.waiting_for:
         call.out.note(f"waiting for {wait.slot}: {wait.message}")

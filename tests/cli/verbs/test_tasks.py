@@ -7,9 +7,10 @@ import pytest
 
 from refold.cli.errors import explain
 from refold.core.errors import RefoldError
-from refold.engine import NotConnected
+from refold.engine import NotConnected, NoWorker
 from refold.testing import FakeEngine
 from tests.cli.conftest import Shell
+from workflows import hello
 
 FIELDS = {
     "task_id", "skill", "status", "lifecycle", "reason", "messages", "artifacts", "pending", "waiting_for", "seq",
@@ -202,6 +203,33 @@ def test_without_a_worker_a_task_is_submitted(refold: Shell) -> None:
     assert done.err == "note: no worker answers; start one with `refold worker`\n"
     assert refold("answer", "h", "x", "--json").error["error"] == "NoWorker"
     assert "note        no worker answers" in refold("show", "h").out
+
+
+class _Away(FakeEngine):
+    """Its worker is away at the first look, and back at the second."""
+
+    away = True
+
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> Any:
+        """See `Engine.watch`."""
+        if self.away:
+            self.away = False
+            raise NoWorker("no worker answers; start one with `refold worker`")
+        async for one in super().watch(task_id, after=after, follow=follow):
+            yield one
+
+
+def test_a_watcher_waits_for_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    One that was killed before its first answer, or is being replaced: the watch says so, and goes on.
+    """
+    monkeypatch.setattr("refold.cli.waiting.ASK_AGAIN_S", 0)
+    shell = Shell(_Away([hello.Hello], answers={"greeting": "Hello, Ada."}))
+    shell("start", "hello", "Ada", "--id", "h")
+    watched = shell("watch", "h")
+
+    assert "waiting: no worker answers" in watched.err
+    assert "1 " in watched.out
 
 
 class _Broken(FakeEngine):
