@@ -45,10 +45,8 @@ class Failure(Value):
         message: One sentence for people, without secrets or bodies.
         retry_after: Seconds that the called service asked to wait, cut to thirty days; None if it did not ask.
         details: More, for programs.
-        again_s: The workers failed, not the effect, and another worker may know or do better: for so many seconds the
-            task blocks and sends the command again at growing intervals. Only after that does the failure count. For a
-            transient failure, more than 0 says that the service is away: a command without a policy of its own or its
-            skill's blocks when no retry is left, as by `on_exhausted="block"`.
+        again_s: The workers failed, not the effect: for so many seconds the task blocks and sends the command again at
+            growing intervals, before the failure counts. If transient: an outage; without any policy, it blocks.
     """
 
     kind: FailureKind

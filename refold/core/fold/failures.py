@@ -156,9 +156,7 @@ def _stage(draft: Draft, pending: Pending | None) -> Stage:
         return Stage.ENDED
     if draft.lifecycle is TaskState.RUNNING and draft.redoing:
         return Stage.REDOING
-    if pending is not None and pending.blocked:
-        return Stage.PROBED
-    return Stage(draft.lifecycle)
+    return Stage.PROBED if pending is not None and pending.blocked else Stage(draft.lifecycle)
 
 
 def _role(pending: Pending) -> Role:
@@ -181,8 +179,8 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
         return Cause.UNKNOWN
     if pending.given is not None:
         return Cause.GIVEN
-    outage = failed.failure.again_s > 0 and policy == RetryPolicy()
-    if kind is FailureKind.TRANSIENT and repeatable and (outage or policy.on_exhausted == "block"):
+    blocks = policy.on_exhausted == "block" or (failed.failure.again_s > 0 and policy == RetryPolicy())
+    if kind is FailureKind.TRANSIENT and repeatable and blocks:
         return Cause.DOWN
     if pending.invocation_id in draft.skipped:
         return Cause.SKIPPED
@@ -191,11 +189,10 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
 
 def _workers_failed(pending: Pending, failed: CommandFailed, policy: RetryPolicy) -> bool:
     """Whether the failure is the workers', and there is time for another one to take the command."""
-    if failed.failure.kind is FailureKind.TRANSIENT:
-        return False
+    kind, again_s = failed.failure.kind, failed.failure.again_s
     if _role(pending) is Role.UNDO:
-        return failed.failure.again_s > 0 and pending.retries < policy.max_retries
-    return pending.looks < policy.probes_for(failed.failure.again_s)
+        return again_s > 0 and pending.retries < policy.max_retries
+    return kind is not FailureKind.TRANSIENT and pending.looks < policy.probes_for(again_s)
 
 
 def policy_of(draft: Draft, pending: Pending) -> RetryPolicy:
