@@ -6,7 +6,7 @@ flags, `steps` do the work, `middleware` wraps steps, `orchestrators` decide whi
 
 from refold.agent.agent import Agent, Answer
 from refold.agent.checkpoints import Checkpoint, checkpoint_of, next_checkpoint, resumed
-from refold.agent.errors import BudgetExceeded, GuardrailError, NoAnswer
+from refold.agent.errors import BudgetExceeded, GuardrailError, NoAnswer, NoPrice
 from refold.agent.middleware import Middleware, Retryable, Traced, around
 from refold.agent.orchestrators import ByTool, Concurrent, Orchestrator, Sequential
 from refold.agent.plugins import (
@@ -55,6 +55,7 @@ __all__ = [
     "Middleware",
     "ModelTurn",
     "NoAnswer",
+    "NoPrice",
     "Orchestrator",
     "Plugin",
     "RateLimit",

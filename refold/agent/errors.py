@@ -32,6 +32,21 @@ class BudgetExceeded(SkillError):
         super().__init__(f"the budget of {limit:g} {what} is used up: {spent:g} spent; raise it, and recover the task")
 
 
+class NoPrice(SkillError):
+    """A budget in US dollars meets a model whose price is not known, and so would bound nothing.
+
+    Attributes:
+        model: `provider:model`, as the provider names it.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        super().__init__(
+            f"the budget in usd cannot be kept: no price is known for model {model!r}; give the budget in tokens, or "
+            "name a model with a price, and recover the task"
+        )
+
+
 class NoAnswer(SkillError):
     """The model requested tools in its last call, in which it had to answer.
 

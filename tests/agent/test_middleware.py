@@ -373,6 +373,33 @@ def test_a_budget_ends(budget: Budget, reason: str) -> None:
     assert story.reason == f"{reason}; raise it, and recover the task"
 
 
+@pytest.mark.parametrize(("model", "ended"), [("openai:own", True), ("scripted:demo", False), ("", False)])
+def test_a_budget_in_money_needs_a_price(model: str, ended: bool) -> None:
+    """
+    Without one it would bound nothing; the scripted model is free, and a cached reply costs nothing.
+    """
+    story = play(shop(middleware=[Budget(usd=0.5)]), "go", answers={"model": Reply(text="ok", model=model)})
+
+    assert story.reason.startswith("the budget in usd cannot be kept: no price is known") is ended
+    assert (story.said == ("ok",)) is not ended
+
+
+def test_a_failed_call_is_counted_if_it_was_paid() -> None:
+    """
+    A cut or filtered answer has cost what it has cost.
+    """
+    counted: list[int] = []
+
+    def again(event: AfterModelCall) -> None:
+        counted.append(event.state.spent.output_tokens)
+        event.retry = event.error is not None
+
+    failure = permanent("cut off", type="length").model_copy(update={"details": {"usage": {"output_tokens": 99}}})
+    story = play(shop(plugins=[again]), "go", reply("model", failure), reply("model", "ok"))
+
+    assert (story.said, counted) == (("ok",), [99, 99])
+
+
 def _usage(tokens: int) -> Any:
     return Reply.model_validate({"usage": {"input_tokens": tokens, "usd": 0.3}}).usage
 

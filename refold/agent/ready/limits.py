@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-from refold.agent.errors import BudgetExceeded
+from refold.agent.errors import BudgetExceeded, NoPrice
 from refold.agent.middleware import Proceed, Scope, Simple
 from refold.agent.steps import ModelTurn, ToolTurn
 from refold.core.gates import GateKind, GatePolicy
@@ -73,7 +73,8 @@ class Budget(Simple):
 
     Attributes:
         tokens: Input and output together, as the providers count them.
-        usd: In US dollars, for models whose prices are known.
+        usd: In US dollars; a model whose price is not known fails the task after its first call. The scripted model is
+            free.
         model_calls: Model steps.
         tool_calls: Tool calls.
         when_spent: `"fail"`: the task fails, and may be recovered with another budget. `"ask"`: a person is asked
@@ -104,6 +105,7 @@ class Budget(Simple):
 
         Raises:
             BudgetExceeded: Nothing is left.
+            NoPrice: The budget is in US dollars, and the price of the model is not known.
         """
         while (over := self._over(turn)) is not None:
             what, limit, spent = over
@@ -119,7 +121,15 @@ class Budget(Simple):
             grants = _grants(turn)
             turn.state.kept[_GRANTS] = {**grants, _name(what, limit): grants.get(_name(what, limit), 0) + 1}
         if isinstance(turn, ModelTurn):
-            return await proceed(turn)
+            reply = await proceed(turn)
+            if (
+                self.usd is not None
+                and reply.model
+                and reply.usage.usd is None
+                and not reply.model.startswith("scripted:")
+            ):
+                raise NoPrice(reply.model)
+            return reply
         turn.state.let_in(turn.call.id)
         try:
             return await proceed(turn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from refold.effects.models.scripted import SCRIPTED, scripted_model
 from refold.effects.models.trouble import error_as_status
 
 DEFAULT_MODEL = "scripted:demo"
+_RENAMED = {"google-gla": "google", "gemini": "google", "claude": "anthropic", "gpt": "openai"}
 _EXAMPLES = "for example openai:gpt-5, anthropic:claude-sonnet-4-5 or scripted:demo"
 
 
@@ -73,15 +75,23 @@ def _make(name: str, http: HttpClient) -> Model:
     try:
         infer_provider_class(provider)
     except ValueError:
-        raise _unusable(name, f"there is no provider {provider!r}; write provider:model, {_EXAMPLES}") from None
+        meant = f"; {provider}: is now {_RENAMED[provider]}:" if provider in _RENAMED else ""
+        raise _unusable(name, f"there is no provider {provider!r}{meant}; write provider:model, {_EXAMPLES}") from None
     except ImportError as error:
-        raise _unusable(name, f"a package is missing: {first_sentence(error)}") from None
+        raise _unusable(name, f"a package is missing: {_in_our_words(error)}") from None
     if provider == "openai" and _speaks_chat_only():
         name = f"openai-chat:{rest}"
     try:
         return infer_model(name, provider_factory=lambda wanted: _provider(wanted, http))
     except (UserError, ImportError, ValueError) as error:
-        raise _unusable(name, first_sentence(error)) from None
+        raise _unusable(name, _in_our_words(error)) from None
+
+
+def _in_our_words(error: BaseException) -> str:
+    """What a provider's library says of its set-up, without ways out that a setting cannot take."""
+    if found := re.search(r"pip install [\"']?([\w.\[\]-]+)", str(error)):
+        return f"pip install '{found.group(1)}'"
+    return re.sub(r",? or pass [^.]*?`\w+\([^`]*\)`", "", first_sentence(error))
 
 
 def _speaks_chat_only() -> bool:

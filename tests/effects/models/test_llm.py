@@ -272,8 +272,9 @@ async def test_a_cut_stream_is_tried_again_as_a_whole(bench: Bench, openai: Open
         ("gpt-5", "named provider:model"),
         ("nobody:x", "no provider 'nobody'"),
         ("scripted:x", "there are scripted:demo, scripted:slow"),
-        ("openai:x", "OPENAI_API_KEY"),
-        ("mistral:x", "pydantic-ai-slim[mistral]"),
+        ("google-gla:x", "no provider 'google-gla'; google-gla: is now google:; write provider:model"),
+        ("openai:x", "Set the `OPENAI_API_KEY` environment variable to use the OpenAI provider (set by"),
+        ("mistral:x", "a package is missing: pip install 'pydantic-ai-slim[mistral]' (set by"),
     ],
 )
 async def test_a_model_that_cannot_be_used(
