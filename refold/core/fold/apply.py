@@ -185,7 +185,8 @@ def _open_task_took(draft: Draft, event: Event) -> Sequence[Event]:
 def _backoff_over(draft: Draft, id: str) -> None:
     pending = draft.pending[id]
     draft.change_pending(id, retries=pending.attempt, due_at=None, started=pending.blocked)
-    if not pending.blocked and not any(one.backs_off for one in draft.pending.values()):
+    others = (one for one in draft.pending.values() if one.due_at and not one.blocked)
+    if not pending.blocked and all(one.command.kind == "sleep" for one in others):  # none waits for its next retry
         draft.move(TaskEvent.RETRY)
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pydantic import ConfigDict, Field, JsonValue
 
 from refold.core.chat import Thread
-from refold.core.commands import AskApproval, CallTool, Effect, Sleep
+from refold.core.commands import AskApproval, CallTool, Effect
 from refold.core.content import Artifact, Message
 from refold.core.events import Event, UserMessage
 from refold.core.gates import DecisionMade, Grace
@@ -102,11 +102,6 @@ class Pending(Value):
     def attempt(self) -> int:
         """The number of the current or next attempt; 1 is the first."""
         return self.retries + 1
-
-    @property
-    def backs_off(self) -> bool:
-        """Whether the command waits for its next retry."""
-        return self.due_at is not None and not self.blocked and not isinstance(self.command, Sleep)
 
 
 class Compensable(Value):
