@@ -21,6 +21,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import dev_server
+from tests.records import on_server
 from tests.records.on_server import PATIENT, SCENARIOS, TOOLS, Letter, On, calls, multiply, trouble
 from tests.records.replaying import HISTORIES, SKILLS
 
@@ -36,7 +37,9 @@ pytestmark = [pytest.mark.server]
 class Sealing(On):
     """Seals what is open, with its parts, before and after whatever it does."""
 
-    sealed = 0
+    def __init__(self, engine: TemporalEngine) -> None:
+        super().__init__(engine, engine)
+        self.played: list[Any] = []
 
     async def settled(self, task_id: str) -> TaskView:
         await self.seal(task_id)
@@ -66,7 +69,6 @@ class Sealing(On):
         for id in {task_id, *[one.id async for one in self.engine.client.list_workflows(open)]}:
             with suppress(WorkflowUpdateFailedError, RPCError):  # it is being sealed, or has ended
                 await self.engine.client.get_workflow_handle(id).execute_update("seal")
-                self.sealed += 1
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,7 @@ async def on(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sealing]
             more: dict[str, Any] = {"activities": [multiply], "workflows": [Letter]}
             async with make_worker(client, plugin, task_queue="records", **more):
                 engine = TemporalEngine(client, "records", patience=PATIENT)
-                yield Sealing(engine, engine)
+                yield Sealing(engine)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: one.__name__)
@@ -95,6 +97,10 @@ async def test_a_seal_changes_nothing(on: Sealing, scenario: Callable[[On], Awai
     """
     calls.clear()
     trouble.clear()
+    if scenario is on_server.order_desk and on_server.refund not in on.played:
+        await on_server.refund(on)  # it paid for the same order, and receipts are for all tasks
+    on.played.append(scenario)
+
     with capture_logs() as logs:
         await scenario(on)
 
