@@ -237,7 +237,7 @@ async def test_code_that_cannot_read_a_state_loses_nothing(client: Client, value
         await engine.decide(task_id, approved=True, approver="ada")
         done = await settled(engine, task_id)
 
-    assert "was saved by version 2 of skill 'pays'; this worker runs version 1: deploy the newer code" in note
+    assert "version 2 of its skill saved this task's state; this worker has version 1" in note
     assert done.messages[-1].text == "paid back tea, with ada's leave"
 
 
