@@ -279,9 +279,11 @@ class Rerun:
         return False
 
     def _passed(self) -> bool:
-        """Let a sleep or a retry end that the record does not have."""
+        """Let a sleep or a retry end that the record does not have; one that it has ends only as recorded."""
         for alarm in self._alarms():
-            if isinstance(alarm.event, TimerFired | BackoffOver | CommandFailed):
+            id = str(getattr(alarm.event, "invocation_id", ""))
+            recorded = self._answers.get(id) is not None and id not in self._anew
+            if isinstance(alarm.event, TimerFired | BackoffOver | CommandFailed) and not recorded:
                 self._feed(alarm.event, alarm.due_at)
                 return True
         return False
