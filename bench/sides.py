@@ -26,6 +26,7 @@ from refold.core.commands import CallLlm
 from refold.core.content import Content
 from refold.core.events import UserMessage
 from refold.temporal.data import search_attributes
+from refold.temporal.data.inputs import input_of
 from refold.temporal.data.wire import LLM_ACTIVITY, TaskStart
 from refold.temporal.worker.plugin import RefoldPlugin
 
@@ -101,12 +102,13 @@ async def start(client: Client, subject: Subject, plan: Plan, id: str, queue: st
         client: With the side's plugin.
     """
     message = UserMessage(content=Content.from_text(plan.topic))
-    argument = TaskStart(message=message) if subject.side == REFOLD else Start(topic=plan.topic)
+    ours = subject.side == REFOLD
+    argument = input_of(TaskStart(message=message)) if ours else Start(topic=plan.topic)
     return await client.start_workflow(
         subject.workflow,
         argument,
         id=id,
         task_queue=queue,
         search_attributes=search_attributes.at_start(subject.workflow, datetime.now(UTC)),
-        static_summary=f"{subject.workflow}: {plan.topic[:160]}",
+        static_summary=plan.topic[:160] if ours else f"{subject.workflow}: {plan.topic[:160]}",
     )

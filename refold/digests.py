@@ -7,9 +7,8 @@ Rule 2: nothing here knows where digests are kept. On Temporal, history holds th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
-from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Artifact, Content
 from refold.core.fold.journal import Entry, Issued
 from refold.core.values import Value, lean
@@ -42,13 +41,13 @@ def digest_after(entries: Iterable[Entry], before: bytes = START) -> bytes:
 
 
 class Said(Value):
-    """What people could read in one entry and history holds nowhere else; fields of the same name are `Entry`'s.
+    """What an entry says that history holds nowhere else; fields of the same name are those of `Entry`.
 
-    The entry's event and the inputs of effects are left out: history has them.
+    The entry's event and the inputs of effects that have begun are left out: history has them.
 
     Attributes:
         seq: The entry's number.
-        asks: The questions and gates that the entry opened: message, shown data, policy.
+        commands: Questions, gates, and effects that have not begun yet.
     """
 
     seq: int
@@ -58,16 +57,22 @@ class Said(Value):
     messages: tuple[Content, ...] = lean(())
     artifacts: tuple[Artifact, ...] = lean(())
     progress: str | None = lean()
-    asks: tuple[Issued, ...] = lean(())
+    commands: tuple[Issued, ...] = lean(())
 
 
-def said_of(entry: Entry) -> Said | None:
-    """What people could read in an entry; None if it is nothing."""
-    asks = tuple(one for one in entry.commands if isinstance(one.command, AskUser | AskApproval))
-    same = {name: getattr(entry, name) for name in _SAME}
-    if not asks and not any(same.values()) and entry.progress is None:
+def said_of(entry: Entry, sent: Container[str] = ()) -> Said | None:
+    """What an entry says that history holds nowhere else; None if it is nothing.
+
+    Args:
+        entry: The entry.
+        sent: The invocation ids of effects whose input history holds.
+    """
+    commands = tuple(one for one in entry.commands if one.invocation_id not in sent)
+    same = {name: getattr(entry, name) for name in SAME}
+    if not commands and not any(same.values()) and entry.progress is None:
         return None
-    return Said.trusted(seq=entry.seq, asks=asks, **same)
+    return Said.trusted(seq=entry.seq, commands=commands, **same)
 
 
-_SAME = tuple(name for name in Said.model_fields if name in Entry.model_fields and name != "seq")
+SAME = ("refused", "note", "reason", "messages", "artifacts", "progress")
+"""The fields that `Said` takes from an entry as they are."""

@@ -21,6 +21,7 @@ from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_away, server_refused, timed_out, unwritable, why_unanswered
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.lineage import Origin
+from refold.temporal.data.inputs import input_of
 from refold.temporal.data.wire import TaskResult, TaskStart
 
 SUMMARY_CHARS = 160
@@ -96,7 +97,7 @@ async def _started(
     try:
         await connection.client.start_workflow(
             skill,
-            argument,
+            input_of(argument),
             id=task_id,
             task_queue=connection.task_queue,
             id_reuse_policy=reuse,
@@ -111,7 +112,7 @@ async def _started(
             ),
             start_delay=None if argument.start_delay_s is None else timedelta(seconds=argument.start_delay_s),
             memo=None if origin is None else origin.memo,
-            static_summary=f"{skill}: {summary[:SUMMARY_CHARS]}",
+            static_summary=summary[:SUMMARY_CHARS],
             result_type=TaskResult,
         )
     except WorkflowAlreadyStartedError:

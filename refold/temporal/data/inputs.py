@@ -127,6 +127,12 @@ def start_from(inputs: Sequence[Any], version: int | None = None) -> TaskStart:
     return start
 
 
+def input_of(start: TaskStart) -> TaskStart | str:
+    """The input of a task's workflow: where it starts with a text and nothing else, the text, which is read alike."""
+    text = "" if start.message is None else start.message.content.text
+    return text if start == TaskStart(message=UserMessage(content=Content.from_text(text))) else start
+
+
 def message_from(inputs: Sequence[Any]) -> UserMessage:
     """A message that a task is sent.
 

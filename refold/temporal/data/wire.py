@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, JsonValue, field_serializer, model_validator
 
 from refold.core.chat import Previous
 from refold.core.events import SkillOutcome, UserMessage
@@ -141,6 +141,7 @@ class TaskStart(Value):
         stream: Somebody wants to see the model's tokens as they come.
         parent: The task that this one is a part of.
         snapshot: Where an earlier run left off.
+        chain: The digest of the journal up to there, in hex; empty where an earlier release wrote it.
         earlier: Those runs, oldest first.
         owner: Whose task it is.
         started_by: Who started it.
@@ -163,6 +164,7 @@ class TaskStart(Value):
     stream: bool = lean(False)
     parent: str | None = lean()
     snapshot: Snapshot | None = lean()
+    chain: str = lean("")
     earlier: tuple[EarlierRun, ...] = lean(())
     owner: Name | None = lean()
     started_by: tuple[Name, ...] = lean(())
@@ -247,9 +249,15 @@ class Page(Value):
 
 
 class Accepted(Value):
-    """The answer to an update that was accepted: the number of its journal entry."""
+    """The answer to an update that was accepted.
+
+    Attributes:
+        seq: The number of its journal entry.
+        said: What the entries since the last mark said, where no command could carry it (`refold.temporal.recorded`).
+    """
 
     seq: int
+    said: list[JsonValue] = lean(factory=list)
 
 
 class Sealed(Value):

@@ -28,6 +28,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, Workf
 
 from refold.effects.asking import ASK_AGAIN
 from refold.temporal.data.inputs import for_tasks
+from refold.temporal.recorded.recorder import Recorder
 from refold.temporal.worker.batches import Batches
 from refold.temporal.worker.workflow import SkillWorkflow
 
@@ -60,12 +61,14 @@ class Committed:
 
     Args:
         inner: The SDK's.
-        is_task: It runs a task; a workflow of the program's own is given its events all at once, as it expects.
+        det: Of the workflow; one of the program's own is given its events all at once, as it expects.
     """
 
-    def __init__(self, inner: WorkflowInstance, *, is_task: bool) -> None:
+    def __init__(self, inner: WorkflowInstance, det: WorkflowInstanceDetails) -> None:
         self._inner = inner
-        self._activate = Batches(inner.activate).activate if is_task else inner.activate
+        self._activate = inner.activate
+        if is_task(det):
+            self._activate = Recorder(Batches(inner.activate).activate, det.info.workflow_id).activate
         self._length = 0
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
         self._loading = False
@@ -125,7 +128,7 @@ class Unsandboxed(UnsandboxedWorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""
-        return cast(WorkflowInstance, Committed(super().create_instance(tolerant(det)), is_task=is_task(det)))
+        return cast(WorkflowInstance, Committed(super().create_instance(tolerant(det)), det))
 
 
 def is_task(det: WorkflowInstanceDetails) -> bool:

@@ -77,7 +77,7 @@ class Sandbox(SandboxedWorkflowRunner):
             inner = super().create_instance(tolerant(det))
         else:
             inner = SharingModules(tolerant(det), self.runner_class, self.restrictions, self.shared)
-        return cast(WorkflowInstance, _WithoutContexts(inner, is_task=is_task(det)))
+        return cast(WorkflowInstance, _WithoutContexts(inner, det))
 
 
 class _WithoutContexts(Committed):

@@ -36,10 +36,12 @@ from refold.core.lineage.upgrade import upgraded
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.core.waits import Unresolved, Wait
+from refold.digests import chained
 from refold.engine import PayloadTooLarge, view_of
 from refold.temporal.data.inputs import AnotherRelease, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, PartEnded, Segment, TaskResult, TaskStart
+from refold.temporal.recorded.here import announce
 from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
@@ -73,6 +75,7 @@ class SkillWorkflow(TaskHandlers):
         self._now = self._base
         self._parts = {own_id(self._base.task_id, id): part for id, part in start.parts.items()}
         self._entries: list[Entry] = []
+        self.digests = [bytes.fromhex(start.chain)]
         self._marks: list[Snapshot] = []
         self._live = Live()
         self._going: dict[str, tuple[Want, asyncio.Future[Any]]] = {}
@@ -86,8 +89,14 @@ class SkillWorkflow(TaskHandlers):
         self._report: asyncio.Future[None] | None = None  # on its way to the parent
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._delay: asyncio.Future[None] | None = None
+        announce(self)
         if self._first is not None and not self._begins_later():
             self._start_now()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """This run's entries, in order."""
+        return self._entries
 
     def _first_snapshot(self, start: TaskStart) -> Snapshot:
         if start.snapshot is not None:
@@ -199,6 +208,7 @@ class SkillWorkflow(TaskHandlers):
             self.skill, self._now, event, workflow.now(), live=self._live, patched=workflow.patched
         )
         self._entries.append(entry)
+        self.digests.append(chained(self.digests[-1], entry))
         if len(self._entries) % MARK_ENTRIES == 0:
             self._marks.append(self._now)
         self._display.update(self._now, entry)
@@ -394,6 +404,7 @@ class SkillWorkflow(TaskHandlers):
         workflow.continue_as_new(
             TaskStart(
                 snapshot=self._now,
+                chain=self.digests[-1].hex(),
                 stream=self._start.stream,
                 parent=self._start.parent,
                 owner=self._start.owner,

@@ -1,0 +1,234 @@
+"""Where today's code says something else than was recorded: which entry, which field, and a task as it was recorded.
+
+Two journals of the same events are compared: the one that the skill's code makes of them now, and what history holds of
+the one that it made when they happened (`refold.digests`). Rule: what was recorded is shown, and never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from refold.conversation import Mention, Told, mentioned
+from refold.core.chat import EMPTY, Frame, Thread, UserSaid
+from refold.core.chat import Said as Turn
+from refold.core.commands import COMMAND, CallChat, Command
+from refold.core.content import Content
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.core.values import Value, lean, shortened
+from refold.digests import SAME, Said
+from refold.record import record_of, with_entries
+
+SHOWN_CHARS = 300
+"""How much of a value the words of a difference quote."""
+
+ONLY_HASH = "(history holds only a hash of this turn)"
+
+Input = Mapping[str, JsonValue]
+"""What history holds of a command: fields of the command as JSON, `kind` always; a chat's turns as `Told`."""
+
+
+class Difference(Value):
+    """The first thing that today's code says otherwise than was recorded.
+
+    Attributes:
+        task_id: The task.
+        seq: The number of the entry; the first of several where nothing tells which of them differs.
+        upto: The last of these; equal to `seq` where it is known.
+        field: What differs, as `messages.0.text` or `commands.charge.args.cents`; empty where history does not tell.
+        recorded: What was recorded there; None where nothing was.
+        now: What the code says now; None where it says nothing.
+        build_id: The build that recorded it; empty where nobody knows.
+    """
+
+    task_id: str
+    seq: int
+    upto: int
+    field: str = lean("")
+    recorded: JsonValue = lean()
+    now: JsonValue = lean()
+    build_id: str = lean("")
+
+    def __str__(self) -> str:
+        by = f" by build {self.build_id}" if self.build_id else ""
+        if self.field:
+            found = (
+                f"entry {self.seq}: {self.field} was recorded{by} as {_shown(self.recorded)}, and the code says "
+                f"{_shown(self.now)} now"
+            )
+        elif self.seq == self.upto:
+            found = f"entry {self.seq} is another than was recorded{by}, in something that history holds no words for"
+        else:
+            found = (
+                f"one of the entries {self.seq} to {self.upto} is another than was recorded{by}, in something that "
+                "history holds no words for"
+            )
+        return f"{DIFFERS} of task {self.task_id!r}: {found}. {WAYS_OUT}"
+
+
+DIFFERS = "the skill's code differs from what was recorded"
+"""How the words of each difference begin."""
+
+WAYS_OUT = (
+    "Nothing is lost, and what was recorded is shown; the task takes nothing meanwhile. Put the code back that recorded "
+    "it, or make the change under `ctx.patched`, and the task goes on. To change the code under it for good: run "
+    "`refold upgrade` with the code that recorded it first, or `refold fork` the task at an entry before"
+)
+
+
+def first_difference(
+    task_id: str,
+    entries: Iterable[Entry],
+    said: Mapping[int, Said],
+    inputs: Mapping[str, Input],
+    *,
+    build_id: str = "",
+) -> Difference:
+    """What differs in entries whose digest is another than was recorded.
+
+    Args:
+        task_id: The task.
+        entries: As today's code writes them, from the first one that the recorded digest does not confirm; not empty.
+        said: What was recorded of these entries, by their numbers.
+        inputs: What was recorded of effects, by invocation id.
+        build_id: The build that recorded it.
+    """
+    entries = tuple(entries)
+    for now in entries:
+        recorded = as_recorded(now, said.get(now.seq), inputs)
+        for field, was, says in _differing(_by_id(recorded), _by_id(now)):
+            return Difference(
+                task_id=task_id, seq=now.seq, upto=now.seq, field=field, recorded=was, now=says, build_id=build_id
+            )
+    return Difference(task_id=task_id, seq=entries[0].seq, upto=entries[-1].seq, build_id=build_id)
+
+
+def as_recorded(now: Entry, said: Said | None, inputs: Mapping[str, Input]) -> Entry:
+    """An entry with what was recorded of it in place of what today's code says.
+
+    Args:
+        now: The entry as today's code writes it.
+        said: What was recorded of it; None where that is nothing.
+        inputs: What was recorded of effects, by invocation id.
+    """
+    said = said or Said(seq=now.seq)
+    commands = {one.invocation_id: one for one in said.commands}
+    for one in now.commands:
+        if one.invocation_id in inputs:
+            command = _recorded_command(one.command, inputs[one.invocation_id])
+            commands[one.invocation_id] = one.changed({"command": command})
+    ordered = sorted(commands.values(), key=lambda one: _place(one.invocation_id))
+    return now.changed({**{name: getattr(said, name) for name in SAME}, "commands": tuple(ordered)})
+
+
+def shown_as(now: Snapshot, base: Snapshot, entries: Sequence[Entry], recorded: Sequence[Entry]) -> Snapshot:
+    """A snapshot with what was recorded in place of what today's code says; its state is what that code makes.
+
+    Args:
+        now: The snapshot after the entries.
+        base: The one before them.
+        entries: As today's code writes them.
+        recorded: The same entries as they were recorded.
+    """
+    record = with_entries(record_of(base), recorded)
+    asks = {wait.gate: wait.ask for wait in record.waits}
+    issued = {one.invocation_id: one.command for entry in recorded for one in entry.commands}
+    waits = tuple(wait.changed({"ask": asks.get(wait.gate, wait.ask)}) for wait in now.waits)
+    pending = {id: one.changed({"command": issued.get(id, one.command)}) for id, one in now.pending.items()}
+    said = {"messages": record.messages, "artifacts": record.artifacts, "progress": record.progress}
+    reason = record.reason if record.ended else now.reason
+    threads = _threads(now.threads, entries, issued)
+    return now.changed({**said, "reason": reason, "waits": waits, "pending": pending, "threads": threads})
+
+
+def _threads(
+    threads: Mapping[str, Thread], entries: Iterable[Entry], issued: Mapping[str, Command]
+) -> Mapping[str, Thread]:
+    """Conversations with the turns that were recorded in place of those that today's code says."""
+    changed = dict(threads)
+    for one in [one for entry in entries for one in entry.commands]:
+        was = issued.get(one.invocation_id)
+        if not isinstance(one.command, CallChat) or not isinstance(was, CallChat) or was == one.command:
+            continue
+        name = one.command.thread
+        if name in changed:
+            frame = was.frame or changed[name].frame
+            turns = _replaced(changed[name].said, one.command.say, was.say)
+            changed[name] = EMPTY.after(turns).changed({"frame": frame})
+    return changed
+
+
+def _replaced(turns: tuple[Turn, ...], old: tuple[Turn, ...], new: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    for place in range(len(turns) - len(old) + 1):
+        if turns[place : place + len(old)] == old:
+            return (*turns[:place], *new, *turns[place + len(old) :])
+    return turns
+
+
+def _recorded_command(now: Command, input: Input) -> Command:
+    """A command as it was recorded; `now` where what was recorded cannot be read as one."""
+    if input["kind"] == "chat":
+        return _recorded_chat(now, input) if isinstance(now, CallChat) else now
+    whole = input["kind"] in _WHOLE or input["kind"] != now.kind
+    known = {"id": now.id} if whole else now.model_dump(mode="json")
+    try:
+        return COMMAND.validate_python({**known, **input})
+    except ValidationError:
+        return now
+
+
+_WHOLE = {"llm", "tool", "notify"}
+"""The kinds of command that an activity is given as they are; of the others it is given only some fields."""
+
+
+def _recorded_chat(now: CallChat, input: Input) -> CallChat:
+    told = _TOLD.validate_python(input.get("say", ()))
+    say = [_turn(one, now.say[place] if place < len(now.say) else None) for place, one in enumerate(told)]
+    frame = Frame.model_validate(input["frame"]) if input.get("frame") else now.frame
+    changes = {"thread": input.get("thread", "main"), "since": input.get("since", 0), "say": tuple(say)}
+    return now.changed({**changes, "frame": frame})
+
+
+def _turn(told: Told, now: Turn | None) -> Turn:
+    if not isinstance(told, Mention):
+        return told
+    return now if now is not None and mentioned(now) == told else UserSaid(content=Content.from_text(ONLY_HASH))
+
+
+_TOLD: TypeAdapter[tuple[Told, ...]] = TypeAdapter(tuple[Told, ...])
+
+
+def _place(invocation_id: str) -> list[tuple[int, str]]:
+    """Sorts invocation ids as they were given."""
+    parts = invocation_id.rpartition("/")[2].replace("~", ".").split(".")
+    return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
+
+
+def _by_id(entry: Entry) -> dict[str, JsonValue]:
+    """What people can read in an entry, with commands by the author's name for them."""
+    data = entry.model_dump(mode="json", include=set(SAME))
+    names: dict[str, JsonValue] = {}
+    for one in entry.commands:
+        name = one.command.id if one.command.id not in names else one.invocation_id
+        names[name] = one.command.model_dump(mode="json")
+    return {**data, "commands": names}
+
+
+def _differing(was: JsonValue, now: JsonValue, path: str = "") -> Iterable[tuple[str, JsonValue, JsonValue]]:
+    """The paths at which JSON data differs, in order, with both values there."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in [*was, *(key for key in now if key not in was)]:
+            yield from _differing(was.get(key), now.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(was, list) and isinstance(now, list):
+        for place in range(max(len(was), len(now))):
+            both = (one[place] if place < len(one) else None for one in (was, now))
+            yield from _differing(*both, f"{path}.{place}")
+    elif was != now:
+        yield path, was, now
+
+
+def _shown(value: JsonValue) -> str:
+    return "nothing" if value is None else shortened(to_json(value).decode(), SHOWN_CHARS)

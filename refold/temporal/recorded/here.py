@@ -1,0 +1,48 @@
+"""How a task's workflow, made inside the SDK's sandbox, and what activates it from outside find each other.
+
+The SDK activates a workflow in one thread from begin to end, so the thread knows whose workflow is being made there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from refold.core.fold.journal import Entry
+
+
+class Recorded(Protocol):
+    """A task as its recorder sees it."""
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """Those of this run, in order."""
+
+    @property
+    def digests(self) -> Sequence[bytes]:
+        """The digest before the run's first entry, then the one after each entry."""
+
+
+class _Here(threading.local):
+    made: list[Recorded] | None = None
+
+
+_here = _Here()
+
+
+def announce(task: Recorded) -> None:
+    """Tell whoever activates this thread's workflow that it was made. Called by the workflow."""
+    if _here.made is not None:
+        _here.made.append(task)
+
+
+@contextmanager
+def listening() -> Iterator[list[Recorded]]:
+    """Find the task that is made inside the block, if one is: the list holds it afterwards."""
+    _here.made = found = list[Recorded]()
+    try:
+        yield found
+    finally:
+        _here.made = None

@@ -1,0 +1,92 @@
+"""Writes a mark into what an activation of a task sends to the server anyway.
+
+Which payload carries it, in this order:
+
+1. Where people could read something new: a command that nothing takes back, such as the upsert of a pause; else any.
+   What was said goes into its details.
+2. Otherwise the first command that has a summary: the mark is one more item of its metadata.
+3. An update's answer, where the activation has no command; what was said goes into the answer itself.
+4. Where there is none of them nothing is written, and the next mark covers these entries too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic_core import from_json, to_json
+from temporalio.api.common.v1 import Payload
+
+from refold.core.fold.journal import Entry
+from refold.digests import said_of
+from refold.temporal.data.marks import KEY, SAID, packed, written
+
+if TYPE_CHECKING:
+    # The SDK's own, so not for certain there at run time; `committed` knows whether it is.
+    from temporalio.bridge.proto.workflow_commands import WorkflowCommand
+    from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+
+_LASTING = (
+    "upsert_workflow_search_attributes",
+    "complete_workflow_execution",
+    "fail_workflow_execution",
+    "cancel_workflow_execution",
+    "continue_as_new_workflow_execution",
+)
+_TAKEN_BACK = {
+    "schedule_activity": "request_cancel_activity",
+    "start_timer": "cancel_timer",
+    "start_child_workflow_execution": "cancel_child_workflow_execution",
+}
+_ENDS = _LASTING[1:4]
+
+BESIDE_BYTES = 8 * 1024
+"""The most bytes of what was said that stand beside the mark: a larger payload may go to storage as a whole."""
+
+
+def carriers(completion: WorkflowActivationCompletion) -> list[WorkflowCommand]:
+    """The commands of a completion that may carry a mark, those that nothing can take back first."""
+    commands = completion.successful.commands
+    kinds = [(one.WhichOneof("variant") or "", one) for one in commands]
+    back = {(kind, getattr(one, kind).seq) for kind, one in kinds if kind in _TAKEN_BACK.values()}
+    lasting = [one for kind, one in kinds if kind in _LASTING]
+    begun = [(kind, one) for kind, one in kinds if kind in _TAKEN_BACK]
+    others = [one for kind, one in begun if (_TAKEN_BACK[kind], getattr(one, kind).seq) not in back]
+    answers = [one for one in commands if one.update_response.HasField("completed")]
+    return [*lasting, *others] or answers
+
+
+def mark(completion: WorkflowActivationCompletion, task_id: str, digest: bytes, entries: Sequence[Entry]) -> None:
+    """Write a mark into a completion that has carriers.
+
+    Args:
+        completion: Of the activation.
+        task_id: The task.
+        digest: Of its journal.
+        entries: Those since the mark before, at least one.
+    """
+    seq = entries[-1].seq
+    found = carriers(completion)
+    ends = found[0].WhichOneof("variant") in _ENDS
+    sent = {one.schedule_activity.activity_id or one.start_child_workflow_execution.workflow_id for one in found}
+    # The result of a task that ends holds all its entries.
+    new = [] if ends else [one for entry in entries if (one := said_of(entry, sent)) is not None]
+    said = packed(new, seq, task_id)
+    value = written(seq, digest)
+    if found[0].HasField("update_response"):
+        answer = found[0].update_response.completed
+        answer.metadata[KEY] = value
+        if said:
+            answer.data = to_json({**from_json(answer.data), SAID: said})
+        return
+    if found[0].complete_workflow_execution.HasField("result"):
+        found[0].complete_workflow_execution.result.metadata[KEY] = value
+        return
+    with_summary = [one for one in found if one.user_metadata.HasField("summary")]
+    carrier = found[0] if said or not with_summary else with_summary[0]
+    metadata = carrier.user_metadata
+    if said:
+        metadata.details.CopyFrom(Payload(metadata={"encoding": b"json/plain"}, data=to_json(said)))
+    beside = metadata.details if said and metadata.details.ByteSize() <= BESIDE_BYTES else metadata.summary
+    place = metadata.summary if metadata.HasField("summary") else beside
+    place.metadata[KEY] = value
