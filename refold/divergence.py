@@ -73,8 +73,8 @@ DIFFERS = "the skill's code differs from what was recorded"
 """How the words of each difference begin."""
 
 WAYS_OUT = (
-    "Nothing is lost, and what was recorded is shown; the task takes nothing meanwhile. Put the code back that recorded "
-    "it, or make the change under `ctx.patched`, and the task goes on. To change the code under it for good: run "
+    "Nothing is lost; the task shows what was recorded, and takes nothing meanwhile. Put the code back that recorded "
+    "it, or make the change under `ctx.patched`, and the task goes on. To change the code under it for good, run "
     "`refold upgrade` with the code that recorded it first, or `refold fork` the task at an entry before"
 )
 
@@ -224,8 +224,8 @@ def _differing(was: JsonValue, now: JsonValue, path: str = "") -> Iterable[tuple
             yield from _differing(was.get(key), now.get(key), f"{path}.{key}" if path else key)
     elif isinstance(was, list) and isinstance(now, list):
         for place in range(max(len(was), len(now))):
-            both = (one[place] if place < len(one) else None for one in (was, now))
-            yield from _differing(*both, f"{path}.{place}")
+            before, after = (one[place] if place < len(one) else None for one in (was, now))
+            yield from _differing(before, after, f"{path}.{place}")
     elif was != now:
         yield path, was, now
 

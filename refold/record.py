@@ -37,6 +37,7 @@ class TaskRecord(Value):
         waits: Questions that this task takes answers to, oldest first: its own, then those of its parts.
         reported_by: The part that reported a question, by the question's gate; only for questions of parts.
         note: Why the record is incomplete, if it is: no worker answered, for example.
+        differs: What the task's code says otherwise than this record, which is as it was recorded; and what to do.
     """
 
     task_id: str
@@ -57,6 +58,7 @@ class TaskRecord(Value):
     parent: str | None = lean()
     recovered_from: str | None = lean()
     note: str = lean("")
+    differs: str = lean("")
 
     @property
     def ended(self) -> bool:

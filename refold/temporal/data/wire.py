@@ -31,6 +31,9 @@ START = f"start/{FORMAT}"
 CANCEL_REASON = "cancel_reason"
 """The signal that brings the reason of a cancellation that follows, encrypted: Temporal's own request never is."""
 
+CODE_DIFFERS = "CodeDiffers"
+"""The type of the failure that workflow tasks and updates fail with where the code differs from what was recorded."""
+
 PAGE_ENTRIES = 500
 """The most entries that one page of a journal holds."""
 
@@ -236,6 +239,7 @@ class Page(Value):
         writes: A model is at work, and its text can be seen meanwhile.
         unresolved: The task is held, or a command waits for an operator, here or in a part.
         earlier: The runs before this one, oldest first.
+        differs: What the code says otherwise than was recorded, and what to do; the entries are as they were recorded.
     """
 
     entries: tuple[Entry, ...]
@@ -246,6 +250,7 @@ class Page(Value):
     writes: bool = lean(False)
     unresolved: bool = lean(False)
     earlier: tuple[EarlierRun, ...] = lean(())
+    differs: str = lean("")
 
 
 class Accepted(Value):

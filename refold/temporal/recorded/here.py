@@ -6,11 +6,12 @@ The SDK activates a workflow in one thread from begin to end, so the thread know
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from refold.core.fold.journal import Entry
+from refold.divergence import Difference
 
 
 class Recorded(Protocol):
@@ -23,6 +24,13 @@ class Recorded(Protocol):
     @property
     def digests(self) -> Sequence[bytes]:
         """The digest before the run's first entry, then the one after each entry."""
+
+    @property
+    def base(self) -> int:
+        """The number of the last entry before this run."""
+
+    def differ(self, difference: Difference, recorded: Callable[[Sequence[Entry]], Sequence[Entry]]) -> None:
+        """From now on, show this run's entries as `recorded` gives them, with the difference as a note."""
 
 
 class _Here(threading.local):

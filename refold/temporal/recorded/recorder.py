@@ -1,29 +1,101 @@
-"""Writes the marks of one task."""
+"""Writes the marks of one task, and compares them where the task is rebuilt from its history.
+
+1. An activation that takes events leaves a mark (`writing`).
+2. A replayed activation is compared with the mark that it left (`comparing`). The history is read meanwhile, within a
+   time that is below the SDK's deadline of 2 seconds. Where that is not enough, the replay goes on; but the task acts,
+   and answers, only once the history has been read: the next attempt finds it read.
+3. Where a digest differs, the replay goes on for as long as the commands are those of the history, so that queries are
+   answered with what was recorded. An update is rejected, and any other activation fails, with the difference.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING
 
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure
+from temporalio.exceptions import ApplicationError
+
+from refold.divergence import Difference
+from refold.temporal.data.wire import CODE_DIFFERS
+from refold.temporal.recorded.comparing import Comparison, NotReadYet
 from refold.temporal.recorded.here import Recorded, listening
+from refold.temporal.recorded.reading import Reader, Run
 from refold.temporal.recorded.writing import carriers, mark
 
 if TYPE_CHECKING:
+    # The SDK's own, so not for certain there at run time; `committed` makes no recorder where it is not.
     from temporalio.bridge.proto.workflow_activation import WorkflowActivation
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
     from refold.temporal.worker.batches import Activate
 
+PATIENCE_S = 1.5
+"""How long, in seconds, an activation waits for the history at most."""
+
+CAUSE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+
+Fails = Callable[[Exception, Failure], None]
+"""Writes an exception into a failure, encrypted where the worker's converter does so."""
+
 
 class Recorder:
-    """One task's."""
+    """One task's.
 
-    def __init__(self, activate: Activate, task_id: str) -> None:
+    Args:
+        activate: Activates its workflow.
+        run: Of the task.
+        reader: Reads what was recorded; None compares nothing.
+        fails: Writes failures.
+        completion: Makes an empty completion.
+    """
+
+    def __init__(
+        self,
+        activate: Activate,
+        run: Run,
+        reader: Reader | None,
+        fails: Fails,
+        completion: Callable[[], WorkflowActivationCompletion],
+    ) -> None:
         self._activate = activate
-        self._task_id = task_id
+        self._run = run
+        self._reader = reader
+        self._fails = fails
+        self._completion = completion
         self._task: Recorded | None = None
-        self._marked = 0
+        self._marked = 0  # how many entries have a mark
+        self._comparison: Comparison | None = None
+        self._difference: Difference | None = None
 
-    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+    def activate(self, act: WorkflowActivation, *, asked: bool) -> WorkflowActivationCompletion:
+        """Activate the workflow.
+
+        Args:
+            act: See the SDK.
+            asked: It is a query.
+        """
+        until = monotonic() + PATIENCE_S
+        if self._task is None and act.is_replaying and self._reader is not None:
+            self._comparison = Comparison(self._run, self._reader)
+        if self._comparison is not None and (asked or not act.is_replaying):
+            try:
+                self._compare(self._comparison, until)
+            except NotReadYet:
+                return self._failed(act, "the history of this task is still being read", None)
+            self._comparison.end()
+            self._difference, self._comparison = self._comparison.difference, None
+        if self._difference is not None and not asked:
+            return self._refused(act, self._difference)
+        completion = self._activated(act)
+        if self._comparison is not None:
+            return self._replayed(self._comparison, act, completion, until)
+        return completion
+
+    def _activated(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         with listening() as made:
             completion = self._activate(act)
         for command in completion.successful.commands:
@@ -38,7 +110,48 @@ class Recorder:
     def _mark(self, task: Recorded, completion: WorkflowActivationCompletion, *, write: bool) -> None:
         if len(task.entries) <= self._marked or not carriers(completion):
             return
-        new = task.entries[self._marked :]
         if write:
-            mark(completion, self._task_id, task.digests[-1], new)
+            mark(completion, self._run.workflow_id, task.digests[-1], task.entries[self._marked :])
         self._marked = len(task.entries)
+
+    # --- a task that is rebuilt
+
+    def _replayed(
+        self,
+        comparison: Comparison,
+        act: WorkflowActivation,
+        completion: WorkflowActivationCompletion,
+        until: float,
+    ) -> WorkflowActivationCompletion:
+        """What a replayed activation is completed with."""
+        with suppress(NotReadYet):  # the history is read on while the replay goes on
+            self._compare(comparison, until)
+        fits = comparison.fits(act.history_length + 1, completion)
+        found = comparison.difference
+        if found is None or (fits and not comparison.strict):
+            return completion
+        return self._failed(act, str(found), found)
+
+    def _compare(self, comparison: Comparison, until: float) -> None:
+        if self._task is not None:
+            comparison.compare(self._task, until)
+
+    def _refused(self, act: WorkflowActivation, found: Difference) -> WorkflowActivationCompletion:
+        """Take nothing: updates are rejected, which leaves nothing in history; anything else is there already."""
+        if not all(job.HasField("do_update") for job in act.jobs):
+            return self._failed(act, str(found), found)
+        completion = self._completion()
+        completion.run_id = act.run_id
+        for job in act.jobs:
+            answer = completion.successful.commands.add().update_response
+            answer.protocol_instance_id = job.do_update.protocol_instance_id
+            self._fails(ApplicationError(str(found), type=CODE_DIFFERS), answer.rejected)
+        return completion
+
+    def _failed(self, act: WorkflowActivation, why: str, found: Difference | None) -> WorkflowActivationCompletion:
+        completion = self._completion()
+        completion.run_id = act.run_id
+        self._fails(ApplicationError(why, type=CODE_DIFFERS if found else None), completion.failed.failure)
+        if found is not None:
+            completion.failed.force_cause = CAUSE
+        return completion

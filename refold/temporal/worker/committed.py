@@ -24,12 +24,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from temporalio.api.failure.v1 import Failure
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from refold.effects.asking import ASK_AGAIN
 from refold.temporal.data.inputs import for_tasks
+from refold.temporal.recorded.comparing import KINDS
+from refold.temporal.recorded.reading import Reader, Run
 from refold.temporal.recorded.recorder import Recorder
-from refold.temporal.worker.batches import Batches
+from refold.temporal.worker.batches import Activate, Batches
 from refold.temporal.worker.workflow import SkillWorkflow
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 try:
-    from temporalio.bridge.proto import workflow_activation, workflow_completion
+    from temporalio.bridge.proto import workflow_activation, workflow_commands, workflow_completion
 
     _READ: tuple[tuple[Any, tuple[str, ...]], ...] = (
         (
@@ -46,11 +49,25 @@ try:
         ),
         (workflow_activation.WorkflowActivationJob, ("query_workflow",)),
     )
-    _KNOWN = all(name in kind.DESCRIPTOR.fields_by_name for kind, names in _READ for name in names)
+    _WRITTEN: tuple[tuple[Any, tuple[str, ...]], ...] = (
+        (workflow_activation.WorkflowActivationJob, ("do_update", "remove_from_cache")),
+        (workflow_activation.DoUpdate, ("protocol_instance_id",)),
+        (workflow_commands.WorkflowCommand, ("user_metadata", "event_group_markers", "update_response", *KINDS)),
+        (workflow_commands.ScheduleActivity, ("seq", "activity_id", "activity_type")),
+        (workflow_commands.StartChildWorkflowExecution, ("seq", "workflow_id", "workflow_type")),
+        (workflow_commands.UpdateResponse, ("protocol_instance_id", "completed", "rejected")),
+        (workflow_completion.Success, ("commands",)),
+        (workflow_completion.Failure, ("failure", "force_cause")),
+    )
+    _KNOWN, _RECORDS = (
+        all(name in kind.DESCRIPTOR.fields_by_name for kind, names in all_names for name in names)
+        for all_names in (_READ, _WRITTEN)
+    )
 except (ImportError, AttributeError):
-    _KNOWN = False
+    _KNOWN = _RECORDS = False
 """Whether the SDK's activations are those of the releases that refold knows. If not, each query is answered, and one
-that comes too early may break its task (see above); that is rare, and no worker stands still for it."""
+that comes too early may break its task (see above); that is rare, and no worker stands still for it.
+Where only `_RECORDS` is false, no marks are written, and none are compared."""
 
 DIRECT = "legacy_query"
 """Core's id of a query that came by itself; a query with another id came with a workflow task."""
@@ -62,13 +79,13 @@ class Committed:
     Args:
         inner: The SDK's.
         det: Of the workflow; one of the program's own is given its events all at once, as it expects.
+        reader: Reads what was recorded of a task that is rebuilt; None compares nothing.
     """
 
-    def __init__(self, inner: WorkflowInstance, det: WorkflowInstanceDetails) -> None:
+    def __init__(self, inner: WorkflowInstance, det: WorkflowInstanceDetails, reader: Reader | None) -> None:
         self._inner = inner
-        self._activate = inner.activate
-        if is_task(det):
-            self._activate = Recorder(Batches(inner.activate).activate, det.info.workflow_id).activate
+        self._activate = Batches(inner.activate).activate if is_task(det) else inner.activate
+        self._recorder = _recorder(self._activate, det, reader) if _RECORDS and is_task(det) else None
         self._length = 0
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
         self._loading = False
@@ -84,7 +101,9 @@ class Committed:
             refused.failed.failure.message = ASK_AGAIN
             return refused
         with _collecting_no_garbage():
-            return self._activate(act)
+            if self._recorder is None or any(job.HasField("remove_from_cache") for job in act.jobs):
+                return self._activate(act)
+            return self._recorder.activate(act, asked=bool(queries))
 
     def _is_ahead(self, act: WorkflowActivation, queries: list[str]) -> bool:
         mark, more = (act.timestamp.ToNanoseconds(), act.history_size_bytes), act.history_length > self._length
@@ -100,6 +119,19 @@ class Committed:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)  # whatever else the SDK asks of an instance, in whichever release
+
+
+def _recorder(activate: Activate, det: WorkflowInstanceDetails, reader: Reader | None) -> Recorder:
+    if reader is not None:
+        reader.attach()
+    run = Run(workflow_id=det.info.workflow_id, run_id=det.info.run_id)
+    failures, payloads = det.failure_converter_class(), det.payload_converter_factory()
+
+    def fails(error: Exception, failure: Failure) -> None:
+        failures.to_failure(error, payloads, failure)
+
+    completion = workflow_completion.WorkflowActivationCompletion
+    return Recorder(activate, run, reader, fails, completion)
 
 
 _collector = threading.Lock()
@@ -124,11 +156,22 @@ def _collecting_no_garbage() -> Iterator[None]:
 
 
 class Unsandboxed(UnsandboxedWorkflowRunner):
-    """The SDK's runner without a sandbox, of such instances."""
+    """The SDK's runner without a sandbox, of such instances.
+
+    Args:
+        reader: See `Committed`.
+    """
+
+    def __init__(self, reader: Reader | None = None) -> None:
+        self.reader = reader
+
+    def reading(self, reader: Reader) -> Unsandboxed:
+        """The same runner, with this reader."""
+        return Unsandboxed(reader)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""
-        return cast(WorkflowInstance, Committed(super().create_instance(tolerant(det)), det))
+        return cast(WorkflowInstance, Committed(super().create_instance(tolerant(det)), det, self.reader))
 
 
 def is_task(det: WorkflowInstanceDetails) -> bool:

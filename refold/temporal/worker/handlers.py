@@ -23,6 +23,7 @@ from refold.core.fold.snapshot import Pending, Receipt, Snapshot
 from refold.core.fold.wanted import finished
 from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
+from refold.divergence import Difference, shown_as
 from refold.engine import TaskView, not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.temporal.data import signing
@@ -54,6 +55,8 @@ class TaskHandlers(ABC):
     _first: Event | None
     """What the task begins with; None once it has begun."""
     _sealing: bool = False  # somebody asked the task to go on in a new run
+    _difference: Difference | None = None
+    _recorded: Callable[[Sequence[Entry]], Sequence[Entry]] | None = None
 
     @abstractmethod
     def _feed(self, event: Event) -> Entry:
@@ -253,29 +256,59 @@ class TaskHandlers(ABC):
     def _not_begun(self) -> str:
         return not_begun(self._now.task_id, self._begins_at())
 
-    # --- queries: they always answer
+    # --- queries: they always answer, and with what was recorded where today's code says something else
+
+    @property
+    def base(self) -> int:
+        """The number of the last entry before this run."""
+        return self._base.seq
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """This run's entries, in order, as today's code writes them."""
+        return self._entries
+
+    def differ(self, difference: Difference, recorded: Callable[[Sequence[Entry]], Sequence[Entry]]) -> None:
+        """Answer queries with what was recorded (`refold.temporal.recorded`)."""
+        self._difference, self._recorded = difference, recorded
+
+    @property
+    def _differs(self) -> str:
+        return "" if self._difference is None else str(self._difference)
+
+    def _shown(self, upto: int | None = None) -> Sequence[Entry]:
+        """This run's entries as people see them, up to entry `upto`."""
+        entries = self._entries if upto is None else self._entries[: upto - self._base.seq]
+        return entries if self._recorded is None else self._recorded(entries)
+
+    def _as_shown(self, now: Snapshot) -> Snapshot:
+        """A snapshot of this run as people see it."""
+        if self._recorded is None:
+            return now
+        return shown_as(now, self._base, self._entries[: now.seq - self._base.seq], self._shown(now.seq))
 
     @workflow.query(name="status", description="The task as people see it.")
     def _status(self) -> TaskView:
-        note = "" if self._first is None else self._not_begun()
-        view = view_of(with_first(self._now, self._first), note)
+        note = self._differs or ("" if self._first is None else self._not_begun())
+        view = view_of(with_first(self._as_shown(self._now), self._first), note)
         return view.model_copy(update={"sealing": self._seal_waits()}) if self._sealing else view
 
     @workflow.query(name="record", description="All that was said and handed over.")
     def _record(self) -> TaskRecord:
-        return record_of(with_first(self._now, self._first))
+        record = record_of(with_first(self._as_shown(self._now), self._first))
+        return record.changed({"differs": self._differs}) if self._differs else record
 
     @workflow.query(name="snapshot", description="Everything needed to go on from here.")
     def _snapshot(self) -> Snapshot:
-        return self._now
+        return self._as_shown(self._now)
 
     @workflow.query(name="journal", description="The entries after a number.")
     def _journal(self, after: int = 0, limit: int = PAGE_ENTRIES) -> Page:
         skipped = max(0, after - self._base.seq)
-        entries = tuple(self._entries[skipped : skipped + min(limit, PAGE_ENTRIES)])
+        shown = self._shown() if self._recorded is not None else self._entries
         now = self._now
         return Page(
-            entries=entries,
+            entries=tuple(shown[skipped : skipped + min(limit, PAGE_ENTRIES)]),
             base=self._base.seq,
             last=now.seq,
             lifecycle=now.lifecycle,
@@ -283,15 +316,16 @@ class TaskHandlers(ABC):
             writes=now.stream and any(_writes(pending) for pending in now.pending.values()),
             unresolved=bool(now.unresolved) or (self._first is not None and self._begins_at() is None),
             earlier=self._start.earlier,
+            differs=self._differs,
         )
 
     @workflow.query(name="receipts", description="What came of each command of this run.")
     def _receipts(self) -> list[Receipt]:
-        return receipts(self._entries)
+        return receipts(self._shown())
 
     @workflow.query(name="conversation", description="What was said in a thread: its name, the turns from and to.")
     def _conversation(self, thread: str = "main", since: int = 0, upto: int | None = None) -> Conversation:
-        return conversation_of(self._now, thread, since, upto)
+        return conversation_of(self._as_shown(self._now), thread, since, upto)
 
     @workflow.query(name="explain", description="Who wrote a field of the state that the steps share, and from what.")
     def _explain(self, field: str) -> Explanation:
@@ -305,7 +339,8 @@ class TaskHandlers(ABC):
                 f"{self._now.task_id!r}, not {seq}"
             )
         near = next((mark for mark in reversed(self._marks) if mark.seq <= seq), self._base)
-        return fold(self.skill, near, self._entries[near.seq - self._base.seq : seq - self._base.seq])
+        found = fold(self.skill, near, self._entries[near.seq - self._base.seq : seq - self._base.seq])
+        return self._as_shown(found)
 
 
 def _writes(pending: Pending) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter, PayloadCodec
@@ -35,6 +35,7 @@ from refold.engine import PayloadTooLarge
 from refold.temporal.data.codec import CodecSeal, codec_of, fit
 from refold.temporal.data.payloads import RefoldConverter, codec_in, data_converter
 from refold.temporal.data.storage import Storage, storage_from_env
+from refold.temporal.recorded.reading import FromReplay, FromServer
 from refold.temporal.worker import profile
 from refold.temporal.worker.committed import Unsandboxed
 from refold.temporal.worker.display import REFUSED
@@ -42,7 +43,7 @@ from refold.temporal.worker.logs import keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
-from refold.temporal.worker.sandbox import sandbox
+from refold.temporal.worker.sandbox import Sandbox, sandbox
 from refold.temporal.worker.workflow import DEFINITION
 
 _workers = count(1)  # of this process
@@ -58,6 +59,7 @@ class RefoldPlugin(SimplePlugin):
         skill_ids: The ids of the skills that a worker with this plugin serves.
         storage: The storage for large values.
         codec: The codec that was given.
+        replayed: What the history holds that a `Replayer` with this plugin replays, and what was found in it.
     """
 
     def __init__(
@@ -95,7 +97,8 @@ class RefoldPlugin(SimplePlugin):
         """
         classes = self._classes = workflows_of(skills)
         self.skill_ids = [cls.type_name for cls in classes]
-        self._runner = sandbox(classes, tools) if sandboxed else Unsandboxed()
+        self.replayed = FromReplay()
+        self._runner = (sandbox(classes, tools) if sandboxed else Unsandboxed()).reading(self.replayed)
         self.storage = storage or storage_from_env()
         self.codec = None if codec is None else fit(codec)
         self.recovery = recovery
@@ -169,6 +172,9 @@ class RefoldPlugin(SimplePlugin):
             config["identity"] = f"{process}-{number}{at}{host}" if number > 1 else config["client"].identity
         if self.skill_ids:
             REFUSED[config["client"].namespace, config["task_queue"]] = self._refused.note
+        runner = config.get("workflow_runner")
+        if isinstance(runner, Sandbox | Unsandboxed):
+            config["workflow_runner"] = cast(WorkflowRunner, runner.reading(FromServer(config["client"])))
         workflows = list(config.get("workflows") or [])
         if self.skill_ids and not any(_is_dynamic(cls) for cls in workflows):
             config["workflows"] = [*workflows, UnknownSkillWorkflow]
@@ -185,8 +191,15 @@ class RefoldPlugin(SimplePlugin):
             AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
         ],
     ) -> AsyncIterator[AsyncIterator[WorkflowReplayResult]]:
-        """See the SDK. Opens no effects, since a replay performs none."""
-        async with next(replayer, histories) as results:
+        """See the SDK. Opens no effects, since a replay performs none; compares entries, where history has marks."""
+        converter = replayer.config()["data_converter"]
+
+        async def given() -> AsyncIterator[WorkflowHistory]:
+            async for history in histories:
+                await self.replayed.give(history.events, converter)
+                yield history
+
+        async with next(replayer, given()) as results:
             yield results
 
     @asynccontextmanager

@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from temporalio.converter import StorageDriverStoreContext
 from temporalio.worker import (
     WorkflowInstance,
     WorkflowInstanceDetails,
-    WorkflowRunner,
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from refold.core.authoring.tool import tool_spec
+from refold.temporal.recorded.reading import Reader
 from refold.temporal.worker.committed import Committed, is_task, tolerant
 
 SharingModules: Any = None
@@ -46,7 +46,7 @@ PASSED_THROUGH = (
 _NOBODY = StorageDriverStoreContext(target=None)
 
 
-def sandbox(classes: Iterable[type], tools: Iterable[Callable[..., Any]] = ()) -> WorkflowRunner:
+def sandbox(classes: Iterable[type], tools: Iterable[Callable[..., Any]] = ()) -> Sandbox:
     """The sandbox for skills: a skill that reads a clock or opens a file fails with an error that says so.
 
     Args:
@@ -67,9 +67,17 @@ class Sandbox(SandboxedWorkflowRunner):
     Attributes:
         shared: The importers that tasks share, by the name of their workflow's module; None where tasks share none any
             more, because a step imported a module that is not immutable.
+        reader: Reads what was recorded of a task that is rebuilt.
     """
 
     shared: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    reader: Reader | None = None
+
+    def reading(self, reader: Reader) -> Sandbox:
+        """The same sandbox for a worker or a replay with this reader."""
+        other = replace(self, reader=reader)
+        object.__setattr__(other, "shared", self.shared)
+        return other
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""
@@ -77,7 +85,7 @@ class Sandbox(SandboxedWorkflowRunner):
             inner = super().create_instance(tolerant(det))
         else:
             inner = SharingModules(tolerant(det), self.runner_class, self.restrictions, self.shared)
-        return cast(WorkflowInstance, _WithoutContexts(inner, det))
+        return cast(WorkflowInstance, _WithoutContexts(inner, det, self.reader))
 
 
 class _WithoutContexts(Committed):

@@ -93,11 +93,6 @@ class SkillWorkflow(TaskHandlers):
         if self._first is not None and not self._begins_later():
             self._start_now()
 
-    @property
-    def entries(self) -> list[Entry]:
-        """This run's entries, in order."""
-        return self._entries
-
     def _first_snapshot(self, start: TaskStart) -> Snapshot:
         if start.snapshot is not None:
             try:

@@ -1,0 +1,147 @@
+"""Compares a task that is rebuilt with the marks in its history, while it is replayed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotDone
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
+
+from refold.core.fold.journal import Entry
+from refold.divergence import Difference, as_recorded, first_difference
+from refold.temporal.data.marks import Mark
+from refold.temporal.recorded.here import Recorded
+from refold.temporal.recorded.reading import Reader, Run, Sent, Words
+from refold.temporal.worker.batches import OWN
+
+if TYPE_CHECKING:
+    # The SDK's own, so not for certain there at run time; `committed` makes no recorder where it is not.
+    from temporalio.bridge.proto.workflow_commands import WorkflowCommand
+    from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+
+T = TypeVar("T")
+
+
+class NotReadYet(Exception):
+    """The history was not read in time. It is read on, for the next attempt."""
+
+
+class Comparison:
+    """Of one run. Begins to read the run's history at once.
+
+    Attributes:
+        difference: What was found; None while nothing differs.
+        strict: See `Reader`.
+    """
+
+    def __init__(self, run: Run, reader: Reader) -> None:
+        self.difference: Difference | None = None
+        self.strict = reader.strict
+        self._run = run
+        self._reader = reader
+        self._marks: Future[Sequence[Mark] | None] = reader.marks(run)
+        self._words: Words | None = None
+        self._next = 0  # of the marks
+        self._same = 0  # the number of the newest entry that a mark confirms
+        self._sent: list[Sent] = []  # in this workflow task
+
+    def compare(self, task: Recorded, until: float) -> None:
+        """Compare the entries so far with the marks on them, up to the first difference.
+
+        Args:
+            task: As it is now.
+            until: By when, as `time.monotonic` counts.
+
+        Raises:
+            NotReadYet: The history was not read by then.
+        """
+        if self.difference is not None:
+            return
+        marks, base = self._read(self._marks, until) or (), task.base
+        while self._next < len(marks) and marks[self._next].seq <= base + len(task.entries):
+            mark = marks[self._next]
+            if mark.seq > base and task.digests[mark.seq - base] != mark.digest:
+                self._differ(task, mark, until)
+                return
+            self._next, self._same = self._next + 1, max(self._same, mark.seq)
+
+    def fits(self, completed: int, completion: WorkflowActivationCompletion) -> bool:
+        """Whether the task can be replayed further: a task that differs may send other commands than history holds.
+
+        Args:
+            completed: The number of the event that completed the replayed workflow task.
+            completion: What today's code completes it with.
+        """
+        commands = completion.successful.commands
+        self._sent += _sent(commands)
+        if any(command.schedule_activity.seq == OWN for command in commands):
+            return True  # there is more to come in this workflow task
+        sent, self._sent = self._sent, []
+        return self._words is None or sent == list(self._words.sent.get(completed, ()))
+
+    def end(self) -> None:
+        """The replay is over."""
+        if self.difference is None:
+            self._reader.done(self._run, None)
+
+    def _differ(self, task: Recorded, mark: Mark, until: float) -> None:
+        self._words = words = self._read(self._reader.words(self._run), until)
+        first = max(self._same - task.base, 0)
+        entries = task.entries[first : mark.seq - task.base]
+        if words is None:
+            words = Words(since=mark.seq + 1, upto=mark.seq, said={}, inputs={}, sent={})
+        known = [entry for entry in entries if entry.seq >= words.since]
+        id = self._run.workflow_id
+        if known:
+            self.difference = first_difference(id, known, words.said, words.inputs, build_id=mark.build_id)
+        else:
+            self.difference = Difference(task_id=id, seq=entries[0].seq, upto=mark.seq, build_id=mark.build_id)
+        self._reader.done(self._run, self.difference)
+        task.differ(self.difference, lambda entries: as_written(entries, words))
+
+    def _read(self, reading: Future[T], until: float) -> T:
+        if asyncio._get_running_loop() is not None and not reading.done():
+            raise NotReadYet  # the SDK's debug mode activates in the event loop, which would wait for itself
+        try:
+            return reading.result(max(0.0, until - monotonic()))
+        except NotDone:
+            raise NotReadYet from None
+
+
+def as_written(entries: Sequence[Entry], words: Words) -> list[Entry]:
+    """Entries as they were recorded, where history holds it; the others as today's code writes them."""
+    return [
+        as_recorded(entry, words.said.get(entry.seq), words.inputs) if words.since <= entry.seq <= words.upto else entry
+        for entry in entries
+    ]
+
+
+def _sent(commands: Sequence[WorkflowCommand]) -> list[Sent]:
+    """The commands that reach the server, as history tells them."""
+    kinds = [(command.WhichOneof("variant") or "", command) for command in commands]
+    back = {(kind, getattr(command, kind).seq) for kind, command in kinds if kind in _BACK.values()}
+    return [
+        _as_sent(kind, command)
+        for kind, command in kinds
+        if kind in KINDS and (kind not in _BACK or (_BACK[kind], getattr(command, kind).seq) not in back)
+    ]
+
+
+def _as_sent(kind: str, command: WorkflowCommand) -> Sent:
+    activity, child = command.schedule_activity, command.start_child_workflow_execution
+    return KINDS[kind], activity.activity_id or child.workflow_id, activity.activity_type or child.workflow_type
+
+
+KINDS = {
+    "schedule_activity": "activity",
+    "start_child_workflow_execution": "child",
+    "start_timer": "timer",
+    "upsert_workflow_search_attributes": "upsert",
+    "complete_workflow_execution": "complete",
+    "fail_workflow_execution": "fail",
+    "cancel_workflow_execution": "cancel",
+    "continue_as_new_workflow_execution": "continue",
+}
+_BACK = {"schedule_activity": "request_cancel_activity", "start_timer": "cancel_timer"}

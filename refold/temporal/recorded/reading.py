@@ -1,0 +1,269 @@
+"""What a run's history holds of its journal, read for whoever rebuilds the task from that history.
+
+Temporal gives a workflow its events and never its recorded commands. So a worker that rebuilds a task reads the history
+once more from the server; a replay has the history at hand. The words are read only where a digest differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import structlog
+from temporalio.api.common.v1 import Payload
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.errors import RefoldError
+from refold.digests import Said
+from refold.divergence import Difference, Input
+from refold.temporal.data.marks import Mark, marks_of
+from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+AGAIN_S = 0.2
+"""The pause, in seconds, before a history is asked for again that the server did not give; doubled up to ten times."""
+
+KEPT = 100
+"""How many histories a worker keeps ready for the next attempt of a workflow task, since one took too long to read."""
+
+_WHOLE = {LLM_ACTIVITY: "llm", CHAT_ACTIVITY: "chat", "refold.notify": "notify"}
+_TOOL = "tool."
+
+Sent = tuple[str, str, str]
+"""A command as Temporal compares it: its kind, its id and its type; empty where it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a task.
+
+    Attributes:
+        workflow_id: The task's id.
+        run_id: Temporal's id of the run.
+    """
+
+    workflow_id: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What was recorded in one run, in words.
+
+    Attributes:
+        since: The first entry whose words a mark covers; earlier ones were recorded by a release without marks.
+        upto: The last one.
+        said: What entries said, by their numbers.
+        inputs: Of effects, by invocation id.
+        sent: The commands that each workflow task sent, by the number of its completion's event.
+    """
+
+    since: int
+    upto: int
+    said: Mapping[int, Said]
+    inputs: Mapping[str, Input]
+    sent: Mapping[int, Sequence[Sent]]
+
+
+class Reader(Protocol):
+    """Reads what was recorded. None is a history that cannot be read, so that its task goes on unverified.
+
+    Attributes:
+        strict: A task that differs fails at once, since nobody asks it anything.
+    """
+
+    strict: bool
+
+    def attach(self) -> None:
+        """Read in the running event loop from now on."""
+
+    def marks(self, run: Run) -> Future[Sequence[Mark] | None]:
+        """The marks of a run, without words."""
+
+    def words(self, run: Run) -> Future[Words | None]:
+        """The words of a run."""
+
+    def done(self, run: Run, difference: Difference | None) -> None:
+        """Told once a run was compared, with what was found."""
+
+
+async def words_of(events: Sequence[HistoryEvent], converter: DataConverter) -> Words:
+    """The words in a run's history.
+
+    Raises:
+        StorageError: What an entry said is in a storage that cannot be read.
+        CodecError: The codec cannot read it.
+    """
+    marks = await marks_of(events, converter)
+    sent: dict[int, list[Sent]] = {}
+    inputs: dict[str, Input] = {}
+    completed, unmarked = 0, False
+    for event in events:
+        if event.HasField("workflow_task_completed_event_attributes"):
+            completed = event.event_id
+        kind, id, name, payloads = _command(event)
+        if kind:
+            unmarked = unmarked or not marks or event.event_id < marks[0].event_id
+            sent.setdefault(completed, []).append((kind, id, name))
+        if payloads and id not in inputs:
+            inputs[id] = _input(kind, name, await converter.decode(payloads))
+    first = 1 if not marks or not unmarked else marks[0].seq
+    upto = marks[-1].seq if marks else 0
+    said = {one.seq: one for mark in marks for one in mark.said}
+    return Words(since=min([first, *said]), upto=upto, said=said, inputs=inputs, sent=sent)
+
+
+def _command(event: HistoryEvent) -> tuple[str, str, str, Sequence[Payload]]:
+    """The kind of an event's command, its id, its type and its input; a kind that is empty is that of no command."""
+    if event.HasField("activity_task_scheduled_event_attributes"):
+        activity = event.activity_task_scheduled_event_attributes
+        return "activity", activity.activity_id, activity.activity_type.name, activity.input.payloads
+    if event.HasField("start_child_workflow_execution_initiated_event_attributes"):
+        child = event.start_child_workflow_execution_initiated_event_attributes
+        return "child", child.workflow_id, child.workflow_type.name, child.input.payloads
+    if event.HasField("timer_started_event_attributes"):
+        return "timer", "", "", ()
+    return _OTHERS.get(event.WhichOneof("attributes") or "", ""), "", "", ()
+
+
+_OTHERS = {
+    "upsert_workflow_search_attributes_event_attributes": "upsert",
+    "workflow_execution_completed_event_attributes": "complete",
+    "workflow_execution_failed_event_attributes": "fail",
+    "workflow_execution_canceled_event_attributes": "cancel",
+    "workflow_execution_continued_as_new_event_attributes": "continue",
+}
+
+
+def _input(kind: str, name: str, args: Sequence[Any]) -> Input:
+    """The fields of a command that its input holds."""
+    first = args[0] if args and isinstance(args[0], dict) else {}
+    if kind == "child":
+        content = (first.get("message") or {}).get("content") if first.get("refold") else None
+        return {"kind": "skill", "input": content} if content else {"kind": "workflow", "name": name, "args": [*args]}
+    whole = _WHOLE.get(name) or ("tool" if name.startswith(_TOOL) else "")
+    return {**first, "kind": whole} if whole else {"kind": "activity", "name": name, "args": [*args]}
+
+
+Read = Callable[[Sequence[HistoryEvent]], Awaitable[Any]]
+
+
+class FromServer:
+    """Reads histories from the server, in the worker's event loop, and keeps what was read for the next attempt.
+
+    Args:
+        client: The worker's. Where it may not read histories, tasks go on unverified, which one log line says.
+    """
+
+    strict = False
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._read: OrderedDict[tuple[Run, bool], Future[Any]] = OrderedDict()
+        self._warned = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def attach(self) -> None:
+        """Read in the running event loop from now on. Called in it."""
+        self._loop = asyncio.get_running_loop()
+
+    def marks(self, run: Run) -> Future[Sequence[Mark] | None]:
+        """See `Reader`."""
+        return self._started((run, False), lambda events: marks_of(events, self._client.data_converter, words=False))
+
+    def words(self, run: Run) -> Future[Words | None]:
+        """See `Reader`."""
+        return self._started((run, True), lambda events: words_of(events, self._client.data_converter))
+
+    def done(self, run: Run, difference: Difference | None) -> None:
+        """See `Reader`. What was read is read anew the next time."""
+        for key in ((run, False), (run, True)):
+            self._read.pop(key, None)
+        if difference is not None:
+            where = {"seq": difference.seq, "field": difference.field, "recorded_by": difference.build_id}
+            log.error("code_differs", task_id=run.workflow_id, **where)
+
+    def _started(self, key: tuple[Run, bool], read: Read) -> Future[Any]:
+        assert self._loop is not None
+        if key not in self._read:
+            self._read[key] = asyncio.run_coroutine_threadsafe(self._reading(key[0], read), self._loop)
+            while len(self._read) > KEPT:
+                self._read.popitem(last=False)
+        return self._read[key]
+
+    async def _reading(self, run: Run, read: Read) -> Any:
+        handle = self._client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+        pause = AGAIN_S
+        while True:
+            try:
+                return await read([event async for event in handle.fetch_history_events()])
+            except RPCError as error:
+                if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.NOT_FOUND):
+                    self._note(run, error)
+                    return None
+            except RefoldError as error:  # a key or a stored value that is missing
+                self._note(run, error)
+                return None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, AGAIN_S * 10)
+
+    def _note(self, run: Run, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning("tasks_unverified", task_id=run.workflow_id, reason=str(error))
+
+
+class FromReplay:
+    """Gives what the history holds that is being replayed, one at a time.
+
+    Attributes:
+        difference: What was found in it.
+    """
+
+    strict = True
+
+    def __init__(self) -> None:
+        self.difference: Difference | None = None
+        self._marks: Sequence[Mark] | None = None
+        self._words: Words | None = None
+
+    async def give(self, events: Sequence[HistoryEvent], converter: DataConverter) -> None:
+        """Prepare the run that is replayed next.
+
+        Raises:
+            StorageError: What an entry said is in a storage that cannot be read.
+            CodecError: The codec cannot read it.
+        """
+        self.difference = None
+        self._marks, self._words = await marks_of(events, converter, words=False), await words_of(events, converter)
+
+    def attach(self) -> None:
+        """Nothing is read in the background."""
+
+    def marks(self, run: Run) -> Future[Sequence[Mark] | None]:
+        """See `Reader`."""
+        return _known(self._marks)
+
+    def words(self, run: Run) -> Future[Words | None]:
+        """See `Reader`."""
+        return _known(self._words)
+
+    def done(self, run: Run, difference: Difference | None) -> None:
+        """See `Reader`."""
+        self.difference = self.difference or difference
+
+
+def _known(value: T) -> Future[T]:
+    future: Future[T] = Future()
+    future.set_result(value)
+    return future
