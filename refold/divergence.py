@@ -144,6 +144,21 @@ def shown_as(now: Snapshot, base: Snapshot, entries: Sequence[Entry], recorded: 
     return now.changed({**said, "reason": reason, "waits": waits, "pending": pending, "threads": threads})
 
 
+def opened_as(now: Snapshot, recorded: Entry) -> Snapshot:
+    """A snapshot in which the questions and commands of an entry are those that were recorded.
+
+    The next event is judged by them: a decision was made on what was shown, not on what today's code would show.
+
+    Args:
+        now: The snapshot after the entry.
+        recorded: The entry as it was recorded.
+    """
+    issued = {one.invocation_id: one.command for one in recorded.commands}
+    waits = tuple(wait.changed({"ask": issued.get(wait.gate, wait.ask)}) for wait in now.waits)
+    pending = {id: one.changed({"command": issued.get(id, one.command)}) for id, one in now.pending.items()}
+    return now.changed({"waits": waits, "pending": pending})
+
+
 def _threads(
     threads: Mapping[str, Thread], entries: Iterable[Entry], issued: Mapping[str, Command]
 ) -> Mapping[str, Thread]:

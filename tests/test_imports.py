@@ -82,6 +82,7 @@ EFFECTS_IMPORTERS = {
     # A query that a worker asks to be sent again: clients and activities send it alike.
     "refold.temporal.client.connection",
     "refold.temporal.worker.committed",
+    "refold.temporal.recorded.recorder",
     # What an operator does with receipts needs the ledger's database alone.
     "refold.cli.verbs.ledger",
     "refold.cli.verbs.records",

@@ -12,15 +12,21 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
-from temporalio.client import Client, Plugin, RPCTimeoutOrCancelledError, WorkflowExecutionDescription
+from temporalio.client import (
+    Client,
+    Plugin,
+    RPCTimeoutOrCancelledError,
+    WorkflowExecutionDescription,
+    WorkflowQueryFailedError,
+)
 from temporalio.common import QueryRejectCondition
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.effects.asking import asked
 from refold.engine import NotConnected, TaskNotFound
-from refold.temporal.client import search
-from refold.temporal.client.errors import refusals, server_refused, timed_out
+from refold.temporal.client import search, stopped
+from refold.temporal.client.errors import in_failed_state, refusals, server_refused, timed_out
 from refold.temporal.data import search_attributes
 from refold.temporal.data.payloads import data_converter
 
@@ -88,6 +94,8 @@ class Connection:
     ) -> T:
         """What a task's worker answers to a query; asked again where the first attempt was lost.
 
+        A task that is stopped, since its code differs from what was recorded, answers too: see `stopped`.
+
         Args:
             task_id: The task.
             name: The query's name.
@@ -112,7 +120,11 @@ class Connection:
         for attempt in range(1, QUERY_ATTEMPTS + 1):
             try:
                 answer: T = await asked(ask)
-            except (RPCTimeoutOrCancelledError, RPCError) as error:
+            except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
+                if in_failed_state(error):
+                    found = await stopped.answer(self.client, await self.describe(task_id), name, arguments)
+                    if isinstance(found, kind):
+                        return found
                 if attempt == QUERY_ATTEMPTS or not timed_out(error):
                     raise
             else:

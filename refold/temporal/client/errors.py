@@ -24,6 +24,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import InputRejected
 from refold.core.values import REFUSAL_CHARS, shortened
+from refold.divergence import DIFFERS
 from refold.engine import CodecError, EngineError, NotConnected, TaskView, not_begun
 from refold.temporal.data.search_attributes import REGISTER, SKILL
 
@@ -60,8 +61,10 @@ def timed_out(error: Exception) -> bool:
 
 
 def in_failed_state(error: Exception) -> bool:
-    """Whether the server did not ask a worker at all, because the task's workflow tasks fail."""
-    return isinstance(error, WorkflowQueryFailedError | RPCError) and "Workflow Task in failed state" in error.message
+    """Whether nobody was asked, because the task's workflow tasks fail."""
+    return isinstance(error, WorkflowQueryFailedError | RPCError) and any(
+        words in error.message for words in ("Workflow Task in failed state", DIFFERS)
+    )
 
 
 async def why_unanswered(client: Client, error: Exception, description: WorkflowExecutionDescription) -> str:
@@ -72,6 +75,8 @@ async def why_unanswered(client: Client, error: Exception, description: Workflow
         error: The failure of the question.
         description: Of the run that was asked.
     """
+    if isinstance(error, WorkflowQueryFailedError) and DIFFERS in error.message:
+        return explained(error.message)
     if timed_out(error) or in_failed_state(error):
         return await why_silent(client, description)
     if isinstance(error, RPCError) and error.status is RPCStatusCode.FAILED_PRECONDITION:
@@ -234,6 +239,8 @@ def explained(failure: str) -> str:
     Args:
         failure: Temporal's message.
     """
+    if DIFFERS in failure:
+        return failure[failure.index(DIFFERS) :]
     if NOT_FITTING in failure:
         return (
             f"its code has changed and does not fit what has happened already ({failure}). Nothing is lost: run the "

@@ -31,7 +31,7 @@ from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import in_failed_state, server_refused, unwritable, why_silent
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
-from refold.temporal.data.wire import CANCEL_REASON, Accepted, TaskResult, Verdict
+from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, Accepted, TaskResult, Verdict
 
 A = TypeVar("A")
 
@@ -62,7 +62,7 @@ async def update(
             name, argument, id=update_id, rpc_timeout=UPDATE_PATIENCE, result_type=answer
         )
     except WorkflowUpdateFailedError as error:
-        _raise_refusal(error)
+        _raise_refusal(task_id, name, error)
     except PydanticSerializationError as error:
         raise unwritable(error) from None
     except RPCTimeoutOrCancelledError:
@@ -187,8 +187,10 @@ def _signed(task_id: str, decision: DecisionMade) -> Verdict:
     return Verdict(**dict(decision), signature=signing.signature(task_id, decision, key))
 
 
-def _raise_refusal(error: WorkflowUpdateFailedError) -> NoReturn:
+def _raise_refusal(task_id: str, name: str, error: WorkflowUpdateFailedError) -> NoReturn:
     cause = error.cause
+    if isinstance(cause, ApplicationError) and cause.type == CODE_DIFFERS:
+        raise NoWorker(f"task {task_id!r} has not taken the {name}: {cause.message}") from None
     if isinstance(cause, ApplicationError) and cause.type == InputRejected.__name__:
         raise InputRejected(cause.message) from None
     raise InputRejected(str(cause)) from None

@@ -253,6 +253,22 @@ class Page(Value):
     differs: str = lean("")
 
 
+class Stopped(Value):
+    """What a task shows that takes nothing, since its code differs from what was recorded.
+
+    Attributes:
+        snapshot: The task as it was recorded.
+        journal: This run's stretch of the journal, as it was recorded.
+        earlier: The runs before this one, oldest first.
+        differs: What differs, and what to do.
+    """
+
+    snapshot: Stored[Snapshot]
+    journal: Stored[Segment]
+    earlier: tuple[EarlierRun, ...] = lean(())
+    differs: str
+
+
 class Accepted(Value):
     """The answer to an update that was accepted.
 

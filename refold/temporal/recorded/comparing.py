@@ -46,6 +46,7 @@ class Comparison:
         self._next = 0  # of the marks
         self._same = 0  # the number of the newest entry that a mark confirms
         self._sent: list[Sent] = []  # in this workflow task
+        self._late = False  # the replay went on before the history was read
 
     def compare(self, task: Recorded, until: float) -> None:
         """Compare the entries so far with the marks on them, up to the first difference.
@@ -58,12 +59,20 @@ class Comparison:
             NotReadYet: The history was not read by then.
         """
         if self.difference is not None:
+            task.go_on_as_recorded()
             return
-        marks, base = self._read(self._marks, until) or (), task.base
+        try:
+            marks, base = self._read(self._marks, until) or (), task.base
+        except NotReadYet:
+            self._late = True
+            raise
         while self._next < len(marks) and marks[self._next].seq <= base + len(task.entries):
             mark = marks[self._next]
             if mark.seq > base and task.digests[mark.seq - base] != mark.digest:
+                if self._late:
+                    raise NotReadYet  # later events were taken as today's code takes them; the next replay is in time
                 self._differ(task, mark, until)
+                task.go_on_as_recorded()
                 return
             self._next, self._same = self._next + 1, max(self._same, mark.seq)
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from refold.core.fold.journal import Entry
 from refold.divergence import Difference
+from refold.temporal.data.wire import Stopped
 
 
 class Recorded(Protocol):
@@ -31,6 +32,12 @@ class Recorded(Protocol):
 
     def differ(self, difference: Difference, recorded: Callable[[Sequence[Entry]], Sequence[Entry]]) -> None:
         """From now on, show this run's entries as `recorded` gives them, with the difference as a note."""
+
+    def go_on_as_recorded(self) -> None:
+        """Take what was recorded for what the task is, before the next event: a decision was made on what was shown."""
+
+    def stopped(self) -> Stopped:
+        """What the task shows for as long as it takes nothing."""
 
 
 class _Here(threading.local):

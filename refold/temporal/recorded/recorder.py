@@ -20,6 +20,7 @@ from temporalio.api.failure.v1 import Failure
 from temporalio.exceptions import ApplicationError
 
 from refold.divergence import Difference
+from refold.effects.asking import ASK_AGAIN
 from refold.temporal.data.wire import CODE_DIFFERS
 from refold.temporal.recorded.comparing import Comparison, NotReadYet
 from refold.temporal.recorded.here import Recorded, listening
@@ -85,7 +86,7 @@ class Recorder:
             try:
                 self._compare(self._comparison, until)
             except NotReadYet:
-                return self._failed(act, "the history of this task is still being read", None)
+                return self._failed(act, ASK_AGAIN, None)
             self._comparison.end()
             self._difference, self._comparison = self._comparison.difference, None
         if self._difference is not None and not asked:
@@ -151,7 +152,11 @@ class Recorder:
     def _failed(self, act: WorkflowActivation, why: str, found: Difference | None) -> WorkflowActivationCompletion:
         completion = self._completion()
         completion.run_id = act.run_id
-        self._fails(ApplicationError(why, type=CODE_DIFFERS if found else None), completion.failed.failure)
+        error = ApplicationError(why)
         if found is not None:
+            # The server asks nothing any more once a workflow task has failed, so the failure tells.
+            shown = [self._task.stopped()] if self._task is not None and not act.is_replaying else []
+            error = ApplicationError(why, *shown, type=CODE_DIFFERS)
             completion.failed.force_cause = CAUSE
+        self._fails(error, completion.failed.failure)
         return completion

@@ -23,12 +23,24 @@ from refold.core.fold.snapshot import Pending, Receipt, Snapshot
 from refold.core.fold.wanted import finished
 from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
-from refold.divergence import Difference, shown_as
+from refold.divergence import Difference, opened_as, shown_as
 from refold.engine import TaskView, not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
 from refold.temporal.data import signing
 from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
-from refold.temporal.data.wire import CANCEL_REASON, PAGE_ENTRIES, Accepted, Page, PartEnded, Sealed, TaskStart, Verdict
+from refold.temporal.data.payloads import Stored
+from refold.temporal.data.wire import (
+    CANCEL_REASON,
+    PAGE_ENTRIES,
+    Accepted,
+    Page,
+    PartEnded,
+    Sealed,
+    Segment,
+    Stopped,
+    TaskStart,
+    Verdict,
+)
 from refold.temporal.worker.display import note_refused, note_released, said_by
 
 LARGEST_REFUSED = 2_000_000
@@ -56,6 +68,7 @@ class TaskHandlers(ABC):
     """What the task begins with; None once it has begun."""
     _sealing: bool = False  # somebody asked the task to go on in a new run
     _difference: Difference | None = None
+    _judged: int = 0
     _recorded: Callable[[Sequence[Entry]], Sequence[Entry]] | None = None
 
     @abstractmethod
@@ -272,6 +285,22 @@ class TaskHandlers(ABC):
         """Answer queries with what was recorded (`refold.temporal.recorded`)."""
         self._difference, self._recorded = difference, recorded
 
+    def go_on_as_recorded(self) -> None:
+        """Judge the next event by what was recorded; only on a replay, and what is going on stays as it is."""
+        for entry in self._recorded(self._entries[self._judged :]) if self._recorded is not None else ():
+            self._now = opened_as(self._now, entry)
+        self._judged = len(self._entries)
+
+    def stopped(self) -> Stopped:
+        """What the task shows for as long as it takes nothing."""
+        journal = Segment(base=self._base, entries=tuple(self._shown()))
+        return Stopped(
+            snapshot=Stored[Snapshot](value=self._as_shown(self._now)),
+            journal=Stored[Segment](value=journal),
+            earlier=self._start.earlier,
+            differs=self._differs,
+        )
+
     @property
     def _differs(self) -> str:
         return "" if self._difference is None else str(self._difference)
@@ -339,8 +368,12 @@ class TaskHandlers(ABC):
                 f"{self._now.task_id!r}, not {seq}"
             )
         near = next((mark for mark in reversed(self._marks) if mark.seq <= seq), self._base)
-        found = fold(self.skill, near, self._entries[near.seq - self._base.seq : seq - self._base.seq])
-        return self._as_shown(found)
+        entries = self._entries[near.seq - self._base.seq : seq - self._base.seq]
+        if self._recorded is None:
+            return fold(self.skill, near, entries)
+        for recorded in self._recorded(entries):
+            near = opened_as(fold(self.skill, near, [recorded]), recorded)
+        return self._as_shown(near)
 
 
 def _writes(pending: Pending) -> bool:

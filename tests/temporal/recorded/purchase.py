@@ -29,7 +29,7 @@ class Purchase:
         policy = GatePolicy(approvers=("ada",), allow_unsigned=True, timeout_s=None, reminder_s=None)
         await ctx.approve("pay", "Pay 5 cents to the shop?", show={"to": "the shop", "cents": 5}, policy=policy)
         await ctx.ask("when", "When?")
-        await ctx.tool(pay, to=order, cents=5)
+        await ctx.tool(pay, id="paid", to=order, cents=5)
         await ctx.ask("rate", "How was it?")
         return ctx.complete("Paid 5 cents.")
 
