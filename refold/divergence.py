@@ -16,7 +16,7 @@ from refold.core.chat import EMPTY, Frame, Thread, UserSaid
 from refold.core.chat import Said as Turn
 from refold.core.commands import COMMAND, CallChat, Command
 from refold.core.content import Content
-from refold.core.fold.journal import Entry
+from refold.core.fold.journal import Entry, Issued
 from refold.core.fold.snapshot import Snapshot
 from refold.core.values import Value, lean, shortened
 from refold.digests import SAME, Said
@@ -98,7 +98,7 @@ def first_difference(
     """
     entries = tuple(entries)
     for now in entries:
-        recorded = as_recorded(now, said.get(now.seq), inputs)
+        recorded = as_recorded(task_id, now, said.get(now.seq), inputs)
         for field, was, says in _differing(_by_id(recorded), _by_id(now)):
             return Difference(
                 task_id=task_id, seq=now.seq, upto=now.seq, field=field, recorded=was, now=says, build_id=build_id
@@ -106,20 +106,22 @@ def first_difference(
     return Difference(task_id=task_id, seq=entries[0].seq, upto=entries[-1].seq, build_id=build_id)
 
 
-def as_recorded(now: Entry, said: Said | None, inputs: Mapping[str, Input]) -> Entry:
+def as_recorded(task_id: str, now: Entry, said: Said | None, inputs: Mapping[str, Input]) -> Entry:
     """An entry with what was recorded of it in place of what today's code says.
 
     Args:
+        task_id: The task.
         now: The entry as today's code writes it.
         said: What was recorded of it; None where that is nothing.
         inputs: What was recorded of effects, by invocation id.
     """
     said = said or Said(seq=now.seq)
     commands = {one.invocation_id: one for one in said.commands}
-    for one in now.commands:
-        if one.invocation_id in inputs:
-            command = _recorded_command(one.command, inputs[one.invocation_id])
-            commands[one.invocation_id] = one.changed({"command": command})
+    says = {one.invocation_id: one.command for one in now.commands}
+    own = f"{task_id}/{now.seq}."
+    for id in (*says, *(id for id in inputs if id.startswith(own) and id[len(own) :].isdigit())):
+        if id in inputs and (command := _recorded_command(says.get(id), inputs[id])) is not None:
+            commands[id] = Issued(invocation_id=id, command=command)
     ordered = sorted(commands.values(), key=lambda one: _place(one.invocation_id))
     return now.changed({**{name: getattr(said, name) for name in SAME}, "commands": tuple(ordered)})
 
@@ -183,12 +185,14 @@ def _replaced(turns: tuple[Turn, ...], old: tuple[Turn, ...], new: tuple[Turn, .
     return turns
 
 
-def _recorded_command(now: Command, input: Input) -> Command:
-    """A command as it was recorded; `now` where what was recorded cannot be read as one."""
+def _recorded_command(now: Command | None, input: Input) -> Command | None:
+    """A command as it was recorded; `now`, which is what the code says of it, where history does not tell enough."""
     if input["kind"] == "chat":
         return _recorded_chat(now, input) if isinstance(now, CallChat) else now
-    whole = input["kind"] in _WHOLE or input["kind"] != now.kind
-    known = {"id": now.id} if whole else now.model_dump(mode="json")
+    known: Input = {}
+    if now is not None:
+        partial = input["kind"] not in _WHOLE and input["kind"] == now.kind
+        known = now.model_dump(mode="json") if partial else {"id": now.id}
     try:
         return COMMAND.validate_python({**known, **input})
     except ValidationError:

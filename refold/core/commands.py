@@ -263,8 +263,14 @@ class AskApproval(_Question):
 
     @property
     def digest(self) -> str:
-        """The hash of the data shown."""
-        return digest_of(self.id, self.policy.kind, self.show)
+        """The hash of what a person sees, and of who may decide."""
+        seen = self.model_dump(mode="json", include={"message", "policy", "editable"})
+        return digest_of(self.id, self.show, seen)
+
+    @property
+    def former(self) -> str:
+        """The digest as earlier releases made it: a decision that was made on one counts as it did."""
+        return digest_of(self.id, self.policy.kind.value, self.show)
 
     def edited(self, changes: Mapping[str, JsonValue]) -> AskApproval:
         """The same gate with changed data, which gives it another digest and so voids earlier decisions."""

@@ -1,7 +1,7 @@
 """The data of gates: policy (who may decide, timeouts), decision, digest. `fold/gates.py` handles decisions.
 
-A gate has a digest of the data it shows. A decision names gate and digest, so that a grant is valid only for the data
-that the person saw. Source: S3.29 to S3.41.
+A gate has a digest of what a person saw and of who may decide: message, data, policy. A decision names gate and digest,
+so that a grant is valid for nothing else. Source: S3.29 to S3.41.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class GatePolicy(Value):
         return bool(self.approvers) or self.needed > 1 or self.second_person
 
 
-def digest_of(slot: str, kind: GateKind, show: JsonValue) -> str:
-    """The hash of the data that a gate shows: 32 hex digits."""
-    shown = json.dumps([slot, kind.value, encodable(show)], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def digest_of(*seen: JsonValue) -> str:
+    """The hash of what a gate shows: 32 hex digits."""
+    shown = json.dumps([encodable(one) for one in seen], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(shown.encode()).hexdigest()[:32]
 
 
@@ -82,7 +82,7 @@ class DecisionMade(Value):
 
     Attributes:
         gate: The gate's id.
-        digest: The digest of the data that the person saw.
+        digest: The digest of what the person saw.
         decision: Grant or denial.
         approver: Who decided.
         asserted_by: Who vouches for the approver's name; None if nobody does.
@@ -116,7 +116,8 @@ class Grace(Value):
 
     Attributes:
         gate: The gate's id.
-        digest: The digest of the data that the gate showed.
+        digest: The digest of what the gate showed.
+        former: The same gate's digest as earlier releases made it.
         until: When the grace time ends.
         policy: The gate's policy.
         granted: Who granted before the timeout.
@@ -124,6 +125,7 @@ class Grace(Value):
 
     gate: str
     digest: str
+    former: str = lean("")
     until: datetime
     policy: GatePolicy
     granted: tuple[str, ...] = lean(())

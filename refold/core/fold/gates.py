@@ -37,7 +37,7 @@ def decision_refusal(snapshot: Snapshot, decision: DecisionMade, at: datetime) -
     # A person who granted before may decide again with changes: they are a new thing to decide on.
     if not decision.changes and any(grant.approver == decision.approver for grant in wait.grants):
         return f"{decision.approver} has decided before; {wait.ask.policy.needed} different people must"
-    if found := decider_refusal(snapshot, wait.ask.policy, wait.ask.digest, decision):
+    if found := decider_refusal(snapshot, wait.ask.policy, wait.ask, decision):
         return found
     return _too_late(wait, wait.ask, decision, at)
 
@@ -67,12 +67,11 @@ def _unfit_changes(ask: AskApproval, decision: DecisionMade) -> str:
     return f"{', '.join(wrong)} cannot be changed at gate {ask.slot!r}; what can: {may}"
 
 
-def decider_refusal(snapshot: Snapshot, policy: GatePolicy, digest: str, decision: DecisionMade) -> str:
+def decider_refusal(snapshot: Snapshot, policy: GatePolicy, shown: AskApproval | Grace, decision: DecisionMade) -> str:
     """Why the gate's policy does not let this person make this decision; empty if it does."""
-    if decision.digest != digest:
-        return (
-            f"the decision is for {decision.digest!r}, but the gate shows {digest!r}: look again at what is decided on"
-        )
+    if decision.digest not in (shown.digest, shown.former):
+        named, digest = decision.digest, shown.digest
+        return f"the decision is for {named!r}, but the gate shows {digest!r}: look again at what is decided on"
     if not decision.approver.strip():
         return "a decision names its approver"
     if policy.approvers and decision.approver not in policy.approvers:
@@ -164,7 +163,9 @@ def timed_out(draft: Draft, gate: str) -> Sequence[Event]:
     if policy.grace_s:
         until = draft.at + timedelta(seconds=policy.grace_s)
         granted = tuple(grant.approver for grant in wait.grants)
-        draft.changes["grace"] = Grace(gate=gate, digest=ask.digest, until=until, policy=policy, granted=granted)
+        draft.changes["grace"] = Grace(
+            gate=gate, digest=ask.digest, former=ask.former, until=until, policy=policy, granted=granted
+        )
     ending.end(draft, Ending.FAILED, APPROVAL_TIMEOUT, TaskEvent.TIMEOUT)
     return []
 

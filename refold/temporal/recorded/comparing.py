@@ -108,7 +108,7 @@ class Comparison:
         else:
             self.difference = Difference(task_id=id, seq=entries[0].seq, upto=mark.seq, build_id=mark.build_id)
         self._reader.done(self._run, self.difference)
-        task.differ(self.difference, lambda entries: as_written(entries, words))
+        task.differ(self.difference, lambda entries: as_written(id, entries, words))
 
     def _read(self, reading: Future[T], until: float) -> T:
         if asyncio._get_running_loop() is not None and not reading.done():
@@ -119,10 +119,12 @@ class Comparison:
             raise NotReadYet from None
 
 
-def as_written(entries: Sequence[Entry], words: Words) -> list[Entry]:
+def as_written(task_id: str, entries: Sequence[Entry], words: Words) -> list[Entry]:
     """Entries as they were recorded, where history holds it; the others as today's code writes them."""
     return [
-        as_recorded(entry, words.said.get(entry.seq), words.inputs) if words.since <= entry.seq <= words.upto else entry
+        as_recorded(task_id, entry, words.said.get(entry.seq), words.inputs)
+        if words.since <= entry.seq <= words.upto
+        else entry
         for entry in entries
     ]
 

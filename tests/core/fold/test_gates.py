@@ -241,18 +241,34 @@ def test_a_decision_is_for_what_was_shown() -> None:
 
 def test_the_digest_is_of_what_is_shown() -> None:
     """
-    Other arguments, another slot or another kind give another digest; the words of the question do not.
+    Other words, other arguments, another slot, kind, or circle of people who may decide give another digest.
     """
     base = AskApproval(id="pay", message=Content.from_text("Pay?"), show={"amount": 50, "to": "Ada"})
 
     assert base.digest == base.model_copy(update={"show": {"to": "Ada", "amount": 50}}).digest
-    assert base.digest == base.model_copy(update={"message": Content.from_text("approval granted")}).digest
     others: list[dict[str, Any]] = [
+        {"message": Content.from_text("approval granted")},
         {"show": {"amount": 5000, "to": "Ada"}},
         {"id": "refund"},
+        {"editable": ("amount",)},
         {"policy": GatePolicy(kind="budget")},
+        {"policy": GatePolicy(approvers=("eve",))},
+        {"policy": GatePolicy(timeout_s=None)},
     ]
-    assert len({base.digest, *(base.model_copy(update=other).digest for other in others)}) == 4
+    assert len({base.digest, *(base.model_copy(update=other).digest for other in others)}) == 8
+
+
+def test_a_decision_on_a_digest_of_an_earlier_release_counts() -> None:
+    """
+    A history from before the digest covered the question's words is folded as it was.
+    """
+    task = at_gate()
+    [wait] = task.task.waits
+    assert isinstance(wait.ask, AskApproval)
+
+    entry = task.decide("pay", digest=wait.ask.former)
+
+    assert entry.refused == ""
 
 
 def test_a_decision_names_its_gate() -> None:
