@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 from uuid import uuid4
 
 from temporalio.client import Client
@@ -50,11 +49,11 @@ class Site:
         self.engine = TemporalEngine(client, f"recorded-{uuid4().hex[:8]}", patience=PATIENCE)
 
     @asynccontextmanager
-    async def deployed(self, code: ModuleType, **options: Any) -> AsyncIterator[None]:
-        """A worker with this code."""
+    async def deployed(self, code: ModuleType, *, client: Client | None = None) -> AsyncIterator[None]:
+        """A worker with this code, and perhaps with a client of its own."""
         plugin = RefoldPlugin([code], [purchase.pay], model="scripted:demo", storage=self.values)
         queue = self.engine.connection.task_queue
-        async with make_worker(self.engine.client, plugin, task_queue=queue, **options):
+        async with make_worker(client or self.engine.client, plugin, task_queue=queue):
             yield
 
     async def bought(self, answers: int, skill: str = "recorded_purchase") -> str:

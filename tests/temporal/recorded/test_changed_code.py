@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
-from refold import Status
+from refold import Content, Status
 from refold.engine import NoWorker
+from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
+from refold.temporal.dev import DevServer
+from refold.temporal.encryption import Encryption
 from tests.temporal.recorded import purchase
 from tests.temporal.recorded.deploying import Site, changed
 
@@ -71,3 +79,138 @@ async def test_what_was_recorded_stays(site: Site, code: Path, change: str) -> N
             assert view.messages[:3] == before[id][0].messages[:3]
             assert purchase.PAID.count((id, 5)) == 1
             assert (id, 500) not in purchase.PAID
+
+
+async def test_with_encryption_nothing_recorded_is_in_clear(server: DevServer, values: Folder, code: Path) -> None:
+    """
+    With a codec, marks and words are encrypted; they are compared and shown just so, and so is the difference.
+    """
+    converter = data_converter(values, Encryption({"test": os.urandom(32)}))
+    client = await Client.connect(server.address, namespace=server.namespace, data_converter=converter)
+    site = Site(client, values)
+    async with site.deployed(purchase):
+        id = await site.bought(1)
+        before = await site.seen(id)
+
+    async with site.deployed(changed(code, CHANGES["question"][2])):
+        assert await site.seen(id) == before
+        await client.get_workflow_handle(id).signal("message", "now")
+        assert "Pay 500 cents" in await noted(site, id)
+        assert await site.seen(id) == before
+
+    history = await client.get_workflow_handle(id).fetch_history()
+    written = b"".join(event.SerializeToString() for event in history.events)
+    assert b"cents" not in written
+
+
+async def noted(site: Site, id: str) -> str:
+    """The note on a task whose workflow task has failed."""
+    await happened(site, id, EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
+    return (await site.engine.look(id)).note
+
+
+async def happened(site: Site, id: str, kind: EventType.ValueType, times: int = 1) -> None:
+    """Wait until a task's history holds an event of this kind so often."""
+    async for event in site.engine.client.get_workflow_handle(id).fetch_history_events(wait_new_event=True):
+        times -= event.event_type == kind
+        if not times:
+            return
+
+
+async def test_what_came_meanwhile_is_taken_once_the_code_is_back(site: Site, code: Path) -> None:
+    """
+    A signal that the other code met stops the task, which still shows what was recorded, though the server asks no
+    worker any more. With the code put back, the signal is taken, and each effect is performed once.
+    """
+    async with site.deployed(purchase):
+        id = await site.bought(1)
+        before = await site.seen(id)
+
+    async with site.deployed(changed(code, CHANGES["question"][2])):
+        await site.engine.client.get_workflow_handle(id).signal("message", "now")
+        assert "entry 2: messages.1.parts.0.text" in await noted(site, id)
+        assert await site.seen(id) == before
+        with pytest.raises(NoWorker, match="differs from what was recorded"):
+            await site.engine.send(id, Content.from_text("now"))
+
+    async with site.deployed(purchase):
+        await happened(site, id, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, times=2)
+        view = await site.go_on(id, 1)
+        assert view.status is Status.COMPLETED
+        assert purchase.PAID.count((id, 5)) == 1
+
+
+async def test_other_commands_stop_a_task_in_the_same_words(site: Site, code: Path) -> None:
+    """
+    Code that sends other commands than history holds cannot be replayed: a question is answered with what differs.
+    """
+    async with site.deployed(purchase):
+        id = await site.bought(1)
+
+    edit = {'await ctx.llm("draft", "Describe the order.", content)': "await ctx.sleep(3600)"}
+    async with site.deployed(changed(code, edit)):
+        note = (await site.engine.look(id)).note
+
+    assert "entry 1: commands.draft was recorded by build" in note
+    assert "ctx.patched" in note
+
+
+class Refusing:
+    """A client's service that answers questions for histories with an error, as often as told to."""
+
+    def __init__(self, client: Client, status: RPCStatusCode, times: int) -> None:
+        self.asked = 0
+        ask = client.workflow_service.get_workflow_execution_history
+
+        async def history(request: Any, **options: Any) -> Any:
+            if request.maximum_page_size or request.wait_new_event:
+                return await ask(request, **options)  # a reader's, not the worker's
+            self.asked += 1
+            if self.asked <= times:
+                raise RPCError("not for you", status, b"")
+            return await ask(request, **options)
+
+        client.workflow_service.get_workflow_execution_history = history  # type: ignore[assignment, method-assign]
+
+
+async def own_client(server: DevServer, values: Folder) -> Client:
+    """A client that a test may spoil."""
+    return await Client.connect(server.address, namespace=server.namespace, data_converter=data_converter(values))
+
+
+async def test_a_worker_that_may_not_read_histories_goes_on(
+    server: DevServer, site: Site, values: Folder, code: Path
+) -> None:
+    """
+    Where the server refuses the history, tasks go on unverified, as they did before there were marks; a log line says
+    so once.
+    """
+    async with site.deployed(purchase):
+        tasks = [await site.bought(1) for _ in range(2)]
+
+    client = await own_client(server, values)
+    Refusing(client, RPCStatusCode.PERMISSION_DENIED, times=100)
+    with capture_logs() as logs:
+        async with site.deployed(changed(code, CHANGES["message"][2]), client=client):
+            views = [await site.go_on(id, 2) for id in tasks]
+
+    assert {view.status for view in views} == {Status.COMPLETED}
+    assert [line["reason"] for line in logs if line["event"] == "tasks_unverified"] == ["not for you"]
+
+
+async def test_no_task_acts_before_it_was_compared(server: DevServer, site: Site, values: Folder, code: Path) -> None:
+    """
+    A server that hiccups lets no unverified task act: it is asked again until the history is there.
+    """
+    async with site.deployed(purchase):
+        id = await site.bought(1)
+        before = await site.seen(id)
+
+    client = await own_client(server, values)
+    refusing = Refusing(client, RPCStatusCode.RESOURCE_EXHAUSTED, times=6)  # for longer than one activation waits
+    async with site.deployed(changed(code, CHANGES["message"][2]), client=client):
+        with pytest.raises(NoWorker, match="differs from what was recorded"):
+            await site.answer(id)
+        assert await site.seen(id) == before
+    assert refusing.asked > 6
+    assert (id, 5) not in purchase.PAID
