@@ -269,6 +269,18 @@ class TaskView(_View):
     sealing: tuple[str, ...] = lean(())
 
 
+class Build(Value):
+    """A stretch of a task's journal whose entries can be verified, and the build that wrote it.
+
+    Attributes:
+        seq: The number of its last entry; it begins after the last entry of the stretch before.
+        build_id: The worker's build, as Temporal records it; empty where nobody knows.
+    """
+
+    seq: int
+    build_id: str = lean("")
+
+
 class Tokens(Value):
     """Model text that is still being written. Transient: the journaled result replaces it.
 
@@ -567,6 +579,14 @@ class Engine(Protocol):
 
     async def ping(self) -> None:
         """Check that the server answers: raises `NotConnected` soon if it does not."""
+        ...
+
+    async def builds(self, task_id: str) -> Sequence[Build]:
+        """Which builds wrote a task's journal, oldest first: one for each digest that was recorded.
+
+        Entries after the last one are not verified yet; without any, the task began under a release without digests,
+        or what was recorded is gone.
+        """
         ...
 
     def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:

@@ -123,6 +123,8 @@ def metadata_of(record: TaskRecord) -> Struct:
     said: dict[str, JsonValue] = {"skill": record.skill, "seq": record.seq}
     if record.note:
         said["note"] = "the task's worker cannot be asked just now; this is what is known without it"
+    elif record.differs:
+        said["note"] = "the agent's code has changed under this task, which takes nothing meanwhile; this is its record"
     return struct_of({METADATA: said})
 
 

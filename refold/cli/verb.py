@@ -7,7 +7,7 @@ import asyncio
 import inspect
 import os
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -20,7 +20,7 @@ from refold.cli.errors import DONE, WRONG_CALL, debugging, explain, report, show
 from refold.cli.text.output import Output
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.engine import Engine, OffspringView, TaskView
+from refold.engine import Build, Engine, OffspringView, TaskView
 from refold.export.engine import ExportEngine
 from refold.export.read import SUFFIX
 from refold.record import Explanation
@@ -112,6 +112,8 @@ class Reader(Protocol):
     async def look(self, task_id: str) -> TaskView: ...
 
     async def offspring(self, task_id: str) -> tuple[OffspringView, ...]: ...
+
+    async def builds(self, task_id: str) -> Sequence[Build]: ...
 
     def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]: ...
 

@@ -15,7 +15,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lineage.fork import fork, unforkable
 from refold.core.lineage.upgrade import upgraded
-from refold.engine import OffspringView, TaskNotFound, TaskView, UnknownSkill, check_task_id
+from refold.engine import Build, OffspringView, TaskNotFound, TaskView, UnknownSkill, check_task_id
 from refold.export.differs import refolded
 from refold.export.layout import ExportError
 from refold.export.read import Exported, read_export
@@ -68,6 +68,10 @@ class ExportEngine:
         """See `Engine.record`."""
         task = self._task(task_id)
         return with_entries(record_of(task.base), task.entries)
+
+    async def builds(self, task_id: str) -> Sequence[Build]:
+        """See `Engine.builds`. The digests of an export cover all its entries, and name no build."""
+        return () if task_id not in self.tasks else (Build(seq=self._task(task_id).view.seq),)
 
     async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""

@@ -49,6 +49,8 @@ async def journal(
 ) -> int:
     """Print a task's journal, oldest entry first; or verify an export.
 
+    Also says which build of the worker wrote it, where that changed, and which entries history cannot verify yet.
+
     --verify checks each line's digest, the entries' numbers, and what the header claims, and names the first wrong
     line. Exits 1 if the export is damaged, is redacted (then only TASK can vouch for its digests), or is not what the
     server has.
@@ -58,9 +60,23 @@ async def journal(
     if task_id is None:
         raise CallError("name the task whose journal to print, or `--verify FILE`")
     engine, task_id = await call.reader(task_id)
-    story = Story(call.out)
+    story, builds, known = Story(call.out), [*await engine.builds(task_id)], ""
+    confirmed, last = builds[-1].seq if builds else 0, 0
     async for entry in engine.journal(task_id, after=after):
+        while builds and builds[0].seq < entry.seq:
+            del builds[0]
+        if builds and builds[0].build_id != known:
+            known = builds[0].build_id
+            call.out.note(f"code: build {known}")
         story.tell(entry)
+        last = entry.seq
+    if last > confirmed:
+        what = f"entries after {confirmed}" if confirmed else "the entries"
+        call.out.note(
+            f"{what} are not verified yet: history holds no digest of them, so they are what today's code says"
+        )
+    if (view := await engine.look(task_id)).note:
+        call.out.note(view.note)
     return DONE
 
 

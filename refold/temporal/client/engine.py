@@ -17,6 +17,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
 from refold.engine import (
+    Build,
     Listed,
     OffspringView,
     Place,
@@ -261,6 +262,10 @@ class TemporalEngine:
         await self.connection.ping()
 
     # --- the journal, and what is added to it
+
+    async def builds(self, task_id: str) -> Sequence[Build]:
+        """See `Engine.builds`."""
+        return await JournalReader(self.connection, task_id).builds()
 
     def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
         """See `Engine.journal`."""

@@ -21,7 +21,7 @@ from refold.core.events import ToolResult
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.lifecycle import Status, TaskState, derive_status
-from refold.engine import EngineError, NoWorker, StorageError, TaskNotFound
+from refold.engine import Build, EngineError, NoWorker, StorageError, TaskNotFound
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import (
@@ -33,6 +33,7 @@ from refold.temporal.client.errors import (
     why_unanswered,
 )
 from refold.temporal.client.views import result_of
+from refold.temporal.data.marks import marks_of
 from refold.temporal.data.payloads import Stored, load
 from refold.temporal.data.wire import PAGE_ENTRIES, EarlierRun, Page, Segment, TaskResult
 
@@ -158,6 +159,20 @@ class JournalReader:
             if not page.entries or page.entries[-1].seq >= page.last:
                 return found
             after = page.entries[-1].seq
+
+    async def builds(self) -> tuple[Build, ...]:
+        """See `Engine.builds`. Runs that the server keeps no more, or does not show, are left out."""
+        found = []
+        for run in await self._runs():
+            handle = self.connection.client.get_workflow_handle(self.task_id, run_id=run.run_id)
+            try:
+                events = [event async for event in handle.fetch_history_events()]
+            except RPCError as error:
+                if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED):
+                    raise server_refused(error, f"read the history of task {self.task_id!r}") from None
+                continue
+            found += await marks_of(events, self.connection.client.data_converter, words=False)
+        return tuple(Build(seq=mark.seq, build_id=mark.build_id) for mark in found)
 
     async def end(self) -> Segment:
         """The end of an ended task's journal, and the task before it: what recovery folds, in one activation.

@@ -56,10 +56,10 @@ class Site:
         async with make_worker(client or self.engine.client, plugin, task_queue=queue):
             yield
 
-    async def bought(self, answers: int, skill: str = "recorded_purchase") -> str:
-        """A new task that was approved and answered so often; the id is the order as well."""
+    async def bought(self, answers: int, *, order: str = "") -> str:
+        """A new task that was approved and answered so often; the order is the task's id if there is none."""
         id = f"order-{uuid4().hex[:8]}"
-        await self.engine.start(skill, Content.from_text(id), task_id=id)
+        await self.engine.start("recorded_purchase", Content.from_text(order or id), task_id=id)
         await self.go_on(id, answers)
         return id
 

@@ -6,11 +6,14 @@ from refold import Artifact, Content, Ctx, GatePolicy, Transition, flow_skill, s
 from refold.temporal import workflow_for
 
 PAID: list[tuple[str, int]] = []  # what the tool paid, to whom
+BUSY: set[str] = set()  # who cannot be paid just now
 
 
 @tool(effect="idempotent")
 def pay(to: str, cents: int) -> str:
     """Pay."""
+    if to in BUSY:
+        raise ConnectionError("busy")
     PAID.append((to, cents))
     return "receipt"
 
@@ -25,7 +28,7 @@ class Purchase:
         await ctx.llm("draft", "Describe the order.", content)
         ctx.say("Here is what will be bought.")
         ctx.status("drafted")
-        ctx.hand_over(Artifact.from_text("order.txt", "5 cents to the shop"))
+        ctx.hand_over(Artifact.from_text("order.txt", "5 cents to the shop, for " + order))
         policy = GatePolicy(approvers=("ada",), allow_unsigned=True, timeout_s=None, reminder_s=None)
         await ctx.approve("pay", "Pay 5 cents to the shop?", show={"to": "the shop", "cents": 5}, policy=policy)
         await ctx.ask("when", "When?")

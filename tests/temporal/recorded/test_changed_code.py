@@ -40,7 +40,7 @@ CHANGES = {
     "question": (2, "messages.1.parts.0.text", {"Pay 5 cents to the shop?": "Pay 500 cents to a stranger?"}),
     "shown data": (2, "commands.pay.show.cents", {'"cents": 5}': '"cents": 500}'}),
     "approvers": (2, "commands.pay.policy.approvers.1", {'("ada",)': '("ada", "eve")'}),
-    "artifact": (2, "artifacts.0.parts.0.text", {'"5 cents to the shop"': '"500 cents to the shop"'}),
+    "artifact": (2, "artifacts.0.parts.0.text", {'"5 cents to the shop, ': '"500 cents to the shop, '}),
     "progress": (2, "progress", {'"drafted"': '"written"'}),
     "a model's prompt": (1, "commands.draft.prompt", {"Describe the order.": "Praise the order."}),
     "a tool's arguments": (4, "commands.paid.args.cents", {"cents=5)": "cents=500)"}),
@@ -138,6 +138,27 @@ async def test_what_came_meanwhile_is_taken_once_the_code_is_back(site: Site, co
         view = await site.go_on(id, 1)
         assert view.status is Status.COMPLETED
         assert purchase.PAID.count((id, 5)) == 1
+
+
+async def test_a_retry_waits_for_the_code(site: Site, code: Path) -> None:
+    """
+    An effect that is being retried is not tried with the arguments of other code: its retry waits for its own.
+    """
+    async with site.deployed(purchase):
+        id = await site.bought(1)
+        purchase.BUSY.add(id)
+        await site.answer(id)
+        await happened(site, id, EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED)
+
+    async with site.deployed(changed(code, CHANGES["a tool's arguments"][2])):
+        purchase.BUSY.remove(id)
+        assert "entry 4: commands.paid.args.cents" in await noted(site, id)
+        assert [one.command for one in (await site.engine.look(id)).pending] == ["tool pay"]
+
+    async with site.deployed(purchase):
+        await happened(site, id, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, times=2)
+        assert (await site.go_on(id, 1)).status is Status.COMPLETED
+    assert [paid for paid in purchase.PAID if paid[0] == id] == [(id, 5)]
 
 
 async def test_other_commands_stop_a_task_in_the_same_words(site: Site, code: Path) -> None:

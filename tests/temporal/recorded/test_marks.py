@@ -1,0 +1,72 @@
+"""Marks in the histories of tasks, on a real server."""
+
+from __future__ import annotations
+
+import pytest
+from temporalio.client import Client
+
+from refold import Status
+from refold.digests import digest_after
+from refold.engine import Build
+from refold.temporal import TemporalEngine
+from refold.temporal.data.marks import Mark, marks_of
+from refold.temporal.data.storage import Folder
+from tests.temporal.recorded import purchase
+from tests.temporal.recorded.deploying import PATIENCE, Site
+from tests.temporal.test_task import collected
+
+
+async def marks(client: Client, id: str, run_id: str | None = None) -> list[Mark]:
+    history = await client.get_workflow_handle(id, run_id=run_id).fetch_history()
+    return await marks_of(history.events, client.data_converter)
+
+
+async def test_each_workflow_task_leaves_a_mark(client: Client, values: Folder) -> None:
+    """
+    Every entry has a mark: its digest is that of the journal up to it, and it names the build that wrote it.
+    """
+    site = Site(client, values)
+    async with site.deployed(purchase):
+        id = await site.bought(3)
+        entries = await collected(site.engine.journal(id))
+        builds = await site.engine.builds(id)
+
+    found = await marks(client, id)
+    assert (await site.engine.look(id)).status is Status.COMPLETED
+    assert [mark.seq for mark in found] == [entry.seq for entry in entries]
+    assert [mark.digest for mark in found] == [digest_after(entries[:count]) for count in range(1, len(entries) + 1)]
+    assert [Build(seq=mark.seq, build_id=mark.build_id) for mark in found] == list(builds)
+    assert all(mark.build_id for mark in found)
+
+
+async def test_the_digest_goes_on_in_a_new_run(client: Client, values: Folder) -> None:
+    """
+    A task that continues in new runs has one chain of digests, over all its runs.
+    """
+    site = Site(client, values)
+    queue = site.engine.connection.task_queue
+    site.engine = TemporalEngine(client, queue, patience=PATIENCE, events_per_run=5)
+    async with site.deployed(purchase):
+        id = await site.bought(3)
+        entries = await collected(site.engine.journal(id))
+        builds = await site.engine.builds(id)
+
+    result = await site.engine.record(id)
+    assert result.status is Status.COMPLETED
+    assert builds[-1].seq == entries[-1].seq
+    runs = {mark.seq: mark.digest for mark in await marks(client, id)}
+    assert runs[entries[-1].seq] == digest_after(entries)
+    assert min(runs) > 1, "it went on in a new run"
+
+
+@pytest.mark.parametrize("size", [100, 40_000, 300_000])
+async def test_words_of_any_size_are_kept(client: Client, values: Folder, size: int) -> None:
+    """
+    What is said may be long: large words go to storage, and are read from there.
+    """
+    site = Site(client, values)
+    async with site.deployed(purchase):
+        id = await site.bought(0, order="x" * size)
+
+    [said] = [one for mark in await marks(client, id) for one in mark.said]
+    assert said.artifacts[0].text.endswith("x" * size)
