@@ -21,6 +21,7 @@ from refold.temporal.worker import committed, sandbox
 assert sandbox.SharingModules is None
 assert attempt.ActivityHeartbeat is None
 assert not committed._KNOWN
+assert not committed._RECORDS
 import temporalio
 for name in inside:
     del sys.modules[name]
@@ -33,7 +34,8 @@ INSIDE = ["temporalio.worker.workflow_sandbox._importer", "temporalio.bridge.pro
 
 async def test_a_worker_does_without_the_inside_of_the_sdk(workers: Workers, queue: str) -> None:
     """
-    Tasks run to their end, ask, and answer queries; they only share no modules, and a busy loop no heartbeat.
+    Tasks run to their end, ask, and answer queries; they only share no modules, a busy loop no heartbeat, and their
+    histories have no marks.
     """
     command = ["-c", WITHOUT.format(names=INSIDE), "worker", "workflows", "activities", "--json", "--with-parent"]
     await workers.launch([*command, "--address", workers.address, "--task-queue", queue])
@@ -44,3 +46,4 @@ async def test_a_worker_does_without_the_inside_of_the_sdk(workers: Workers, que
     await engine.send(view.task_id, text("The Atlantic coast."))
     done = await until(lambda: engine.look(view.task_id), lambda view: view.status is not Status.WORKING)
     assert done.status is Status.COMPLETED
+    assert await engine.builds(view.task_id) == ()

@@ -25,7 +25,7 @@ from refold.temporal.data.wire import CODE_DIFFERS
 from refold.temporal.recorded.comparing import Comparison, NotReadYet
 from refold.temporal.recorded.here import Recorded, listening
 from refold.temporal.recorded.reading import Reader, Run
-from refold.temporal.recorded.writing import carriers, mark
+from refold.temporal.recorded.writing import Payloads, carriers, mark
 
 if TYPE_CHECKING:
     # The SDK's own, so not for certain there at run time; `committed` makes no recorder where it is not.
@@ -51,6 +51,7 @@ class Recorder:
         run: Of the task.
         reader: Reads what was recorded; None compares nothing.
         fails: Writes failures.
+        payloads: Writes values.
         completion: Makes an empty completion.
     """
 
@@ -60,12 +61,14 @@ class Recorder:
         run: Run,
         reader: Reader | None,
         fails: Fails,
+        payloads: Payloads,
         completion: Callable[[], WorkflowActivationCompletion],
     ) -> None:
         self._activate = activate
         self._run = run
         self._reader = reader
         self._fails = fails
+        self._payloads = payloads
         self._completion = completion
         self._task: Recorded | None = None
         self._marked = 0  # how many entries have a mark
@@ -112,7 +115,8 @@ class Recorder:
         if len(task.entries) <= self._marked or not carriers(completion):
             return
         if write:
-            mark(completion, self._run.workflow_id, task.digests[-1], task.entries[self._marked :])
+            new = task.entries[self._marked :]
+            mark(completion, self._run.workflow_id, task.digests[-1], new, self._payloads)
         self._marked = len(task.entries)
 
     # --- a task that is rebuilt

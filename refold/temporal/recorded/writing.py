@@ -11,8 +11,8 @@ Which payload carries it, in this order:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 from temporalio.api.common.v1 import Payload
@@ -56,7 +56,17 @@ def carriers(completion: WorkflowActivationCompletion) -> list[WorkflowCommand]:
     return [*lasting, *others] or answers
 
 
-def mark(completion: WorkflowActivationCompletion, task_id: str, digest: bytes, entries: Sequence[Entry]) -> None:
+Payloads = Callable[[Any], Payload | None]
+"""Writes a value as the worker's converter does; None where it is too large, as without storage for large values."""
+
+
+def mark(
+    completion: WorkflowActivationCompletion,
+    task_id: str,
+    digest: bytes,
+    entries: Sequence[Entry],
+    payloads: Payloads,
+) -> None:
     """Write a mark into a completion that has carriers.
 
     Args:
@@ -64,6 +74,7 @@ def mark(completion: WorkflowActivationCompletion, task_id: str, digest: bytes, 
         task_id: The task.
         digest: Of its journal.
         entries: Those since the mark before, at least one.
+        payloads: Writes what was said; words that are too large are left out.
     """
     seq = entries[-1].seq
     found = carriers(completion)
@@ -72,21 +83,22 @@ def mark(completion: WorkflowActivationCompletion, task_id: str, digest: bytes, 
     # The result of a task that ends holds all its entries.
     new = [] if ends else [one for entry in entries if (one := said_of(entry, sent)) is not None]
     said = packed(new, seq, task_id)
+    words = payloads(said) if said else None
     value = written(seq, digest)
     if found[0].HasField("update_response"):
         answer = found[0].update_response.completed
         answer.metadata[KEY] = value
-        if said:
+        if words is not None:
             answer.data = to_json({**from_json(answer.data), SAID: said})
         return
     if found[0].complete_workflow_execution.HasField("result"):
         found[0].complete_workflow_execution.result.metadata[KEY] = value
         return
     with_summary = [one for one in found if one.user_metadata.HasField("summary")]
-    carrier = found[0] if said or not with_summary else with_summary[0]
+    carrier = found[0] if words is not None or not with_summary else with_summary[0]
     metadata = carrier.user_metadata
-    if said:
-        metadata.details.CopyFrom(Payload(metadata={"encoding": b"json/plain"}, data=to_json(said)))
-    beside = metadata.details if said and metadata.details.ByteSize() <= BESIDE_BYTES else metadata.summary
+    if words is not None:
+        metadata.details.CopyFrom(words)
+    beside = metadata.details if words is not None and metadata.details.ByteSize() <= BESIDE_BYTES else metadata.summary
     place = metadata.summary if metadata.HasField("summary") else beside
     place.metadata[KEY] = value

@@ -24,10 +24,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
 from refold.effects.asking import ASK_AGAIN
+from refold.engine import PayloadTooLarge
 from refold.temporal.data.inputs import for_tasks
 from refold.temporal.recorded.comparing import KINDS
 from refold.temporal.recorded.reading import Reader, Run
@@ -125,13 +127,19 @@ def _recorder(activate: Activate, det: WorkflowInstanceDetails, reader: Reader |
     if reader is not None:
         reader.attach()
     run = Run(workflow_id=det.info.workflow_id, run_id=det.info.run_id)
-    failures, payloads = det.failure_converter_class(), det.payload_converter_factory()
+    failures, converter = det.failure_converter_class(), det.payload_converter_factory()
 
     def fails(error: Exception, failure: Failure) -> None:
-        failures.to_failure(error, payloads, failure)
+        failures.to_failure(error, converter, failure)
+
+    def payloads(value: Any) -> Payload | None:
+        try:
+            return converter.to_payloads([value])[0]
+        except PayloadTooLarge:
+            return None
 
     completion = workflow_completion.WorkflowActivationCompletion
-    return Recorder(activate, run, reader, fails, completion)
+    return Recorder(activate, run, reader, fails, payloads, completion)
 
 
 _collector = threading.Lock()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistory
 
 from refold import Status
 from refold.digests import digest_after
 from refold.engine import Build
-from refold.temporal import TemporalEngine
+from refold.temporal import RefoldPlugin, TemporalEngine
 from refold.temporal.data.marks import Mark, marks_of
 from refold.temporal.data.storage import Folder
+from refold.temporal.recorded.replayed import first_divergence
 from tests.temporal.recorded import purchase
-from tests.temporal.recorded.deploying import PATIENCE, Site
+from tests.temporal.recorded.deploying import PATIENCE, Site, changed
 from tests.temporal.test_task import collected
 
 
@@ -70,3 +73,26 @@ async def test_words_of_any_size_are_kept(client: Client, values: Folder, size: 
 
     [said] = [one for mark in await marks(client, id) for one in mark.said]
     assert said.artifacts[0].text.endswith("x" * size)
+
+
+async def test_a_history_is_compared_without_a_server(
+    client: Client, values: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A replay of a history finds nothing with the code that wrote it, and the entry that differs with other code.
+    """
+    monkeypatch.syspath_prepend(tmp_path)
+    site = Site(client, values)
+    async with site.deployed(purchase):
+        id = await site.bought(1)
+    history = await client.get_workflow_handle(id).fetch_history()
+    read = WorkflowHistory.from_json(id, history.to_json())
+
+    own = RefoldPlugin([purchase], [purchase.pay], storage=values)
+    other = RefoldPlugin([changed(tmp_path, {"Pay 5 cents": "Pay 500 cents"})], [purchase.pay], storage=values)
+    found = await first_divergence(read, other)
+
+    assert await first_divergence(read, own) is None
+    assert found is not None
+    assert (found.task_id, found.seq, found.field) == (id, 2, "messages.1.parts.0.text")
+    assert (found.recorded, found.now) == ("Pay 5 cents to the shop?", "Pay 500 cents to the shop?")
