@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Container, Iterable
 
 from refold.core.content import Artifact, Content
+from refold.core.events import ChatResult, Event, UserMessage
 from refold.core.fold.journal import Entry, Issued
 from refold.core.values import Value, lean
 
@@ -47,6 +48,8 @@ class Said(Value):
 
     Attributes:
         seq: The entry's number.
+        messages: `BROUGHT` stands for the text that the entry's event brought, such as a model's reply that is passed
+            on; in the message of a question, too.
         commands: Questions, gates, and effects that have not begun yet.
     """
 
@@ -71,8 +74,32 @@ def said_of(entry: Entry, sent: Container[str] = ()) -> Said | None:
     same = {name: getattr(entry, name) for name in SAME}
     if not commands and not any(same.values()) and entry.progress is None:
         return None
-    return Said.trusted(seq=entry.seq, commands=commands, **same)
+    said = Said.trusted(seq=entry.seq, commands=commands, **same)
+    brought = brought_by(entry.event)
+    return said if brought is None else with_message(said, brought, BROUGHT)
 
+
+def with_message(said: Said, old: Content, new: Content) -> Said:
+    """What was said with another message in place of one, wherever it stands."""
+    commands = tuple(
+        one.changed({"command": one.command.changed({"message": new})})
+        if getattr(one.command, "message", None) == old
+        else one
+        for one in said.commands
+    )
+    return said.changed({"messages": tuple(new if one == old else one for one in said.messages), "commands": commands})
+
+
+def brought_by(event: Event) -> Content | None:
+    """The text that an event brought, which history holds with the event; None if it brought none."""
+    if isinstance(event, UserMessage):
+        return event.content
+    text = event.reply.text if isinstance(event, ChatResult) else getattr(event, "value", None)
+    return Content.from_text(text) if isinstance(text, str) and text else None
+
+
+BROUGHT = Content.from_data({"refold": "brought"})
+"""What stands for the text that an entry's event brought: history holds it with the event, and only once."""
 
 SAME = ("refused", "note", "reason", "messages", "artifacts", "progress")
 """The fields that `Said` takes from an entry as they are."""

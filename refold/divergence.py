@@ -19,7 +19,7 @@ from refold.core.content import Content
 from refold.core.fold.journal import Entry, Issued
 from refold.core.fold.snapshot import Snapshot
 from refold.core.values import Value, lean, shortened
-from refold.digests import SAME, Said
+from refold.digests import BROUGHT, SAME, Said, brought_by, with_message
 from refold.record import record_of, with_entries
 
 SHOWN_CHARS = 300
@@ -116,6 +116,8 @@ def as_recorded(task_id: str, now: Entry, said: Said | None, inputs: Mapping[str
         inputs: What was recorded of effects, by invocation id.
     """
     said = said or Said(seq=now.seq)
+    if (brought := brought_by(now.event)) is not None:
+        said = with_message(said, BROUGHT, brought)
     commands = {one.invocation_id: one for one in said.commands}
     says = {one.invocation_id: one.command for one in now.commands}
     own = f"{task_id}/{now.seq}."
@@ -123,7 +125,8 @@ def as_recorded(task_id: str, now: Entry, said: Said | None, inputs: Mapping[str
         if id in inputs and (command := _recorded_command(says.get(id), inputs[id])) is not None:
             commands[id] = Issued(invocation_id=id, command=command)
     ordered = sorted(commands.values(), key=lambda one: _place(one.invocation_id))
-    return now.changed({**{name: getattr(said, name) for name in SAME}, "commands": tuple(ordered)})
+    same = {name: getattr(said, name) for name in SAME}
+    return now.changed({**same, "commands": tuple(ordered)})
 
 
 def shown_as(now: Snapshot, base: Snapshot, entries: Sequence[Entry], recorded: Sequence[Entry]) -> Snapshot:

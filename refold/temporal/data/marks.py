@@ -21,7 +21,7 @@ from temporalio.converter import DataConverter
 from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Content
 from refold.core.fold.journal import Issued
-from refold.digests import DIGEST_BYTES, Said
+from refold.digests import BROUGHT, DIGEST_BYTES, Said
 
 KEY = "r"
 """The metadata key of a mark; short, since each workflow task writes it to history."""
@@ -95,8 +95,8 @@ def packed(said: Iterable[Said], seq: int, task_id: str) -> list[dict[str, Any]]
         task_id: The task, whose id is left out of invocation ids.
 
     Returns:
-        For each entry its fields, with `commands` by invocation id, and text alone as a string. `messages` is left out
-        where the questions' own messages are all that the entry says.
+        For each entry its fields, with `commands` by invocation id, text alone as a string, and `BROUGHT` as null.
+        `messages` is left out where the questions' own messages are all that the entry says.
     """
     made = []
     for one in said:
@@ -151,7 +151,12 @@ def _long_command(command: dict[str, Any]) -> dict[str, Any]:
 _QUESTION = ("kind", "ask")  # the kind of most commands that are said, so it is left out
 
 
-def _short(content: dict[str, Any]) -> str | dict[str, Any]:
+_BROUGHT = BROUGHT.model_dump(mode="json")
+
+
+def _short(content: dict[str, Any]) -> str | dict[str, Any] | None:
+    if content == _BROUGHT:
+        return None
     match content:
         case {"parts": [{"text": str(text), **others}], **rest} if not others and not rest:
             return str(text)
@@ -159,7 +164,9 @@ def _short(content: dict[str, Any]) -> str | dict[str, Any]:
             return content
 
 
-def _long(content: str | dict[str, Any]) -> dict[str, Any]:
+def _long(content: str | dict[str, Any] | None) -> dict[str, Any]:
+    if content is None:
+        return _BROUGHT
     return {"parts": [{"text": content}]} if isinstance(content, str) else content
 
 

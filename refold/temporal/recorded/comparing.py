@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+WORDS_S = 1.0
+"""How long, in seconds, a replayed activation that differs waits for the words of what was recorded."""
+
 
 class NotReadYet(Exception):
     """The history was not read in time. It is read on, for the next attempt."""
@@ -71,7 +74,8 @@ class Comparison:
             if mark.seq > base and task.digests[mark.seq - base] != mark.digest:
                 if self._late:
                     raise NotReadYet  # later events were taken as today's code takes them; the next replay is in time
-                self._differ(task, mark, until)
+                self._late = True  # unless the words come in time
+                self._differ(task, mark, max(until, monotonic() + WORDS_S))
                 task.go_on_as_recorded()
                 return
             self._next, self._same = self._next + 1, max(self._same, mark.seq)

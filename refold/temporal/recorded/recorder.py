@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
     from refold.temporal.worker.batches import Activate
 
-PATIENCE_S = 1.5
-"""How long, in seconds, an activation waits for the history at most."""
+PATIENCE_S = 1.0
+"""How long, in seconds, the first activation after a replay waits for the history. The SDK's deadline is 2 s."""
+
+REPLAY_S = 0.3
+"""How long the first activation of a replay waits, in which the workflow may have much to do."""
 
 CAUSE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
 
@@ -82,7 +85,8 @@ class Recorder:
             act: See the SDK.
             asked: It is a query.
         """
-        until = monotonic() + PATIENCE_S
+        patience = PATIENCE_S if asked or not act.is_replaying else REPLAY_S if self._task is None else 0
+        until = monotonic() + patience
         if self._task is None and act.is_replaying and self._reader is not None:
             self._comparison = Comparison(self._run, self._reader)
         if self._comparison is not None and (asked or not act.is_replaying):

@@ -32,11 +32,11 @@ _LASTING = (
     "fail_workflow_execution",
     "cancel_workflow_execution",
     "continue_as_new_workflow_execution",
+    "start_child_workflow_execution",
 )
 _TAKEN_BACK = {
     "schedule_activity": "request_cancel_activity",
     "start_timer": "cancel_timer",
-    "start_child_workflow_execution": "cancel_child_workflow_execution",
 }
 _ENDS = _LASTING[1:4]
 
