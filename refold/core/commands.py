@@ -17,7 +17,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from enum import StrEnum
@@ -26,7 +25,7 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge, Gt, MinLen
 from pydantic import Field, JsonValue, TypeAdapter
 
-from refold.core.chat import Frame, Said
+from refold.core.chat import Frame, Said, text_hash
 from refold.core.content import Artifact, Content
 from refold.core.gates import GatePolicy, digest_of
 from refold.core.retry_policy import RetryPolicy
@@ -264,8 +263,7 @@ class AskApproval(_Question):
     @property
     def digest(self) -> str:
         """The hash of what a person sees, and of who may decide."""
-        seen = self.model_dump(mode="json", include={"message", "policy", "editable"})
-        return digest_of(self.id, self.show, seen)
+        return digest_of(self.id, self.show, self.model_dump(mode="json", include={"message", "policy", "editable"}))
 
     @property
     def former(self) -> str:
@@ -315,14 +313,12 @@ COMMAND: TypeAdapter[Command] = TypeAdapter(Command)
 
 def fingerprint(command: Command) -> str:
     """`kind:subject:hash`, equal for equal commands. Compared when a step is driven again."""
-    digest = hashlib.sha256(command.model_dump_json().encode()).hexdigest()[:12]
-    return f"{command.kind}:{command.subject}:{digest}"
+    return f"{command.kind}:{command.subject}:{text_hash(command.model_dump_json())[:12]}"
 
 
 def result_hash(result: JsonValue) -> str:
     """The hash of an effect's result."""
-    written = json.dumps(result, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(written.encode()).hexdigest()[:32]
+    return text_hash(json.dumps(result, sort_keys=True, separators=(",", ":")))
 
 
 NO_RETRY = RetryPolicy(max_retries=0)

@@ -10,7 +10,7 @@ from refold.core.events import Event
 from refold.core.fold import ending, questions
 from refold.core.fold.draft import Draft, notification
 from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
-from refold.core.gates import DecisionMade, GatePolicy, Grace
+from refold.core.gates import DecisionMade, Grace
 from refold.core.lifecycle import Ending, TaskEvent
 from refold.core.waits import Wait
 
@@ -37,9 +37,7 @@ def decision_refusal(snapshot: Snapshot, decision: DecisionMade, at: datetime) -
     # A person who granted before may decide again with changes: they are a new thing to decide on.
     if not decision.changes and any(grant.approver == decision.approver for grant in wait.grants):
         return f"{decision.approver} has decided before; {wait.ask.policy.needed} different people must"
-    if found := decider_refusal(snapshot, wait.ask.policy, wait.ask, decision):
-        return found
-    return _too_late(wait, wait.ask, decision, at)
+    return decider_refusal(snapshot, wait.ask, decision) or _too_late(wait, wait.ask, decision, at)
 
 
 def _too_late(wait: Wait, ask: AskApproval, decision: DecisionMade, at: datetime) -> str:
@@ -67,10 +65,10 @@ def _unfit_changes(ask: AskApproval, decision: DecisionMade) -> str:
     return f"{', '.join(wrong)} cannot be changed at gate {ask.slot!r}; what can: {may}"
 
 
-def decider_refusal(snapshot: Snapshot, policy: GatePolicy, shown: AskApproval | Grace, decision: DecisionMade) -> str:
+def decider_refusal(snapshot: Snapshot, shown: AskApproval | Grace, decision: DecisionMade) -> str:
     """Why the gate's policy does not let this person make this decision; empty if it does."""
-    if decision.digest not in (shown.digest, shown.former):
-        named, digest = decision.digest, shown.digest
+    policy, named, digest = shown.policy, decision.digest, shown.digest
+    if named not in (digest, shown.former):
         return f"the decision is for {named!r}, but the gate shows {digest!r}: look again at what is decided on"
     if not decision.approver.strip():
         return "a decision names its approver"
@@ -162,10 +160,8 @@ def timed_out(draft: Draft, gate: str) -> Sequence[Event]:
         return questions.timed_out(draft, wait, policy.timeout_s or 0.0)
     if policy.grace_s:
         until = draft.at + timedelta(seconds=policy.grace_s)
-        granted = tuple(grant.approver for grant in wait.grants)
-        draft.changes["grace"] = Grace(
-            gate=gate, digest=ask.digest, former=ask.former, until=until, policy=policy, granted=granted
-        )
+        seen = {"digest": ask.digest, "former": ask.former, "granted": tuple(grant.approver for grant in wait.grants)}
+        draft.changes["grace"] = Grace(gate=gate, until=until, policy=policy, **seen)
     ending.end(draft, Ending.FAILED, APPROVAL_TIMEOUT, TaskEvent.TIMEOUT)
     return []
 

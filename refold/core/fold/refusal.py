@@ -108,7 +108,7 @@ def _after_end(snapshot: Snapshot, event: Event) -> str:
                 return f"{event.approver} has decided before; {grace.policy.needed} different people must"
             if event.changes:
                 return "a late grant is for what was shown; it can change nothing any more"
-            return decider_refusal(snapshot, grace.policy, grace, event)
+            return decider_refusal(snapshot, grace, event)
         case ToolResult() | CommandFailed():
             return _outcome(snapshot, event)
         case BackoffOver(invocation_id=id, retry=retry):
