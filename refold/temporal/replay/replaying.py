@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from refold.temporal.data.storage import Off, Storage, storage_from_env
 from refold.temporal.replay.asked import Asked, given_in, left_behind, recorded_in
 from refold.temporal.replay.commands import in_words, parting
 from refold.temporal.replay.divergence import Divergence, of_entries, step_before
+from refold.temporal.replay.marks import compared
 from refold.temporal.replay.values import clear, data_in, name_of, stored_in
 from refold.temporal.replay.watched import Seen, Watching
 from refold.temporal.worker.plugin import RefoldPlugin
@@ -95,6 +96,18 @@ class ReadOnly:
         return await self._inner.get(key)
 
 
+class _Plugin(RefoldPlugin):
+    """The worker's plugin, which compares nothing itself: each history is compared once it is replayed to its end."""
+
+    @asynccontextmanager
+    async def run_replayer(
+        self, replayer: Replayer, histories: AsyncIterator[WorkflowHistory], next: Callable[..., Any]
+    ) -> AsyncIterator[AsyncIterator[WorkflowReplayResult]]:
+        """See the SDK."""
+        async with next(replayer, histories) as results:
+            yield results
+
+
 class Replays:
     """Replays histories with the skills at hand. Needs no server, performs no effect, and writes nowhere.
 
@@ -120,7 +133,7 @@ class Replays:
         kept = storage or storage_from_env()
         self._classes = {cls.type_name: cls for cls in workflows_of(skills)}
         read = kept if isinstance(kept, Off) else ReadOnly(kept)
-        self._plugin = RefoldPlugin(list(self._classes.values()), tools, storage=read, mcp=())
+        self._plugin = _Plugin(list(self._classes.values()), tools, storage=read, mcp=())
         self._seen: dict[str, Seen] = {}
         self.skills = sorted(self._classes)
 
@@ -186,7 +199,7 @@ class Replays:
         try:
             if (unfit := await _unfit_state(history, cls.skill, converter)) is not None:
                 return Replayed(**told, divergence=unfit)
-            compared, found = await _divergence(history, seen, converter, fits=failure is None)
+            extent, found = await _divergence(history, seen, converter, fits=failure is None)
         except RefoldError as error:
             return Replayed(**told, problem=str(error))
         if found is None and failed:
@@ -195,7 +208,7 @@ class Replays:
             )
         elif found is None and failure is not None:
             found = Divergence(entry=_last(seen), recorded="other commands", now=str(failure))
-        return Replayed(**told, compared=compared, divergence=found and _with_step(found, cls, seen))
+        return Replayed(**told, compared=extent, divergence=found and _with_step(found, cls, seen))
 
 
 def _last(seen: Seen) -> int:
@@ -232,14 +245,16 @@ async def _divergence(
     try:
         journal = await _journal(recorded, now, seen, converter)
     except RefoldError:
-        if by_command is None:
-            raise
-        return "commands", by_command
-    if journal is None:
-        return "commands", by_command
-    by_entry = of_entries(journal, seen.entries)
+        upto, by_entry = await compared(history, seen, converter)
+        if by_entry is None and by_command is None and upto < max(_last(seen), 1):
+            raise  # the marks do not say that all of it is the same
+    else:
+        if journal is None:
+            upto, by_entry = await compared(history, seen, converter)
+        else:
+            upto, by_entry = _last(seen), of_entries(journal, seen.entries)
     later = by_command is not None and by_entry is not None and by_entry.entry > by_command.entry
-    return "entries", by_command if by_entry is None or later else by_entry
+    return "entries" if upto else "commands", by_command if by_entry is None or later else by_entry
 
 
 async def _journal(

@@ -350,6 +350,7 @@ OTHER_SEGMENTS = {
     "fails-after-retries.recovered",
     "forks.dry",
     "forks.live",
+    "gates",
     "refund_late.recovered",
     "sleeps_through_runs",
 }

@@ -99,7 +99,7 @@ async def test_before_a_deployment(client: Client, server: DevServer, values: Fo
         "step": "begin",
         "command": "",
         "field": "",
-        "recorded": "a change of the task's lifecycle",
+        "recorded": "question 'who'",
         "now": "model call 'think'",
     }
 
