@@ -25,6 +25,7 @@ from tests.records import on_server
 from tests.records.on_server import PATIENT, SCENARIOS, TOOLS, Letter, On, calls, multiply, trouble
 from tests.records.replaying import HISTORIES, SKILLS
 
+_DIGEST = re.compile(r'"digest": "[0-9a-f]{32}"')
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
 SIDE_BY_SIDE = (
     "compensation.r1", "early", "gather", "gather-caught", "order_desk", "parallel", "parts", "parts_failed.r1/1.1",
@@ -140,5 +141,6 @@ def _events(entries: list[Any]) -> list[str]:
 
 
 def _timeless(entry: Any) -> Any:
-    # A recovered task was named otherwise when these were recorded.
-    return json.loads(_MOMENT.sub("MOMENT", json.dumps(entry)).replace(".recovered", ".r1"))
+    # When these were recorded, a recovered task was named otherwise, and a gate's digest covered less.
+    text = _DIGEST.sub('"digest": "DIGEST"', _MOMENT.sub("MOMENT", json.dumps(entry)))
+    return json.loads(text.replace(".recovered", ".r1"))
