@@ -42,11 +42,13 @@ class Difference(Value):
         recorded: What was recorded there; None where nothing was.
         now: What the code says now; None where it says nothing.
         build_id: The build that recorded it; empty where nobody knows.
+        why: Why the code cannot go on after the entry, in words, where that is the difference.
     """
 
     task_id: str
     seq: int
     upto: int
+    why: str = lean("")
     field: str = lean("")
     recorded: JsonValue = lean()
     now: JsonValue = lean()
@@ -54,7 +56,9 @@ class Difference(Value):
 
     def __str__(self) -> str:
         by = f" by build {self.build_id}" if self.build_id else ""
-        if self.field:
+        if self.why:
+            found = f"after entry {self.seq}: {self.why}"
+        elif self.field:
             found = (
                 f"entry {self.seq}: {self.field} was recorded{by} as {_shown(self.recorded)}, and the code says "
                 f"{_shown(self.now)} now"

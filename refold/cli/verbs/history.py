@@ -60,8 +60,9 @@ async def journal(
     if task_id is None:
         raise CallError("name the task whose journal to print, or `--verify FILE`")
     engine, task_id = await call.reader(task_id)
-    story, builds, known = Story(call.out), [*await engine.builds(task_id)], ""
+    story, builds = Story(call.out), [*await engine.builds(task_id)]
     confirmed, last = builds[-1].seq if builds else 0, 0
+    known = builds[0].build_id if len({one.build_id for one in builds}) == 1 else ""
     async for entry in engine.journal(task_id, after=after):
         while builds and builds[0].seq < entry.seq:
             del builds[0]

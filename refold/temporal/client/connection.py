@@ -17,7 +17,9 @@ from temporalio.client import (
     Plugin,
     RPCTimeoutOrCancelledError,
     WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
     WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
 )
 from temporalio.common import QueryRejectCondition
 from temporalio.envconfig import ClientConfig
@@ -117,9 +119,14 @@ class Connection:
             reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
             rpc_timeout=(patience or self.patience) / QUERY_ATTEMPTS,
         )
-        for attempt in range(1, QUERY_ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 answer: T = await asked(ask)
+            except WorkflowQueryRejectedError as rejected:
+                if rejected.status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:  # it went on while we asked
+                    raise
             except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
                 if in_failed_state(error):
                     found = await stopped.answer(self.client, await self.describe(task_id), name, arguments)
@@ -129,7 +136,6 @@ class Connection:
                     raise
             else:
                 return answer
-        raise AssertionError("the last attempt returns or raises")
 
     async def ping(self) -> None:
         """Ask for the namespace, so that both the server and the namespace must be there.

@@ -10,7 +10,6 @@ from typing import TypeVar
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
     WorkflowExecutionDescription,
-    WorkflowExecutionStatus,
     WorkflowQueryFailedError,
     WorkflowQueryRejectedError,
 )
@@ -248,12 +247,10 @@ class JournalReader:
         Raises:
             TaskNotFound: There is no such task.
         """
-        while True:
-            try:
-                return await self._ask(None, "journal", (after, limit or PAGE_ENTRIES), Page, if_open=True)
-            except WorkflowQueryRejectedError as rejected:
-                if rejected.status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:  # it went on while we asked
-                    return None
+        try:
+            return await self._ask(None, "journal", (after, limit or PAGE_ENTRIES), Page, if_open=True)
+        except WorkflowQueryRejectedError:
+            return None
 
     async def at(self, seq: int) -> Snapshot:
         """The snapshot after entry `seq`, from a worker with the skill's code."""

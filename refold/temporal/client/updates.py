@@ -24,7 +24,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.errors import InputRejected
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
-from refold.core.lifecycle import TaskState
+from refold.core.lifecycle import TERMINAL, TaskState
 from refold.engine import NoWorker, TaskView, WaitView, checked
 from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
@@ -73,6 +73,8 @@ async def update(
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise server_refused(error, f"reach task {task_id!r}") from None
         view = await views.look(connection, task_id)
+        if run_id is None and view.lifecycle not in TERMINAL:  # it went on in a new run, which has not seen the update
+            return await update(connection, task_id, name, argument, update_id=update_id, answer=answer)
         way_out = "recover it, or start a new one" if view.lifecycle is TaskState.FAILED else "start a new one"
         raise InputRejected(f"task {task_id!r} has ended ({view.status}); {way_out}") from None
     return found

@@ -174,8 +174,6 @@ def _carriers(event: HistoryEvent) -> Sequence[Payload]:
     """The payloads of an event that may hold a mark."""
     if event.HasField("workflow_execution_update_completed_event_attributes"):
         return event.workflow_execution_update_completed_event_attributes.outcome.success.payloads[:1]
-    if event.HasField("workflow_execution_completed_event_attributes"):
-        return event.workflow_execution_completed_event_attributes.result.payloads[:1]
     own = event.user_metadata
     return [getattr(own, name) for name in ("summary", "details") if own.HasField(name)]
 

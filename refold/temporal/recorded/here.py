@@ -36,6 +36,10 @@ class Recorded(Protocol):
     def go_on_as_recorded(self) -> None:
         """Take what was recorded for what the task is, before the next event: a decision was made on what was shown."""
 
+    @property
+    def unfit(self) -> Difference | None:
+        """Why the code cannot go on from the snapshot that this run began with; None if nothing speaks against it."""
+
     def stopped(self) -> Stopped:
         """What the task shows for as long as it takes nothing."""
 

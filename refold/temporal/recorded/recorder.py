@@ -99,6 +99,9 @@ class Recorder:
         if self._difference is not None and not asked:
             return self._refused(act, self._difference)
         completion = self._activated(act)
+        if self._task is not None and self._task.unfit is not None:
+            self._difference = self._task.unfit
+            return completion if asked else self._failed(act, str(self._difference), self._difference)
         if self._comparison is not None:
             return self._replayed(self._comparison, act, completion, until)
         return completion

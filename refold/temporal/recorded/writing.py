@@ -91,9 +91,6 @@ def mark(
         if words is not None:
             answer.data = to_json({**from_json(answer.data), SAID: said})
         return
-    if found[0].complete_workflow_execution.HasField("result"):
-        found[0].complete_workflow_execution.result.metadata[KEY] = value
-        return
     with_summary = [one for one in found if one.user_metadata.HasField("summary")]
     carrier = found[0] if words is not None or not with_summary else with_summary[0]
     metadata = carrier.user_metadata

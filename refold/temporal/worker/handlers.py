@@ -285,6 +285,11 @@ class TaskHandlers(ABC):
         """Answer queries with what was recorded (`refold.temporal.recorded`)."""
         self._difference, self._recorded = difference, recorded
 
+    @property
+    def unfit(self) -> Difference | None:
+        """Why the code cannot go on from the snapshot that this run began with; None if nothing speaks against it."""
+        return self._difference if self._difference is not None and self._difference.why else None
+
     def go_on_as_recorded(self) -> None:
         """Judge the next event by what was recorded; only on a replay, and what is going on stays as it is."""
         for entry in self._recorded(self._entries[self._judged :]) if self._recorded is not None else ():

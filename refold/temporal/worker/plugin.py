@@ -192,7 +192,7 @@ class RefoldPlugin(SimplePlugin):
         ],
     ) -> AsyncIterator[AsyncIterator[WorkflowReplayResult]]:
         """See the SDK. Opens no effects, since a replay performs none; compares entries, where history has marks."""
-        converter = replayer.config()["data_converter"]
+        converter = self._converter(replayer.config().get("data_converter"))  # the SDK's is without storage here
 
         async def given() -> AsyncIterator[WorkflowHistory]:
             async for history in histories:

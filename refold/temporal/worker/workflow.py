@@ -37,11 +37,13 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.core.waits import Unresolved, Wait
 from refold.digests import chained
+from refold.divergence import Difference
 from refold.engine import PayloadTooLarge, view_of
 from refold.temporal.data.inputs import AnotherRelease, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, PartEnded, Segment, TaskResult, TaskStart
 from refold.temporal.recorded.here import announce
+from refold.temporal.upgrade.going_on import unfit
 from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
@@ -89,17 +91,20 @@ class SkillWorkflow(TaskHandlers):
         self._report: asyncio.Future[None] | None = None  # on its way to the parent
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._delay: asyncio.Future[None] | None = None
+        self._made = False
         announce(self)
         if self._first is not None and not self._begins_later():
             self._start_now()
+        self._made = True
 
     def _first_snapshot(self, start: TaskStart) -> Snapshot:
         if start.snapshot is not None:
-            try:
-                return upgraded(self.skill, start.snapshot)
-            except SkillError as error:
-                self._for_others = AnotherRelease(str(error))
+            if why := unfit(self.skill, start.snapshot):
+                at = start.snapshot.seq
+                self._difference = Difference(task_id=start.snapshot.task_id, seq=at, upto=at, why=why)
+                self._for_others = AnotherRelease(str(self._difference))
                 return start.snapshot
+            return upgraded(self.skill, start.snapshot)
         task_id = workflow.info().workflow_id
         if start.recover is not None:
             base, entries = start.recover.base, start.recover.entries
@@ -214,10 +219,21 @@ class SkillWorkflow(TaskHandlers):
             self._first = None
         elif self._first is not None:
             event = Unreadable(sent_as=event.kind, why=self._not_begun())
+        self._act()
         entry = self._take(event)
         if self._acting:
             self._reconcile()
         return entry
+
+    def _act(self) -> None:
+        """Start what the task wants as its run goes on from a snapshot, before the run's first event is taken.
+
+        A handler may be called before `_run`: where a workflow task asked for nothing, a worker that loads the run is
+        given the next one's events along with it, and a later replay gives them one after the other.
+        """
+        if self._made and not (self._acting or self._entries or self._for_others or self._error):
+            self._acting = True
+            self._reconcile()
 
     def _reconcile(self) -> None:
         """Make what is going on equal to what is wanted."""

@@ -258,7 +258,7 @@ def test_the_ledger_is_encrypted(tmp_path: Path) -> None:
         ledger.resolve(ask, {"paid": SECRET})
         assert [_value(ledger.begin(one)) for one in (ask, before)] == [{"paid": SECRET}, "long ago"]
     assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.iterdir())
-    with Ledger(str(file)) as keyless, pytest.raises(LedgerUnavailable, match="give this worker the codec"):
+    with Ledger(str(file)) as keyless, pytest.raises(LedgerUnavailable, match="give this process the codec"):
         keyless.begin(ask)
     assert sqlite3.connect(file).execute("select why from refold_receipts where key = 'before'").fetchone() == ("",)
 

@@ -177,4 +177,4 @@ def pace_was_kept(moments: list[float]) -> None:
     moments = sorted(moments)
     for first, moment in enumerate(moments):
         for later, other in enumerate(moments[first:]):
-            assert later <= (other - moment) * PACE + BUNCH
+            assert later <= (other - moment) * PACE + BUNCH + PACE

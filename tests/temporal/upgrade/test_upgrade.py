@@ -12,7 +12,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, SetWorke
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from refold import Status
+from refold import Content, Status
 from refold.temporal import Move, Outcome, RefoldPlugin, TemporalEngine, make_worker, upgrade_tasks
 from refold.temporal.data.storage import Folder
 from refold.temporal.upgrade import upgrade as upgrading
@@ -93,7 +93,7 @@ async def test_sealed_by_old_code_before_a_deploy(client: Client, values: Folder
         done = await settled(engine, passes)
 
     assert [unfit[id].outcome for id in ids] == [Outcome.CANNOT] * 2
-    assert all("TMPRL1100" in unfit[id].why for id in ids)
+    assert all("differs from what was recorded" in unfit[id].why for id in ids)
     assert "refold upgrade --before-deploy" in unfit[passes].way_out
     assert "keep the old code for it until it has left the step" in unfit[asks].way_out
     assert [sealed[id].outcome for id in ids] == [Outcome.MOVED] * 2
@@ -239,6 +239,26 @@ async def test_code_that_cannot_read_a_state_loses_nothing(client: Client, value
 
     assert "version 2 of its skill saved this task's state; this worker has version 1" in note
     assert done.messages[-1].text == "paid back tea, with ada's leave"
+
+
+async def test_code_that_changed_a_step_under_a_sealed_task_loses_nothing(client: Client, values: Folder) -> None:
+    """
+    The step is driven again from its start, and would do something else: the task waits for the code that fits.
+    """
+    engine = TemporalEngine(client, "midway", patience=PATIENT)
+    async with worker(client, values, sealed_skills, "midway", "b1"):
+        task_id = await begun(engine, "asks_twice", "north")
+        assert (await moved(engine, sealed_skills, [task_id], before_deploy=True))[task_id].outcome is Outcome.MOVED
+    async with worker(client, values, new_skills, "midway", "b2"):
+        told = await engine.look(task_id)
+    async with worker(client, values, sealed_skills, "midway", "b1"):
+        for _ in range(2):
+            await engine.send(task_id, Content.from_text("yes"))
+            await settled(engine, task_id)
+        done = await engine.look(task_id)
+
+    assert "step 'begin' asked for" in told.note
+    assert done.messages[-1].text == "paid twice"
 
 
 async def test_a_task_whose_version_is_gone_says_so(
