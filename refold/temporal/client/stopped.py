@@ -13,7 +13,7 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from refold.conversation import conversation_of
 from refold.core.errors import InputRejected
 from refold.core.fold.snapshot import Snapshot
-from refold.engine import view_of
+from refold.engine import CodecError, StorageError, view_of
 from refold.record import receipts, record_of
 from refold.temporal.client.errors import failed_task
 from refold.temporal.data.payloads import load
@@ -21,7 +21,7 @@ from refold.temporal.data.wire import CODE_DIFFERS, PAGE_ENTRIES, Page, Segment,
 
 
 async def answer(client: Client, description: WorkflowExecutionDescription, query: str, args: Sequence[Any]) -> Any:
-    """What a stopped task's worker would answer to a query; None where the task is not stopped by a difference.
+    """What a stopped task's worker would answer; None where no difference stops the task, or this process cannot tell.
 
     Args:
         client: Connected.
@@ -31,7 +31,7 @@ async def answer(client: Client, description: WorkflowExecutionDescription, quer
 
     Raises:
         InputRejected: Only the skill's code could answer.
-        StorageError, CodecError: The answer cannot be read.
+        StorageError, CodecError: The journal cannot be read.
     """
     failed = await failed_task(client, description)
     if failed is None or failed.failure.application_failure_info.type != CODE_DIFFERS:
@@ -39,8 +39,11 @@ async def answer(client: Client, description: WorkflowExecutionDescription, quer
     details = failed.failure.application_failure_info.details.payloads
     if not details:
         return None
-    [stopped] = await client.data_converter.decode(details, [Stopped])
-    now = await load(stopped.snapshot, client.data_converter)
+    try:
+        [stopped] = await client.data_converter.decode(details, [Stopped])
+        now = await load(stopped.snapshot, client.data_converter)
+    except (StorageError, CodecError):
+        return None  # one task that this process cannot read must not hide the others in a list
     if query == "status":
         return view_of(now, stopped.differs)
     if query == "record":

@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold import Content, Status
 from refold.engine import NoWorker
+from refold.temporal import TemporalEngine
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
@@ -81,10 +82,14 @@ async def test_what_was_recorded_stays(site: Site, code: Path, change: str) -> N
             assert (id, 500) not in purchase.PAID
 
 
-async def test_with_encryption_nothing_recorded_is_in_clear(server: DevServer, values: Folder, code: Path) -> None:
+async def test_with_encryption_nothing_recorded_is_in_clear(
+    server: DevServer, client: Client, values: Folder, code: Path
+) -> None:
     """
-    With a codec, marks and words are encrypted; they are compared and shown just so, and so is the difference.
+    With a codec, marks and words are encrypted; they are compared and shown just so, and so is the difference. Who has
+    no key finds the task among the others, with a note.
     """
+    keyless = TemporalEngine(client, "tests")
     converter = data_converter(values, Encryption({"test": os.urandom(32)}))
     client = await Client.connect(server.address, namespace=server.namespace, data_converter=converter)
     site = Site(client, values)
@@ -97,6 +102,9 @@ async def test_with_encryption_nothing_recorded_is_in_clear(server: DevServer, v
         await client.get_workflow_handle(id).signal("message", "now")
         assert "Pay 500 cents" in await noted(site, id)
         assert await site.seen(id) == before
+
+        [listed] = [view async for view in keyless.list(limit=500) if view.task_id == id]
+        assert "this process cannot read it: a value is encrypted by the key 'test'" in listed.note
 
     history = await client.get_workflow_handle(id).fetch_history()
     written = b"".join(event.SerializeToString() for event in history.events)
