@@ -32,9 +32,9 @@ def planned(view: TaskView) -> bool:
 
 async def listed(engine: TemporalEngine, task_id: str, lifecycle: TaskState) -> list[TaskView]:
     """The task where `list` has it, once the server's index has it."""
-    while task_id not in {one.task_id for one in await engine.find(TaskFilter(lifecycle=lifecycle))}:
+    while task_id not in {one.task_id for one in await engine.find(TaskFilter(lifecycle=lifecycle), limit=500)}:
         pass
-    return [view async for view in engine.list(lifecycle=lifecycle) if view.task_id == task_id]
+    return [view async for view in engine.list(lifecycle=lifecycle, limit=500) if view.task_id == task_id]
 
 
 async def history(engine: TemporalEngine, task_id: str) -> WorkflowHistory:
