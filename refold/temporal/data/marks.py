@@ -175,7 +175,8 @@ def _carriers(event: HistoryEvent) -> Sequence[Payload]:
     if event.HasField("workflow_execution_update_completed_event_attributes"):
         return event.workflow_execution_update_completed_event_attributes.outcome.success.payloads[:1]
     own = event.user_metadata
-    return [getattr(own, name) for name in ("summary", "details") if own.HasField(name)]
+    result = event.workflow_execution_completed_event_attributes.result.payloads[:1]
+    return [*result, *(getattr(own, name) for name in ("summary", "details") if own.HasField(name))]
 
 
 async def _clear(payloads: Sequence[Payload], converter: DataConverter) -> list[Payload]:
