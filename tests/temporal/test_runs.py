@@ -235,6 +235,22 @@ async def test_a_long_life_is_recovered_and_forked(client: Client, plugin: Refol
             assert not failed, failed[0]
 
 
+async def test_what_was_canceled_a_moment_ago_recovers(engine: TemporalEngine) -> None:
+    """
+    A canceled task says that it has ended before its workflow has closed: one workflow task lies between.
+    """
+
+    async def canceled_and_recovered() -> str:
+        view = await settled(engine, (await run(engine, "counts")).task_id)
+        await engine.client.get_workflow_handle(view.task_id).signal("cancel", "enough")
+        await collected(engine.watch(view.task_id, after=view.seq, follow=True))
+        return (await engine.recover(view.task_id)).task_id
+
+    for task_id in await asyncio.gather(*(canceled_and_recovered() for _ in range(10))):
+        view = await engine.look(task_id)
+        assert (view.status, [wait.slot for wait in view.waiting_for]) == (Status.INPUT_REQUIRED, ["next"])
+
+
 async def test_a_task_works_on_while_a_part_waits_for_a_person(restless: TemporalEngine) -> None:
     """
     It continues in new runs, and leaves the part open, which takes answers as before and reports its end.

@@ -53,10 +53,7 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
     Raises:
         InputRejected: The task has not failed, is not over, or another one goes on for it.
     """
-    description = await connection.describe(task_id)
-    if search.as_shown(description)[0] is not TaskState.FAILED:
-        view = await views.look(connection, task_id)
-        raise InputRejected(f"task {task_id!r} is {view.status}; only a task that failed or was canceled recovers")
+    description = await _ended(connection, task_id)
     if description.status is WorkflowExecutionStatus.RUNNING:
         # Compensation must end first: only then is it known which effects recovery repeats.
         raise InputRejected(
@@ -71,6 +68,26 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
     start = TaskStart(recover=history, by=by, parts=parts, stream=base.stream, owner=base.owner, context=base.context)
     origin = Origin(task_id=task_id, skill=base.skill, how="recovered", seq=history.entries[-1].seq)
     return start, origin, new_id
+
+
+async def _ended(connection: Connection, task_id: str) -> WorkflowExecutionDescription:
+    """A task that failed or was canceled, as the server knows it.
+
+    A task that ends as Canceled says so before its workflow has closed, which takes one more workflow task.
+
+    Raises:
+        InputRejected: It has neither failed nor been canceled.
+    """
+    description = await connection.describe(task_id)
+    if search.as_shown(description)[0] is TaskState.FAILED:
+        return description
+    view = await views.look(connection, task_id)
+    if view.lifecycle is TaskState.FAILED:
+        await views.closed(connection, task_id)
+        description = await connection.describe(task_id)
+    if search.as_shown(description)[0] is not TaskState.FAILED:
+        raise InputRejected(f"task {task_id!r} is {view.status}; only a task that failed or was canceled recovers")
+    return description
 
 
 async def _next_id(connection: Connection, task_id: str, asked: str | None = None) -> str:

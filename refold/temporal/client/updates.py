@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,7 +12,6 @@ from pydantic_core import PydanticSerializationError
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
     WorkflowExecutionStatus,
-    WorkflowFailureError,
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
@@ -31,7 +28,7 @@ from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import in_failed_state, server_refused, unwritable, why_silent
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
-from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, Accepted, TaskResult, Verdict
+from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, Accepted, Verdict
 
 A = TypeVar("A")
 
@@ -129,14 +126,12 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskVi
     if description.status is not WorkflowExecutionStatus.RUNNING:
         view = await views.view_of_closed(connection, description)
         raise InputRejected(f"task {task_id!r} has ended ({view.status}); there is nothing to cancel")
-    handle = connection.client.get_workflow_handle(task_id, result_type=TaskResult)
+    handle = connection.client.get_workflow_handle(task_id)
     if reason and codec_in(connection.client.data_converter) is not None:
         await handle.signal(CANCEL_REASON, reason)
         reason = ""
     await handle.cancel(reason=reason or "canceled on request")
-    with contextlib.suppress(TimeoutError, WorkflowFailureError):
-        async with asyncio.timeout(connection.patience.total_seconds()):
-            await handle.result()
+    await views.closed(connection, task_id)
     try:
         return await views.told(connection, task_id)
     except views.Silent as silent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from pydantic_core import to_json
@@ -99,6 +100,14 @@ async def view_of_closed(
     """A task whose workflow has closed; see `result_of`."""
     result = await result_of(connection, description, new=new)
     return result.task if result is not None else unanswered(description, await _why_ended(connection, description))
+
+
+async def closed(connection: Connection, task_id: str) -> None:
+    """Wait until a task's workflow has closed, at most as long as the connection is patient."""
+    handle = connection.client.get_workflow_handle(task_id, result_type=TaskResult)
+    with contextlib.suppress(TimeoutError, WorkflowFailureError):
+        async with asyncio.timeout(connection.patience.total_seconds()):
+            await handle.result()
 
 
 async def result_of(
