@@ -227,7 +227,8 @@ async def test_a_long_life_is_recovered_and_forked(client: Client, plugin: Refol
             assert [wait.slot for wait in view.waiting_for] == ["next"]
             await engine.send(view.task_id, text("stop"))
             assert (await settled(engine, view.task_id)).status is Status.COMPLETED
-    assert await runs_of(engine, id) > 1
+    described = await engine.connection.describe(id)
+    assert described.run_id != described.raw_info.first_run_id
     for task_id in (id, recovered.task_id, forked.task_id):
         async for one in client.list_workflows(f"WorkflowId = '{task_id}'"):
             history = await client.get_workflow_handle(task_id, run_id=one.run_id).fetch_history()

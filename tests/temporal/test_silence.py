@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from uuid import uuid4
@@ -11,11 +12,13 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from refold import Status, TaskState
+from refold import Ctx, Event, Status, TaskState, Transition, flow_skill
 from refold.engine import NoWorker, TaskFilter
-from refold.temporal import TemporalEngine
+from refold.temporal import RefoldPlugin, TemporalEngine, make_worker, workflow_for
+from tests.temporal import skills
+from tests.temporal.conftest import PATIENT
 from tests.temporal.test_odd_payloads import payload, start
-from tests.temporal.test_task import collected, text
+from tests.temporal.test_task import collected, settled, text
 
 WEDGED = r"its worker cannot go on with it: another release of refold started this task \(start/9\)"
 SOON = timedelta(milliseconds=400)
@@ -102,3 +105,38 @@ async def test_a_start_that_is_delayed_is_planned(engine: TemporalEngine) -> Non
     assert (view.lifecycle, view.status) == (TaskState.PLANNED, Status.SUBMITTED)
     assert re.fullmatch(r"it begins at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", view.note)
     await engine.client.get_workflow_handle(id).terminate()
+
+
+BUSY = threading.Semaphore(0)
+"""How many more times the worker has no time for a task."""
+
+
+@flow_skill(id="begun_late")
+class BegunLate:
+    """Asks for a message; its fold goes on for ever, until it is interrupted, while the worker is busy."""
+
+    @staticmethod
+    def initial() -> skills.Open:
+        return skills.Open()
+
+    def on_event(self, state: skills.Open, event: Event, ctx: Ctx) -> Transition:
+        if BUSY.acquire(blocking=False):
+            while not threading.Event().wait(0.01):
+                pass
+        return Transition.await_input("next", "And then?", state)
+
+
+BegunLateWorkflow = workflow_for(BegunLate)
+
+
+async def test_a_worker_without_time_is_asked_again(client: Client) -> None:
+    """
+    The SDK gives it two seconds for each answer, and fails the query after that; the second answer comes.
+    """
+    plugin = RefoldPlugin([BegunLate], sandboxed=False)
+    async with make_worker(client, plugin, task_queue="without-time"):
+        engine = TemporalEngine(client, "without-time", patience=PATIENT)
+        task_id = (await settled(engine, (await engine.start("begun_late", text("go"))).task_id)).task_id
+        BUSY.release()
+        assert (await engine.at(task_id, 1)).status is Status.INPUT_REQUIRED
+        await engine.client.get_workflow_handle(task_id).terminate()

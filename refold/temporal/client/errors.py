@@ -43,6 +43,9 @@ VERSION = SearchAttributeKey.for_keyword("TemporalWorkerDeploymentVersion")
 NOT_FITTING = "TMPRL1100"
 """Temporal's number for code that does not fit a history."""
 
+MISSED_DEADLINE = "TMPRL1101"
+"""Temporal's number for an activation that took longer than the two seconds that the SDK allows."""
+
 
 def server_away(error: Exception) -> bool:
     """Whether a call ended because the server was not there, or its connection broke."""
@@ -54,7 +57,9 @@ def server_away(error: Exception) -> bool:
 
 
 def timed_out(error: Exception) -> bool:
-    """Whether a call ended because no answer came in time."""
+    """Whether a call ended because no answer came in time; a busy worker may miss the deadline that the SDK sets it."""
+    if isinstance(error, WorkflowQueryFailedError):
+        return MISSED_DEADLINE in error.message
     return isinstance(error, RPCTimeoutOrCancelledError) or (
         isinstance(error, RPCError) and error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
     )

@@ -29,6 +29,7 @@ from refold.temporal.client.errors import (
     in_failed_state,
     server_away,
     server_refused,
+    timed_out,
     why_unanswered,
 )
 from refold.temporal.client.views import result_of
@@ -269,7 +270,7 @@ class JournalReader:
                 self.task_id, query, arguments, kind=kind, run_id=run_id, patience=patience, if_open=if_open
             )
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
-            if isinstance(error, WorkflowQueryFailedError) and not in_failed_state(error):
+            if isinstance(error, WorkflowQueryFailedError) and not (timed_out(error) or in_failed_state(error)):
                 why = explained(error.message) if NOT_FITTING in error.message else error.message
                 raise InputRejected(why) from None
             if isinstance(error, RPCError) and error.status is RPCStatusCode.NOT_FOUND:

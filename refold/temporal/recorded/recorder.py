@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
     from refold.temporal.worker.batches import Activate
 
-PATIENCE_S = 1.0
-"""How long, in seconds, the first activation after a replay waits for the history. The SDK's deadline is 2 s."""
+PATIENCE_S = 0.5
+"""How long, in seconds, the first activation after a replay waits for the history. The SDK's deadline is 2 s, and the
+activation has work of its own."""
 
 REPLAY_S = 0.3
 """How long the first activation of a replay waits, in which the workflow may have much to do."""
