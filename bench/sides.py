@@ -110,5 +110,5 @@ async def start(client: Client, subject: Subject, plan: Plan, id: str, queue: st
         id=id,
         task_queue=queue,
         search_attributes=search_attributes.at_start(subject.workflow, datetime.now(UTC)),
-        static_summary=plan.topic[:160] if ours else f"{subject.workflow}: {plan.topic[:160]}",
+        static_summary=plan.topic[:160],
     )
