@@ -32,10 +32,19 @@ PATIENT = timedelta(seconds=60)
 """A worker that is there answers in the end, however busy the machine is."""
 
 
+SETTINGS = {
+    "history.workflowIdReuseMinimalInterval": '"0s"',
+    # A workflow that has just closed is else deleted only after a retry, seconds later.
+    "history.transferProcessorEnsureCloseBeforeDelete": "false",
+    "history.visibilityProcessorEnsureCloseBeforeDelete": "false",
+}
+"""Of a server on which nobody waits for what is to come anyway."""
+
+
 @pytest.fixture(scope="session")
 async def server() -> AsyncIterator[DevServer]:
     """A server whose workflows' clocks can be moved by `temporalio.testing.TimeSkipper`."""
-    async with dev_server(time_skipping=True, settings={"history.workflowIdReuseMinimalInterval": '"0s"'}) as running:
+    async with dev_server(time_skipping=True, settings=SETTINGS) as running:
         yield running
 
 
