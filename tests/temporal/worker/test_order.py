@@ -17,15 +17,25 @@ import pytest
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
-from temporalio.client import Client, RPCTimeoutOrCancelledError, WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.client import (
+    Client,
+    RPCTimeoutOrCancelledError,
+    WorkflowFailureError,
+    WorkflowHistory,
+    WorkflowUpdateFailedError,
+)
 from temporalio.service import RPCError
 from temporalio.worker import Replayer, Worker
 
-from refold import Content
+from refold import Content, Event
+from refold.core.errors import SkillError
+from refold.core.events import ActivityResult
+from refold.core.fold.journal import Entry
 from refold.effects.asking import asked
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from refold.temporal.worker import batches
+from refold.temporal.worker.workflow import SkillWorkflow
 from tests.temporal import order_skills
 
 SOON = timedelta(milliseconds=100)
@@ -163,3 +173,40 @@ async def test_a_part_reports_one_question_after_the_other(client: Client, value
     reports = [name.removesuffix("_event_attributes") for name in names if "external" in name]
     sent, delivered = "signal_external_workflow_execution_initiated", "external_workflow_execution_signaled"
     assert (set(reports[::2]), set(reports[1::2])) == ({sent}, {delivered})
+
+
+@pytest.mark.parametrize(
+    ("canceled", "ends_as"),
+    [pytest.param(False, "what nobody foresaw", id="alone"), pytest.param(True, "cancelled", id="canceled")],
+)
+async def test_an_error_in_a_callback_leaves_no_task_waiting(
+    client: Client, values: Folder, canceled: bool, ends_as: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    An effect's end that cannot be taken fails the task with the reason. Where a request to cancel comes along with it,
+    the task takes that first, and needs the effect no more.
+    """
+    take = SkillWorkflow._take
+
+    def failing(self: SkillWorkflow, event: Event) -> Entry:
+        if isinstance(event, ActivityResult):
+            raise SkillError("what nobody foresaw")
+        return take(self, event)
+
+    monkeypatch.setattr(SkillWorkflow, "_take", failing)
+    mill = Mill(client, values, seed=0)
+    async with mill.hands():
+        async with mill.worker(max_cached_workflows=0):
+            task_id = await mill.start()
+        handle = client.get_workflow_handle(task_id)
+        mill.let_go[task_id].set()
+        while (await handle.describe()).raw_description.pending_activities:
+            pass
+        if canceled:
+            await handle.cancel()
+
+        async with mill.worker():
+            with pytest.raises(WorkflowFailureError) as ended:
+                await handle.result()
+
+    assert ends_as in str(ended.value.cause)
