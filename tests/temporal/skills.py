@@ -72,6 +72,15 @@ class ExistingWorkflow:
         return f"Dear {name}"
 
 
+@workflow.defn
+class BytesWorkflow:
+    """A workflow that returns what is no JSON, as those of other programs may."""
+
+    @workflow.run
+    async def run(self, *given: Any) -> bytes:
+        return b"\x00\xff"
+
+
 TOOLS: list[Any] = [add, flaky, broken, endless, large]
 
 
@@ -285,6 +294,32 @@ class Gated:
         return ctx.complete("done")
 
 
+@flow_skill(id="elsewhere")
+class Elsewhere:
+    """Calls what other programs do: nobody of refold serves the queue. Says of each call how it failed."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        queue = content.text
+        calls: list[Any] = [
+            ctx.llm("llm", "Say something.", queue=queue),
+            ctx.chat("chat", "Say something.", queue=queue),
+            ctx.tool(add, a=1, b=1, queue=queue),
+            ctx.activity("activity", "existing_activity", 1, 1, queue=queue),
+            ctx.skill("part", "BytesWorkflow", "go", queue=queue),
+            ctx.workflow("letter", "BytesWorkflow", queue=queue),
+        ]
+
+        async def outcome(call: Any) -> str:
+            try:
+                return f"{await call!r}"
+            except CommandError as error:
+                return f"{error.failure.type}: {error.failure.message}"
+
+        return ctx.complete("\n".join(await ctx.parallel(*(outcome(call) for call in calls))))
+
+
+ElsewhereWorkflow = workflow_for(Elsewhere)
 AdderWorkflow = workflow_for(Adder)
 KeepsWorkingWorkflow = workflow_for(KeepsWorking)
 GatedWorkflow = workflow_for(Gated)

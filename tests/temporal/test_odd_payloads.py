@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -16,20 +16,26 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution, WorkflowType
 from temporalio.api.enums.v1 import EventType, UpdateWorkflowExecutionLifecycleStage
+from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Input, Meta, Request, WaitPolicy
 from temporalio.api.workflowservice.v1 import (
+    PollActivityTaskQueueRequest,
+    RespondActivityTaskCompletedByIdRequest,
+    RespondActivityTaskFailedRequest,
     SignalWorkflowExecutionRequest,
     StartWorkflowExecutionRequest,
     UpdateWorkflowExecutionRequest,
 )
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from refold import InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
 from refold.engine import TaskView
 from refold.temporal import TemporalEngine
 from refold.temporal.dev import DevServer, find_binary
+from tests.temporal import skills
 from tests.temporal.test_task import collected, text
 
 QUEUE = "tests"
@@ -106,9 +112,31 @@ async def unharmed(engine: TemporalEngine, task_id: str) -> None:
     assert not [said for said in why if "TMPRL1101" not in said]
 
 
+async def complete(engine: TemporalEngine, task_id: str, invocation_id: str, *result: Payload) -> None:
+    """What `temporal activity complete` sends."""
+    await engine.client.workflow_service.respond_activity_task_completed_by_id(
+        RespondActivityTaskCompletedByIdRequest(
+            namespace=engine.client.namespace,
+            workflow_id=task_id,
+            activity_id=invocation_id,
+            result=Payloads(payloads=result) if result else None,
+        )
+    )
+
+
+async def fail(engine: TemporalEngine, queue: str, failure: Failure) -> None:
+    """Take the next activity of a queue, and fail it."""
+    service = engine.client.workflow_service
+    polled = PollActivityTaskQueueRequest(namespace=engine.client.namespace, task_queue=TaskQueue(name=queue))
+    task = await service.poll_activity_task_queue(polled, timeout=PATIENCE)
+    await service.respond_activity_task_failed(
+        RespondActivityTaskFailedRequest(namespace=engine.client.namespace, task_token=task.task_token, failure=failure)
+    )
+
+
 DEEP = b"[" * 200 + b"]" * 200
 DIGITS = b"1" * 10_001
-UNREADABLE = [
+UNREADABLE: list[Any] = [
     pytest.param(payload(b'"\\ud800"'), id="lone-surrogate"),
     pytest.param(payload(DIGITS), id="10001-digits"),
     pytest.param(payload(DEEP), id="depth-200"),
@@ -259,6 +287,67 @@ async def test_a_start_by_another_release_is_left_to_its_workers(engine: Tempora
     description = await handle.describe()
     assert description.status is WorkflowExecutionStatus.RUNNING
     await handle.terminate()
+
+
+async def elsewhere(engine: TemporalEngine, end: Callable[[str, str, str], Awaitable[None]]) -> TaskView:
+    """A task whose four activities end as somebody else has it, given their queue, the task and the activity."""
+    queue = f"elsewhere-{uuid4().hex[:8]}"
+    runner = UnsandboxedWorkflowRunner()
+    async with Worker(engine.client, task_queue=queue, workflows=[skills.BytesWorkflow], workflow_runner=runner):
+        view = await engine.start("elsewhere", text(queue))
+        for number in range(1, 5):
+            await end(queue, view.task_id, f"{view.task_id}/1.{number}")
+        await collected(engine.watch(view.task_id))
+    await unharmed(engine, view.task_id)
+    return await engine.look(view.task_id)
+
+
+async def test_a_result_that_nobody_can_read_fails_its_command(engine: TemporalEngine) -> None:
+    """
+    Whoever completes an activity, in another language or by hand, may return what is no answer of a model and no
+    JSON. So may a workflow of another program. The command fails and says what came, and the skill may catch it.
+    """
+    no_json = payload(b"bytes", "binary/plain")
+    results = [[], [payload(None)], [payload({"nonsense": [1, 2]})], [no_json], *(one.values for one in UNREADABLE)]
+
+    for result in results:
+        view = await elsewhere(engine, lambda _, *ids, result=result: complete(engine, *ids, *result))
+        said = view.messages[-1].text.split("\n")
+        llm, chat, tool, activity, *workflows = said
+        assert all(one.startswith("result: its result cannot be read: ") for one in [llm, chat, *workflows]), said
+        assert tool.startswith(("result: ", "decode: ")), said
+        assert activity.startswith("result: ") or activity == repr(read_as(result)), said
+
+
+async def test_a_failure_of_any_form_fails_its_command(engine: TemporalEngine) -> None:
+    """
+    Whoever fails an activity, in another language or by hand, may say anything of it, or nothing.
+    """
+    final = ApplicationFailureInfo(non_retryable=True)
+    long = ApplicationFailureInfo(non_retryable=True, type="y" * 100_000)
+    secret = payload(b"secret", "binary/encrypted")
+    deep = Failure(message="at the bottom")
+    for _ in range(40):
+        deep = Failure(message="above", cause=deep, application_failure_info=final)
+    details = [[], [payload({"kind": "transient"})], *(one.values for one in UNREADABLE)]
+    failures = [
+        deep,
+        Failure(message="x" * 100_000, application_failure_info=long),
+        Failure(message="Encoded failure", encoded_attributes=secret, application_failure_info=final),
+        *(
+            Failure(application_failure_info=ApplicationFailureInfo(non_retryable=True, details=Payloads(payloads=one)))
+            for one in details
+        ),
+    ]
+
+    for failure in failures:
+        view = await elsewhere(engine, lambda queue, *_, failure=failure: fail(engine, queue, failure))
+        assert view.status is Status.COMPLETED, (failure, view)
+
+
+def read_as(result: Sequence[Payload]) -> Any:
+    """The JSON data of a result that has any."""
+    return json.loads(result[0].data) if result else None
 
 
 LONG = "x" * 1_900_000

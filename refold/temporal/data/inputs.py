@@ -19,6 +19,8 @@ from pydantic_core import to_json
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
 
+from refold.conversation import LlmOutcome
+from refold.core.chat import Reply
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.events import ChildAsked, DependencyResolved, UserMessage
@@ -26,7 +28,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.schema import problems
 from refold.core.values import Value, shortened, unreadable
 from refold.formats import NewerFormat, current
-from refold.temporal.data.wire import START, PartEnded, TaskStart, Verdict
+from refold.temporal.data.wire import START, PartEnded, TaskResult, TaskStart, Verdict
 
 V = TypeVar("V", bound=Value)
 
@@ -42,6 +44,10 @@ EXPECTED = {
     TaskStart: "the first message: a text, or an object with text or data",
 }
 
+
+RESULTS: frozenset[type] = frozenset({LlmOutcome, Reply, TaskResult})
+"""What refold's own activities and parts return. Others can, too: whoever completes an activity by hand, or serves a
+workflow by the name of a skill."""
 
 _WRITTEN = re.compile(r"start/\d{1,9}")
 
@@ -64,7 +70,7 @@ class AnotherRelease(Exception):
 
 
 class TaskPayloadConverter(PayloadConverter):
-    """A converter for the workflows of tasks: what is asked for without a type, and cannot be read, is `Unread`."""
+    """A converter for the workflows of tasks: an input without a type, or a result, that cannot be read is `Unread`."""
 
     def __init__(self, inner: PayloadConverter) -> None:
         self.inner = inner
@@ -75,14 +81,16 @@ class TaskPayloadConverter(PayloadConverter):
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """See the SDK."""
-        if type_hints is not None:
+        if type_hints is not None and not RESULTS.issuperset(type_hints):
             return self.inner.from_payloads(payloads, type_hints)
-        return [self._read(payload) for payload in payloads]
+        return [self._read(payload, type_hints) for payload in payloads]
 
-    def _read(self, payload: Payload) -> Any:
+    def _read(self, payload: Payload, type_hints: list[type] | None) -> Any:
         try:
             with _collector_paused():
-                return self.inner.from_payloads([payload])[0]
+                return self.inner.from_payloads([payload], type_hints)[0]
+        except NewerFormat:
+            raise  # a worker of that release can read it
         except Exception as error:  # noqa: BLE001 - whatever a converter says of bytes from outside
             found = problems(error) if isinstance(error, ValidationError) else str(error)
             encoding = payload.metadata.get("encoding", b"no encoding").decode(errors="replace")

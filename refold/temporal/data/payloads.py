@@ -304,11 +304,18 @@ FAILURE_CHARS = 20_000
 and again."""
 
 
-def _bounded(failure: Failure) -> None:
+FAILURE_CAUSES = 20
+"""How many causes of a failure travel, each the next one's. The SDK cannot send a hundred, and whoever waits for the
+failure would wait for ever."""
+
+
+def _bounded(failure: Failure, causes: int = FAILURE_CAUSES) -> None:
     failure.message = shortened(failure.message, FAILURE_CHARS)
     failure.stack_trace = shortened(failure.stack_trace, FAILURE_CHARS)
-    if failure.HasField("cause"):
-        _bounded(failure.cause)
+    if not causes:
+        failure.ClearField("cause")
+    elif failure.HasField("cause"):
+        _bounded(failure.cause, causes - 1)
 
 
 ENCODED = "Encoded failure"

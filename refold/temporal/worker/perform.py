@@ -52,6 +52,7 @@ from refold.core.events import (
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, Want
 from refold.core.retry_policy import Failure, FailureKind
+from refold.temporal.data.inputs import Unread
 from refold.temporal.data.search_attributes import at_start
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, Part, TaskResult, TaskStart
 from refold.temporal.worker import profile
@@ -252,10 +253,26 @@ def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:
     if isinstance(want, SendAnswer):
         return None  # a part that is gone has an outcome of its own
     if error is None:
-        return _result(want, done.result())
+        return _result_or_failure(want, done.result())
     if not isinstance(error, FailureError):
         raise error
     failure = failure_of(error)
+    return CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
+
+
+_OF_REFOLD = {CallLlm: LlmOutcome, CallChat: Reply, CallSkill: SkillOutcome | TaskResult}
+
+
+def _result_or_failure(want: Perform, value: Any) -> Event:
+    """The command's result; a failure where it is none, which an activity or a workflow of any program may return."""
+    expected = _OF_REFOLD.get(type(want.command), object)
+    try:
+        if isinstance(value, expected) and not isinstance(value, Unread):
+            return _result(want, value)
+        why = value.why if isinstance(value, Unread) else f"{type(value).__name__} came"
+    except ValidationError:
+        why = f"{type(value).__name__} is no JSON"
+    failure = Failure(kind=FailureKind.PERMANENT, type="result", message=f"its result cannot be read: {why}")
     return CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure)
 
 

@@ -26,7 +26,14 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, Worker
 
 from refold.engine import PayloadTooLarge, StorageError
-from refold.temporal.data.payloads import LIMIT_BYTES, THRESHOLD_BYTES, Stored, data_converter, load
+from refold.temporal.data.payloads import (
+    FAILURE_CAUSES,
+    LIMIT_BYTES,
+    THRESHOLD_BYTES,
+    Stored,
+    data_converter,
+    load,
+)
 from refold.temporal.data.storage import Folder, Off, Storage, StorageUnusable, ValueMissing
 from refold.temporal.dev import DevServer
 from tests.temporal.data.travel import Final, Line, Order, Segment, Travel, make, measure
@@ -398,3 +405,22 @@ async def test_a_failure_whose_details_do_not_fit_is_still_told() -> None:
     assert error.type == "Rejected"
     assert error.details == ()
     assert error.message.startswith("rejected (its details are left out: a value of 3,000,0")
+
+
+async def test_a_failure_with_many_causes_is_cut() -> None:
+    """
+    The SDK cannot send a failure with a hundred causes; the newest of them travel.
+    """
+    error: BaseException = ApplicationError("cause 120")
+    for number in reversed(range(120)):
+        above = ApplicationError(f"cause {number}")
+        above.__cause__ = error
+        error = above
+    failure = Failure()
+    await data_converter(Off()).encode_failure(error, failure)
+
+    told = []
+    while failure.HasField("cause"):
+        told.append(failure.message)
+        failure = failure.cause
+    assert [*told, failure.message] == [f"cause {number}" for number in range(FAILURE_CAUSES + 1)]
