@@ -294,6 +294,16 @@ class Gated:
         return ctx.complete("done")
 
 
+@flow_skill(id="calls_itself")
+class CallsItself:
+    """A bug: a skill whose part is itself, and so on."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        part = await ctx.skill("again", CallsItself, "go")
+        return ctx.complete(part.text)
+
+
 @flow_skill(id="elsewhere")
 class Elsewhere:
     """Calls what other programs do: nobody of refold serves the queue. Says of each call how it failed."""
@@ -319,6 +329,7 @@ class Elsewhere:
         return ctx.complete("\n".join(await ctx.parallel(*(outcome(call) for call in calls))))
 
 
+CallsItselfWorkflow = workflow_for(CallsItself)
 ElsewhereWorkflow = workflow_for(Elsewhere)
 AdderWorkflow = workflow_for(Adder)
 KeepsWorkingWorkflow = workflow_for(KeepsWorking)

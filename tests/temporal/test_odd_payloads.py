@@ -34,6 +34,7 @@ from refold import InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
 from refold.engine import TaskView
 from refold.temporal import TemporalEngine
+from refold.temporal.data.inputs import LONGEST_ID
 from refold.temporal.dev import DevServer, find_binary
 from tests.temporal import skills
 from tests.temporal.test_task import collected, text
@@ -76,9 +77,9 @@ async def update(engine: TemporalEngine, task_id: str, name: str, *inputs: Paylo
     return answer.outcome.failure.message
 
 
-async def start(engine: TemporalEngine, skill: str, *inputs: Payload) -> str:
+async def start(engine: TemporalEngine, skill: str, *inputs: Payload, task_id: str | None = None) -> str:
     """What `temporal workflow start` sends; returns the task's id."""
-    task_id = f"odd-{uuid4().hex[:8]}"
+    task_id = task_id or f"odd-{uuid4().hex[:8]}"
     await engine.client.workflow_service.start_workflow_execution(
         StartWorkflowExecutionRequest(
             namespace=engine.client.namespace,
@@ -244,6 +245,25 @@ async def test_a_start_that_nobody_can_read_fails_with_what_came(
     assert "expected: the first message" in view.reason
     assert [entry.event.kind for entry in entries] == ["unreadable"]
     await unharmed(engine, task_id)
+
+
+async def test_a_task_whose_id_is_too_long_fails(engine: TemporalEngine) -> None:
+    """
+    The ids of its commands would be too long for the server, which would refuse them again and again. A part's id
+    begins with its task's, so that parts that call each other without end come to one.
+    """
+    longest = await start(engine, "adder", payload("go"), task_id=f"{uuid4().hex}{'x' * (LONGEST_ID - 32)}")
+    too_long = await start(engine, "adder", payload("go"), task_id=f"{uuid4().hex}{'x' * 968}")
+    whole = await start(engine, "calls_itself", payload("go"), task_id=f"{uuid4().hex}{'x' * (LONGEST_ID - 40)}")
+    for task_id in (longest, too_long, whole):
+        await collected(engine.watch(task_id))
+
+    assert (await engine.look(longest)).status is Status.COMPLETED
+    for task_id, size in ((too_long, 1_000), (whole, LONGEST_ID + 4)):
+        view = await engine.look(task_id)
+        assert view.status is Status.FAILED
+        assert f"the task's id has {size} characters; it may have {LONGEST_ID}" in view.reason
+        await unharmed(engine, task_id)
 
 
 @pytest.mark.parametrize(

@@ -113,10 +113,10 @@ def ways_out(view: TaskView) -> list[str]:
             return [f"refold resolve {task_id} --retry    # to retry it now", f"refold watch {task_id}"]
         case TaskState.RUNNING | TaskState.RETRYING | TaskState.PAUSED if not view.note:
             return [f"refold watch {task_id}"]
-        case TaskState.FAILED if not any(one.how == "recovered" for one in view.offspring):
+        case TaskState.FAILED if view.seq and not any(one.how == "recovered" for one in view.offspring):
             return [f"refold recover {task_id}"]
         case _:
-            return []  # it is done, or another task goes on for it, or its note says what to do
+            return []  # it is done, or left no journal, or another task goes on for it, or its note says what to do
 
 
 def _answers(view: TaskView, wait: WaitView) -> list[str]:

@@ -157,7 +157,7 @@ async def _why_ended(connection: Connection, description: WorkflowExecutionDescr
     """Why a task without a result ended: its start was refused, or Temporal ended it from outside."""
     cause = await _cause_of_end(connection, description)
     if isinstance(cause, ApplicationError) and cause.type in _REFUSALS:
-        return f"its start was refused: {cause.message}"
+        return f"its start was refused, and its id is free: {cause.message}"
     return "Temporal ended it from outside" + ("" if cause is None else f": {cause}")
 
 

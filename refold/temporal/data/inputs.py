@@ -104,6 +104,23 @@ def for_tasks(factory: Callable[[], PayloadConverter]) -> Callable[[], PayloadCo
     return lambda: TaskPayloadConverter(factory())
 
 
+LONGEST_ID = 950
+"""The most characters of a task's id. The server takes 1,000, and the ids of commands begin with their task's."""
+
+
+def check_id(task_id: str) -> None:
+    """Refuse a task that could not name its commands: Temporal's own tools take longer ids, and parts have long ones.
+
+    Raises:
+        InputRejected: The id is too long.
+    """
+    if len(task_id.encode()) > LONGEST_ID:
+        raise InputRejected(
+            f"the task's id has {len(task_id.encode())} characters; it may have {LONGEST_ID}, since the ids of its "
+            "commands begin with it. A part's id begins with its task's: do parts call each other without end?"
+        )
+
+
 def start_from(inputs: Sequence[Any], version: int | None = None) -> TaskStart:
     """What a task starts with. Data that refold itself wrote says so in a key of its own; any other is a message.
 

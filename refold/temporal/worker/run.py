@@ -112,7 +112,7 @@ def checked_grace(seconds: float) -> float:
         ValueError: It is negative, or no finite number.
     """
     if not 0 <= seconds <= LONGEST_S:
-        raise ValueError(seconds)
+        raise ValueError(f"the grace is a number of seconds, 0 to {LONGEST_S:.0f}; got {seconds}")
     return seconds
 
 

@@ -107,7 +107,7 @@ async def test_a_refused_start_is_told_where_nothing_may_be_deleted(engine: Temp
 
     assert "failures" in str(refused.value)
     view = await kept.look(task_id)
-    assert (view.status, view.note) == (Status.FAILED, f"its start was refused: {refused.value}")
+    assert (view.status, view.note) == (Status.FAILED, f"its start was refused, and its id is free: {refused.value}")
 
 
 # --- TLS, client certificates, API keys

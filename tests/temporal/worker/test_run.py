@@ -7,7 +7,7 @@ from temporalio.client import Client
 
 from refold import DefinitionError
 from refold.temporal import RefoldPlugin, make_worker
-from refold.temporal.worker.run import GRACE_ENV, GRACE_S, grace_from_env
+from refold.temporal.worker.run import GRACE_ENV, GRACE_S, checked_grace, grace_from_env
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("", GRACE_S), ("0", 0), (" 2.5 ", 2.5)])
@@ -29,6 +29,15 @@ def test_a_grace_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, given:
 
     with pytest.raises(DefinitionError, match=f"(?s)REFOLD_GRACE.*{given}"):
         grace_from_env()
+
+
+@pytest.mark.parametrize("given", [-1.0, float("inf"), float("nan")])
+def test_a_grace_in_code_is_checked_too(given: float) -> None:
+    """
+    The error says what a grace is, and what was given.
+    """
+    with pytest.raises(ValueError, match=f"a number of seconds, 0 to .* got {given}"):
+        checked_grace(given)
 
 
 async def test_a_worker_of_a_deployment_names_its_code(client: Client) -> None:
