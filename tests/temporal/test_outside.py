@@ -11,7 +11,15 @@ import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleActionStartWorkflow,
+    ScheduleSpec,
+    WorkflowFailureError,
+    WorkflowHistoryEventFilterType,
+)
 
 from refold import Content, InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
@@ -196,3 +204,40 @@ async def test_a_deleted_task_is_gone(engine: TemporalEngine) -> None:
 
     with pytest.raises(TaskNotFound):
         await engine.look(view.task_id)
+
+
+async def test_a_schedule_starts_tasks(engine: TemporalEngine) -> None:
+    """
+    Each under an id of its own, which has the time of its start.
+    """
+    id = f"greets-{uuid4().hex[:8]}"
+    start = ScheduleActionStartWorkflow("hello", "Ada", id=id, task_queue=engine.task_queue)
+    schedule = await engine.client.create_schedule(id, Schedule(action=start, spec=ScheduleSpec()))
+    await schedule.trigger()
+    while not (started := (await schedule.describe()).info.recent_actions):
+        pass
+    await schedule.delete()
+    action = started[0].action
+    assert isinstance(action, ScheduleActionExecutionStartWorkflow)
+    assert action.workflow_id.startswith(f"{id}-20")
+
+    await collected(engine.watch(action.workflow_id))
+    assert (await engine.look(action.workflow_id)).messages[-1].text == "Hello, Ada!"
+
+
+async def test_a_cron_schedule_is_refused(engine: TemporalEngine) -> None:
+    """
+    All its runs would have one id, so that an effect of the first would count as made for all.
+    """
+    id = f"monthly-{uuid4().hex[:8]}"
+    handle = await engine.client.start_workflow(
+        "hello", "Ada", id=id, task_queue=engine.task_queue, cron_schedule="@every 1s"
+    )
+    first = engine.client.get_workflow_handle(id, run_id=handle.first_execution_run_id)
+    last = WorkflowHistoryEventFilterType.CLOSE_EVENT
+    ended = await anext(first.fetch_history_events(wait_new_event=True, event_filter_type=last))
+    await handle.terminate()
+
+    why = ended.workflow_execution_continued_as_new_event_attributes.failure.message
+    assert "the cron schedule '@every 1s'" in why
+    assert "temporal schedule create" in why

@@ -108,16 +108,26 @@ LONGEST_ID = 950
 """The most characters of a task's id. The server takes 1,000, and the ids of commands begin with their task's."""
 
 
-def check_id(task_id: str) -> None:
-    """Refuse a task that could not name its commands: Temporal's own tools take longer ids, and parts have long ones.
+def check_start(task_id: str, cron: str | None) -> None:
+    """Refuse what Temporal's own tools can start, and what could be no task.
+
+    Args:
+        task_id: The workflow's id.
+        cron: The workflow's cron schedule, if it was started by one.
 
     Raises:
-        InputRejected: The id is too long.
+        InputRejected: The id is too long for its commands to be named, or the task has runs of one id by a clock.
     """
     if len(task_id.encode()) > LONGEST_ID:
         raise InputRejected(
             f"the task's id has {len(task_id.encode())} characters; it may have {LONGEST_ID}, since the ids of its "
             "commands begin with it. A part's id begins with its task's: do parts call each other without end?"
+        )
+    if cron:
+        raise InputRejected(
+            f"the task was started by the cron schedule {shortened(cron, CAME_CHARS)!r}: each run would have its id, "
+            "and an effect that one of them made would count as made for all; `temporal schedule create` starts each "
+            "task under an id of its own"
         )
 
 

@@ -39,7 +39,7 @@ from refold.core.waits import Unresolved, Wait
 from refold.digests import chained
 from refold.divergence import Difference
 from refold.engine import PayloadTooLarge, view_of
-from refold.temporal.data.inputs import AnotherRelease, check_id, start_from
+from refold.temporal.data.inputs import AnotherRelease, check_start, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, PartEnded, Segment, TaskResult, TaskStart
 from refold.temporal.recorded.here import announce
@@ -60,7 +60,7 @@ class SkillWorkflow(TaskHandlers):
         self._for_others: AnotherRelease | None = None
         start = TaskStart()
         try:
-            check_id(workflow.info().workflow_id)
+            check_start(workflow.info().workflow_id, workflow.info().cron_schedule)
             start = start_from(inputs, self.skill.options.version)
             self._first = start.message
         except InputRejected as error:
