@@ -242,7 +242,9 @@ async def check_records(jobs: Sequence[Job], engine: TemporalEngine, report: str
 
 async def check_replays(engine: TemporalEngine, values: Path) -> None:
     """Every history replays with the code at hand."""
-    replayer = Replayer(workflows=[], plugins=[RefoldPlugin([errands, errands_new], storage=Folder(values))])
+    plugin = RefoldPlugin([errands, errands_new], storage=Folder(values))
+    # Without the SDK's deadline of two seconds, for which a busy machine may stand still.
+    replayer = Replayer(workflows=[], plugins=[plugin], debug_mode=True)
 
     async def histories() -> AsyncIterator[WorkflowHistory]:
         async for execution in engine.client.list_workflows():

@@ -96,7 +96,8 @@ async def engine(server: DevServer, client: Client, plugin: RefoldPlugin) -> Asy
 
 async def replay_all(client: Client, plugin: RefoldPlugin, task_queue: str) -> None:
     """Replay the history of every workflow that ended on this queue, with the code as it is."""
-    replayer = Replayer(workflows=[skills.ExistingWorkflow], plugins=[plugin])
+    # Without the SDK's deadline of two seconds, for which a busy machine may stand still.
+    replayer = Replayer(workflows=[skills.ExistingWorkflow], plugins=[plugin], debug_mode=True)
     ended = f"TaskQueue = '{task_queue}' AND ExecutionStatus != 'Running' AND WorkflowType != 'nobody_serves_this'"
 
     async def histories() -> AsyncIterator[WorkflowHistory]:

@@ -21,7 +21,6 @@ from refold.cli.verbs.code import Modules
 from refold.core.authoring.skill import skill_id
 from refold.core.authoring.tool import tool_spec
 from refold.core.schema import fields_of
-from refold.core.values import LONGEST_S
 from refold.engine import UnknownSkill
 from refold.static import Parts
 from refold.temporal.worker.profile import DEFAULT, PROFILES, Profile
@@ -66,7 +65,7 @@ Grace = Annotated[
     typer.Option(
         "--grace",
         min=0,
-        max=LONGEST_S,
+        max=86_400,
         metavar="SECONDS",
         help="How long running effects may take to finish after SIGTERM; then other workers take them over. Else "
         "REFOLD_GRACE, else 25: Kubernetes kills after 30.",
