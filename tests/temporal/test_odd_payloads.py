@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -241,7 +241,7 @@ async def test_a_start_that_nobody_can_read_fails_with_what_came(
     view = await engine.look(task_id)
 
     assert view.lifecycle is TaskState.FAILED
-    assert view.reason.startswith("its start was refused: start: ")
+    assert view.reason.startswith("its start was refused, and its id is free: start: ")
     assert "expected: the first message" in view.reason
     assert [entry.event.kind for entry in entries] == ["unreadable"]
     await unharmed(engine, task_id)
@@ -309,37 +309,40 @@ async def test_a_start_by_another_release_is_left_to_its_workers(engine: Tempora
     await handle.terminate()
 
 
-async def elsewhere(engine: TemporalEngine, end: Callable[[str, str, str], Awaitable[None]]) -> TaskView:
-    """A task whose four activities end as somebody else has it, given their queue, the task and the activity."""
-    queue = f"elsewhere-{uuid4().hex[:8]}"
-    runner = UnsandboxedWorkflowRunner()
+@pytest.fixture(scope="module")
+async def far(engine: TemporalEngine) -> AsyncIterator[str]:
+    """The task queue of another program, which serves a workflow that returns bytes, and no activity."""
+    queue, runner = f"elsewhere-{uuid4().hex[:8]}", UnsandboxedWorkflowRunner()
     async with Worker(engine.client, task_queue=queue, workflows=[skills.BytesWorkflow], workflow_runner=runner):
-        view = await engine.start("elsewhere", text(queue))
-        for number in range(1, 5):
-            await end(queue, view.task_id, f"{view.task_id}/1.{number}")
-        await collected(engine.watch(view.task_id))
+        yield queue
+
+
+async def elsewhere(engine: TemporalEngine, queue: str, end: Callable[[str, str], Awaitable[None]]) -> TaskView:
+    """A task whose four activities end as somebody else has it, given the task and the activity."""
+    view = await engine.start("elsewhere", text(queue))
+    for number in range(1, 5):
+        await end(view.task_id, f"{view.task_id}/1.{number}")
+    await collected(engine.watch(view.task_id))
     await unharmed(engine, view.task_id)
     return await engine.look(view.task_id)
 
 
-async def test_a_result_that_nobody_can_read_fails_its_command(engine: TemporalEngine) -> None:
+async def test_a_result_that_nobody_can_read_fails_its_command(engine: TemporalEngine, far: str) -> None:
     """
     Whoever completes an activity, in another language or by hand, may return what is no answer of a model and no
     JSON. So may a workflow of another program. The command fails and says what came, and the skill may catch it.
     """
     no_json = payload(b"bytes", "binary/plain")
     results = [[], [payload(None)], [payload({"nonsense": [1, 2]})], [no_json], *(one.values for one in UNREADABLE)]
-
     for result in results:
-        view = await elsewhere(engine, lambda _, *ids, result=result: complete(engine, *ids, *result))
-        said = view.messages[-1].text.split("\n")
-        llm, chat, tool, activity, *workflows = said
+        view = await elsewhere(engine, far, lambda *ids, result=result: complete(engine, *ids, *result))
+        llm, chat, tool, activity, *workflows = said = view.messages[-1].text.split("\n")
         assert all(one.startswith("result: its result cannot be read: ") for one in [llm, chat, *workflows]), said
         assert tool.startswith(("result: ", "decode: ")), said
         assert activity.startswith("result: ") or activity == repr(read_as(result)), said
 
 
-async def test_a_failure_of_any_form_fails_its_command(engine: TemporalEngine) -> None:
+async def test_a_failure_of_any_form_fails_its_command(engine: TemporalEngine, far: str) -> None:
     """
     Whoever fails an activity, in another language or by hand, may say anything of it, or nothing.
     """
@@ -359,9 +362,8 @@ async def test_a_failure_of_any_form_fails_its_command(engine: TemporalEngine) -
             for one in details
         ),
     ]
-
     for failure in failures:
-        view = await elsewhere(engine, lambda queue, *_, failure=failure: fail(engine, queue, failure))
+        view = await elsewhere(engine, far, lambda *_, failure=failure: fail(engine, far, failure))
         assert view.status is Status.COMPLETED, (failure, view)
 
 
