@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 from temporalio.client import Client, WorkflowHistory
+from temporalio.worker import Replayer
 
 from refold import Status
 from refold.digests import digest_after
+from refold.divergence import Difference
 from refold.engine import Build
 from refold.temporal import RefoldPlugin, TemporalEngine
 from refold.temporal.data.marks import Mark, marks_of
 from refold.temporal.data.storage import Folder
-from refold.temporal.recorded.replayed import first_divergence
 from tests.temporal.recorded import purchase
 from tests.temporal.recorded.deploying import PATIENCE, Site, changed
 from tests.temporal.test_task import collected
@@ -75,6 +76,13 @@ async def test_words_of_any_size_are_kept(client: Client, values: Folder, size: 
     assert said.artifacts[0].text.endswith("x" * size)
 
 
+async def found_in(history: WorkflowHistory, plugin: RefoldPlugin) -> Difference | None:
+    """What the SDK's replayer finds."""
+    result = await Replayer(workflows=[], plugins=[plugin]).replay_workflow(history, raise_on_replay_failure=False)
+    assert (result.replay_failure is None) == (plugin.replayed.difference is None)
+    return plugin.replayed.difference
+
+
 async def test_a_history_is_compared_without_a_server(
     client: Client, values: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,9 +98,9 @@ async def test_a_history_is_compared_without_a_server(
 
     own = RefoldPlugin([purchase], [purchase.pay], storage=values)
     other = RefoldPlugin([changed(tmp_path, {"Pay 5 cents": "Pay 500 cents"})], [purchase.pay], storage=values)
-    found = await first_divergence(read, other)
+    found = await found_in(read, other)
 
-    assert await first_divergence(read, own) is None
+    assert await found_in(read, own) is None
     assert found is not None
     assert (found.task_id, found.seq, found.field) == (id, 2, "messages.1.parts.0.text")
     assert (found.recorded, found.now) == ("Pay 5 cents to the shop?", "Pay 500 cents to the shop?")
