@@ -1,7 +1,12 @@
-"""Whether today's code can go on from a task's saved state: asked before a deployment, without changing the task.
+"""Whether today's code can go on from a task's saved state: a pure function of the snapshot, which changes nothing.
 
-`upgraded` converts the state of an older version. This module also reads the result as the code would: a step that was
-removed, a parameter that was renamed, or a field that the code no longer knows would lose what the task has saved.
+`upgraded` converts the state of an older version. Two questions are asked about the result:
+
+- `unfit`: could the task go on at all? Asked where a run begins with a snapshot, and before a seal. The snapshot says
+  where the task is: in which step, with which arguments, after which awaits. A step that waits is driven again from its
+  start, and must ask for the same commands up to there.
+- `carried`: would it also keep all that it has saved? Asked before a deployment. A parameter that was renamed, or a
+  field that the code no longer knows, would lose its value silently.
 """
 
 from __future__ import annotations
@@ -11,18 +16,87 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue, ValidationError
 
+from refold.core.authoring.context import Moment
 from refold.core.authoring.reducer import ReducerSkill
 from refold.core.authoring.skill import Skill
 from refold.core.codec import Codec, NoData, codec
 from refold.core.contracts.run import ContractedMachine
 from refold.core.errors import SkillError
-from refold.core.fold.snapshot import Snapshot
+from refold.core.events import CommandFailed
+from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
 from refold.core.lineage.upgrade import upgraded
+from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
 from refold.core.steps.machine import StepMachine
 from refold.core.steps.params import Json
 from refold.core.steps.position import Position
 from refold.core.steps.spec import StepSpec
+
+_TRIED = Failure(kind=FailureKind.PERMANENT, type="tried", message="tried, and performed nowhere")
+
+
+def unfit(skill: Skill, snapshot: Snapshot) -> str | None:
+    """Why today's code cannot go on from a snapshot; None if nothing speaks against it.
+
+    Args:
+        skill: The task's skill, in today's code.
+        snapshot: Of an open task, as any version of the skill has saved it.
+    """
+    try:
+        snapshot = upgraded(skill, snapshot)
+        if snapshot.state is None or snapshot.ended:
+            return None
+        if isinstance(skill, ReducerSkill):
+            skill.states.fresh(snapshot.state)
+        if isinstance(skill, StepMachine):
+            return next(_misplaced(skill, Position(snapshot.state)), None) or _unfit_awaits(skill, snapshot)
+    except ValidationError as error:
+        return f"the saved state does not read back: {problems(error)}"
+    except SkillError as error:
+        return str(error)
+    return None
+
+
+def _misplaced(skill: StepMachine, position: Position) -> Iterator[str]:
+    """Why the code has no place for a task: its step, or what the step is given, is gone."""
+    name = position.resume or position.step
+    if (step := skill.steps.get(name)) is None:
+        yield f"it is in step {name!r}, which the code does not have; its steps are {', '.join(skill.steps)}"
+        return
+    for argument in position.args:
+        if argument not in step.params:
+            yield f"step {name!r} has no parameter {argument!r}, which the task has saved; it takes {step.takes}"
+
+
+def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str | None:
+    """What differs where the step is driven again, as it will be when the outcome that it awaits is there."""
+    position = Position(snapshot.state)
+    if position.resume is not None or position.last is None:
+        return None
+    outcome = _TRIED.model_dump(mode="json")
+    came = {
+        id: Receipt(invocation_id=id, status=ReceiptStatus.ERROR, outcome=outcome)
+        for id in position.outstanding
+        if id not in snapshot.receipts
+    }
+    event = CommandFailed(id="tried", invocation_id=position.outstanding[0], failure=_TRIED)
+    moment = Moment(
+        task_id=snapshot.task_id,
+        known_as=snapshot.known_as,
+        seq=snapshot.seq + 1,
+        at=snapshot.at,
+        receipts={**snapshot.receipts, **came},
+        messages=snapshot.messages,
+        threads=snapshot.threads,
+        patched=lambda patch, again: snapshot.patches.get(patch, not again),
+    )
+    try:
+        machine.on(snapshot.state, event, moment)
+    except SkillError as error:
+        return str(error)
+    except Exception:  # noqa: BLE001 - what the author's code does with a failure that never was
+        return None
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,33 +126,28 @@ def carried(skill: Skill, snapshot: Snapshot) -> Carried:
     if new.state is None or new.ended:
         return Carried(snapshot=new)
     try:
-        found = next(_unfit(skill, new.state), "")
+        found = next(_lossy(skill, new.state), "")
     except SkillError as error:
         found = str(error)
     return Carried(snapshot=new, why_not=f"task {snapshot.task_id!r}: {found}" if found else "")
 
 
-def _unfit(skill: Skill, state: JsonValue) -> Iterator[str]:
+def _lossy(skill: Skill, state: JsonValue) -> Iterator[str]:
     if isinstance(skill, ReducerSkill):
         yield from _unread(skill.states, state, "the state")
     if isinstance(skill, ContractedMachine):
         yield from _unread(codec(skill.contract.state), Position(state).state, "the state")
     if isinstance(skill, StepMachine):
-        yield from _unfit_step(skill, Position(state))
+        yield from _lossy_step(skill, Position(state))
 
 
-def _unfit_step(skill: StepMachine, position: Position) -> Iterator[str]:
-    name = position.resume or position.step
-    if (step := skill.steps.get(name)) is None:
-        yield f"it is in step {name!r}, which the code does not have; its steps are {', '.join(skill.steps)}"
-        return
+def _lossy_step(skill: StepMachine, position: Position) -> Iterator[str]:
+    yield from _misplaced(skill, position)
+    step = skill.steps[position.resume or position.step]
     for argument, value in position.args.items():
-        if argument not in step.params:
-            yield f"step {name!r} has no parameter {argument!r}, which the task has saved; it takes {step.takes}"
-            continue
         param = step.params[argument]
-        param.encode(Json(value), name)  # raises where the value does not fit
-        yield from _unread(param.codec, value, f"{argument} of step {name!r}")
+        param.encode(Json(value), step.name)  # raises where the value does not fit
+        yield from _unread(param.codec, value, f"{argument} of step {step.name!r}")
     yield from _missing(step, position)
 
 

@@ -15,12 +15,12 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
+from refold.carrying import unfit
 from refold.core.commands import CallSkill
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, wanted
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals, why_unanswered
-from refold.temporal.upgrade.going_on import unfit
 from refold.temporal.upgrade.replay_check import replay_check, replayer_of
 from refold.temporal.worker.registry import workflows_of
 

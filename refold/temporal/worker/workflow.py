@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+from refold.carrying import unfit
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id, snake
 from refold.core.commands import CallSkill
@@ -43,7 +44,6 @@ from refold.temporal.data.inputs import AnotherRelease, check_start, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, PartEnded, Segment, TaskResult, TaskStart
 from refold.temporal.recorded.here import announce
-from refold.temporal.upgrade.going_on import unfit
 from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
