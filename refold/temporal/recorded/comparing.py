@@ -94,10 +94,14 @@ class Comparison:
         sent, self._sent = self._sent, []
         return self._words is None or sent == list(self._words.sent.get(completed, ()))
 
-    def end(self) -> None:
-        """The replay is over."""
+    def end(self, unfit: Difference | None = None) -> None:
+        """The replay is over.
+
+        Args:
+            unfit: Why the code cannot go on from the snapshot that the run began with.
+        """
         if self.difference is None:
-            self._reader.done(self._run, None)
+            self._reader.done(self._run, unfit)
 
     def _differ(self, task: Recorded, mark: Mark, until: float) -> None:
         self._words = words = self._read(self._reader.words(self._run), until)

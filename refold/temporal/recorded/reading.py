@@ -10,6 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -190,8 +191,9 @@ class FromServer:
         for key in ((run, False), (run, True)):
             self._read.pop(key, None)
         if difference is not None:
-            where = {"seq": difference.seq, "field": difference.field, "recorded_by": difference.build_id}
-            log.error("code_differs", task_id=run.workflow_id, **where)
+            told = {"seq": difference.seq, "field": difference.field, "recorded_by": difference.build_id}
+            why = {"why": difference.why} if difference.why else {}
+            log.error("code_differs", task_id=run.workflow_id, **told, **why)
 
     def _started(self, key: tuple[Run, bool], read: Read) -> Future[Any]:
         assert self._loop is not None
@@ -241,11 +243,14 @@ class FromReplay:
         """Prepare the run that is replayed next.
 
         Raises:
-            StorageError: What an entry said is in a storage that cannot be read.
-            CodecError: The codec cannot read it.
+            CodecError: The codec cannot read the marks.
         """
         self.difference = None
-        self._marks, self._words = await marks_of(events, converter, words=False), await words_of(events, converter)
+        self._marks, self._words = await marks_of(events, converter, words=False), None
+        if self._marks:
+            # Read beforehand: a replay has no second attempt, and the SDK gives an activation two seconds.
+            with suppress(RefoldError):  # without them, the entry that differs is named, and no field
+                self._words = await words_of(events, converter)
 
     def attach(self) -> None:
         """Nothing is read in the background."""

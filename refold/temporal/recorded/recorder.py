@@ -102,6 +102,9 @@ class Recorder:
         completion = self._activated(act)
         if self._task is not None and self._task.unfit is not None:
             self._difference = self._task.unfit
+            if self._comparison is not None:
+                self._comparison.end(self._difference)
+                self._comparison = None
             return completion if asked else self._failed(act, str(self._difference), self._difference)
         if self._comparison is not None:
             return self._replayed(self._comparison, act, completion, until)
