@@ -2,7 +2,7 @@
 
 `upgraded` converts the state of an older version. Two questions are asked about the result:
 
-- `unfit`: could the task go on at all? Asked where a run begins with a snapshot, and before a seal. The snapshot says
+- `resumed`: could the task go on at all? Asked where a run begins with a snapshot, and before a seal. The snapshot says
   where the task is: in which step, with which arguments, after which awaits. A step that waits is driven again from its
   start, and must ask for the same commands up to there.
 - `carried`: would it also keep all that it has saved? Asked before a deployment. A parameter that was renamed, or a
@@ -35,26 +35,48 @@ from refold.core.steps.spec import StepSpec
 _TRIED = Failure(kind=FailureKind.PERMANENT, type="tried", message="tried, and performed nowhere")
 
 
-def unfit(skill: Skill, snapshot: Snapshot) -> str | None:
-    """Why today's code cannot go on from a snapshot; None if nothing speaks against it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """What a task's state comes to with today's code.
+
+    Attributes:
+        snapshot: The task with its state in today's version; None where it cannot be converted.
+        why_not: Why the code cannot go on from the task, or what of the saved state it would lose (`carried` alone);
+            empty if it can.
+    """
+
+    snapshot: Snapshot | None
+    why_not: str = ""
+
+
+def resumed(skill: Skill, snapshot: Snapshot) -> Carried:
+    """A task as today's code goes on from it, or why it cannot. Calls the author's `upgrade`; changes nothing.
 
     Args:
         skill: The task's skill, in today's code.
         snapshot: Of an open task, as any version of the skill has saved it.
     """
     try:
-        snapshot = upgraded(skill, snapshot)
-        if snapshot.state is None or snapshot.ended:
-            return None
-        if isinstance(skill, ReducerSkill):
-            skill.states.fresh(snapshot.state)
-        if isinstance(skill, StepMachine):
-            return next(_misplaced(skill, Position(snapshot.state)), None) or _unfit_awaits(skill, snapshot)
-    except ValidationError as error:
-        return f"the saved state does not read back: {problems(error)}"
+        new = upgraded(skill, snapshot)
     except SkillError as error:
-        return str(error)
-    return None
+        return Carried(snapshot=None, why_not=str(error))
+    if new.state is None or new.ended:
+        return Carried(snapshot=new)
+    try:
+        why_not = _why_not(skill, new)
+    except ValidationError as error:
+        why_not = f"the saved state does not read back: {problems(error)}"
+    except SkillError as error:
+        why_not = str(error)
+    return Carried(snapshot=new, why_not=why_not)
+
+
+def _why_not(skill: Skill, snapshot: Snapshot) -> str:
+    if isinstance(skill, ReducerSkill):
+        skill.states.fresh(snapshot.state)
+    if isinstance(skill, StepMachine):
+        return next(_misplaced(skill, Position(snapshot.state)), "") or _unfit_awaits(skill, snapshot)
+    return ""
 
 
 def _misplaced(skill: StepMachine, position: Position) -> Iterator[str]:
@@ -68,11 +90,11 @@ def _misplaced(skill: StepMachine, position: Position) -> Iterator[str]:
             yield f"step {name!r} has no parameter {argument!r}, which the task has saved; it takes {step.takes}"
 
 
-def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str | None:
+def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str:
     """What differs where the step is driven again, as it will be when the outcome that it awaits is there."""
     position = Position(snapshot.state)
     if position.resume is not None or position.last is None:
-        return None
+        return ""
     outcome = _TRIED.model_dump(mode="json")
     came = {
         id: Receipt(invocation_id=id, status=ReceiptStatus.ERROR, outcome=outcome)
@@ -95,25 +117,12 @@ def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str | None:
     except SkillError as error:
         return str(error)
     except Exception:  # noqa: BLE001 - what the author's code does with a failure that never was
-        return None
-    return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
-    """What a task's state comes to with today's code.
-
-    Attributes:
-        snapshot: The task with its state in today's version; None where it cannot be converted.
-        why_not: Why the code cannot go on from the task, or what of the saved state it would lose; empty if it can.
-    """
-
-    snapshot: Snapshot | None
-    why_not: str = ""
+        return ""
+    return ""
 
 
 def carried(skill: Skill, snapshot: Snapshot) -> Carried:
-    """A task as today's code goes on from it, or why it cannot. Calls the author's `upgrade`; changes nothing.
+    """As `resumed`, and what of the saved state the code would lose; but for the awaits, which a replay compares.
 
     Args:
         skill: The task's skill, in today's code.

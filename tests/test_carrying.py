@@ -22,7 +22,7 @@ from refold import (
     tool,
 )
 from refold.agent.plugins import Plugin
-from refold.carrying import carried
+from refold.carrying import carried, resumed
 from refold.core.lineage.upgrade import upgraded
 from refold.testing import play
 from tests.agent.shop import shop
@@ -396,3 +396,44 @@ def test_a_task_that_has_not_begun() -> None:
     task = ByHand(reducer())
 
     assert carried(skill_of(reducer(Stricter)), task.task).why_not == ""
+
+
+@pytest.mark.parametrize(
+    ("author", "why_not"),
+    [
+        pytest.param(reducer(Renamed), "", id="a-field-that-is-lost"),
+        pytest.param(reducer(Stricter), "the saved state does not read back: currency", id="new-field"),
+        pytest.param(reducer(version=2), "is now 2 and has no `upgrade`", id="no-upgrade"),
+        pytest.param(reducer(version=2, upgrade=upgrade), "", id="upgraded"),
+    ],
+)
+def test_a_task_is_resumed_by_code_that_can_read_it(author: Any, why_not: str) -> None:
+    """
+    What the code would lose stops no task; and the author's `upgrade` runs once.
+    """
+    task = ByHand(reducer())
+    task.say("go")
+    found = resumed(skill_of(author), task.task)
+
+    assert (why_not in found.why_not) if why_not else found.why_not == ""
+    assert found.why_not or found.snapshot is not None
+    assert len(given) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "why_not"),
+    [
+        ("answered", same, ""),
+        ("answered", more, ""),
+        ("replied", same, "it is in step 'answered', which the code does not have; its steps are begin, replied"),
+        ("answered", fewer, "step 'answered' has no parameter 'order', which the task has saved; it takes content"),
+    ],
+)
+def test_a_task_is_resumed_where_its_step_is(name: str, run: Any, why_not: str) -> None:
+    """
+    A step that is gone, or an argument that it takes no more, stops the task; a new argument is asked for later.
+    """
+    task = ByHand(listed())
+    task.say("tea")
+
+    assert resumed(skill_of(other(name=name, run=run)), task.task).why_not == why_not

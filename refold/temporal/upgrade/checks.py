@@ -15,7 +15,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from refold.carrying import unfit
+from refold.carrying import resumed
 from refold.core.commands import CallSkill
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, wanted
@@ -88,8 +88,8 @@ class Checks:
             snapshot = await self._connection.query(task.id, "snapshot", kind=Snapshot, run_id=task.run_id)
         except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
             return Misfit(await why_unanswered(self._connection.client, error, task))
-        why = unfit(self._skills[task.workflow_type], snapshot)
-        return snapshot if why is None else Misfit(f"the code at hand cannot go on from where it stands: {why}", STAY)
+        why = resumed(self._skills[task.workflow_type], snapshot).why_not
+        return snapshot if not why else Misfit(f"the code at hand cannot go on from where it stands: {why}", STAY)
 
     def _unknown(self, task: WorkflowExecutionDescription) -> Misfit | None:
         if task.workflow_type in self._skills:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from refold.carrying import unfit
+from refold.carrying import resumed
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id, snake
 from refold.core.commands import CallSkill
@@ -33,7 +33,6 @@ from refold.core.lifecycle import Ending
 from refold.core.lineage.fork import fork
 from refold.core.lineage.ids import own_id
 from refold.core.lineage.recover import recover
-from refold.core.lineage.upgrade import upgraded
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.core.waits import Unresolved, Wait
@@ -100,12 +99,13 @@ class SkillWorkflow(TaskHandlers):
 
     def _first_snapshot(self, start: TaskStart) -> Snapshot:
         if start.snapshot is not None:
-            if why := unfit(self.skill, start.snapshot):
-                at = start.snapshot.seq
-                self._difference = Difference(task_id=start.snapshot.task_id, seq=at, upto=at, why=why)
+            found = resumed(self.skill, start.snapshot)
+            if found.why_not or found.snapshot is None:
+                task_id, at = start.snapshot.task_id, start.snapshot.seq
+                self._difference = Difference(task_id=task_id, seq=at, upto=at, why=found.why_not)
                 self._for_others = AnotherRelease(str(self._difference))
                 return start.snapshot
-            return upgraded(self.skill, start.snapshot)
+            return found.snapshot
         task_id = workflow.info().workflow_id
         if start.recover is not None:
             base, entries = start.recover.base, start.recover.entries
