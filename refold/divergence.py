@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from pydantic_core import to_json
 
+from refold import differences
 from refold.conversation import Mention, Told, mentioned
 from refold.core.chat import EMPTY, Frame, Thread, UserSaid
 from refold.core.chat import Said as Turn
@@ -18,12 +18,10 @@ from refold.core.commands import COMMAND, CallChat, Command
 from refold.core.content import Content
 from refold.core.fold.journal import Entry, Issued
 from refold.core.fold.snapshot import Snapshot
-from refold.core.values import Value, lean, shortened
+from refold.core.values import Value, lean
+from refold.differences import NOTHING, shown
 from refold.digests import BROUGHT, SAME, Said, brought_by, with_message
 from refold.record import record_of, with_entries
-
-SHOWN_CHARS = 300
-"""How much of a value the words of a difference quote."""
 
 ONLY_HASH = "(history holds only a hash of this turn)"
 
@@ -38,7 +36,8 @@ class Difference(Value):
         task_id: The task.
         seq: The number of the entry; the first of several where nothing tells which of them differs.
         upto: The last of these; equal to `seq` where it is known.
-        field: What differs, as `messages.0.text` or `commands.charge.args.cents`; empty where history does not tell.
+        field: What differs, as `messages[0].parts[0].text` or `commands.charge.args.cents`; empty where history does
+            not tell.
         recorded: What was recorded there; None where nothing was.
         now: What the code says now; None where it says nothing.
         build_id: The build that recorded it; empty where nobody knows.
@@ -54,23 +53,24 @@ class Difference(Value):
     now: JsonValue = lean()
     build_id: str = lean("")
 
-    def __str__(self) -> str:
+    @property
+    def found(self) -> str:
+        """The entry and what differs there, for people."""
         by = f" by build {self.build_id}" if self.build_id else ""
         if self.why:
-            found = f"after entry {self.seq}: {self.why}"
-        elif self.field:
-            found = (
-                f"entry {self.seq}: {self.field} was recorded{by} as {_shown(self.recorded)}, and the code says "
-                f"{_shown(self.now)} now"
-            )
-        elif self.seq == self.upto:
-            found = f"entry {self.seq} is another than was recorded{by}, in something that history holds no words for"
-        else:
-            found = (
-                f"one of the entries {self.seq} to {self.upto} is another than was recorded{by}, in something that "
-                "history holds no words for"
-            )
-        return f"{DIFFERS} of task {self.task_id!r}: {found}. {WAYS_OUT}"
+            return f"after entry {self.seq}: {self.why}"
+        if self.field:
+            was, now = (shown(NOTHING if one is None else one) for one in (self.recorded, self.now))
+            return f"entry {self.seq}: {self.field} was recorded{by} as {was}, and the code says {now} now"
+        if self.seq == self.upto:
+            return f"entry {self.seq} is another than was recorded{by}, in something that history holds no words for"
+        return (
+            f"one of the entries {self.seq} to {self.upto} is another than was recorded{by}, in something that "
+            "history holds no words for"
+        )
+
+    def __str__(self) -> str:
+        return f"{DIFFERS} of task {self.task_id!r}: {self.found}. {WAYS_OUT}"
 
 
 DIFFERS = "the skill's code differs from what was recorded"
@@ -103,11 +103,19 @@ def first_difference(
     entries = tuple(entries)
     for now in entries:
         recorded = as_recorded(task_id, now, said.get(now.seq), inputs)
-        for field, was, says in _differing(_by_id(recorded), _by_id(now)):
-            return Difference(
-                task_id=task_id, seq=now.seq, upto=now.seq, field=field, recorded=was, now=says, build_id=build_id
-            )
+        if (found := difference_of(task_id, recorded, now, build_id=build_id)) is not None:
+            return found
     return Difference(task_id=task_id, seq=entries[0].seq, upto=entries[-1].seq, build_id=build_id)
+
+
+def difference_of(task_id: str, recorded: Entry, now: Entry, *, build_id: str = "") -> Difference | None:
+    """The first field in which two entries of one number differ, what people can read first; None if they are equal."""
+    found = differences.first_difference(_readable(recorded), _readable(now))
+    if found is None:
+        return None
+    was, says = (None if one is NOTHING else one for one in (found.was, found.now))
+    there = {"seq": now.seq, "upto": now.seq, "field": found.path}
+    return Difference(task_id=task_id, **there, recorded=was, now=says, build_id=build_id)
 
 
 def as_recorded(task_id: str, now: Entry, said: Said | None, inputs: Mapping[str, Input]) -> Entry:
@@ -233,28 +241,12 @@ def _place(invocation_id: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in parts]
 
 
-def _by_id(entry: Entry) -> dict[str, JsonValue]:
-    """What people can read in an entry, with commands by the author's name for them."""
-    data = entry.model_dump(mode="json", include=set(SAME))
+def _readable(entry: Entry) -> dict[str, JsonValue]:
+    """An entry as JSON data, with what people can read first, and commands by the author's name for them."""
+    # An old task answers False to a patch that it never asked for, and says so.
+    data = entry.model_dump(mode="json", exclude={"patches", "commands"})
     names: dict[str, JsonValue] = {}
     for one in entry.commands:
         name = one.command.id if one.command.id not in names else one.invocation_id
         names[name] = one.command.model_dump(mode="json")
-    return {**data, "commands": names}
-
-
-def _differing(was: JsonValue, now: JsonValue, path: str = "") -> Iterable[tuple[str, JsonValue, JsonValue]]:
-    """The paths at which JSON data differs, in order, with both values there."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        for key in [*was, *(key for key in now if key not in was)]:
-            yield from _differing(was.get(key), now.get(key), f"{path}.{key}" if path else key)
-    elif isinstance(was, list) and isinstance(now, list):
-        for place in range(max(len(was), len(now))):
-            before, after = (one[place] if place < len(one) else None for one in (was, now))
-            yield from _differing(before, after, f"{path}.{place}")
-    elif was != now:
-        yield path, was, now
-
-
-def _shown(value: JsonValue) -> str:
-    return "nothing" if value is None else shortened(to_json(value).decode(), SHOWN_CHARS)
+    return {**{name: data[name] for name in SAME if name in data}, "commands": names, **data}

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from refold import Artifact, Content
 from refold.core.authoring.define import skill_of
 from refold.core.commands import AskApproval, AskUser, CallLlm, CallTool
+from refold.core.events import UserMessage
 from refold.core.fold.apply import advance
-from refold.core.fold.journal import Entry
+from refold.core.fold.journal import Entry, Issued
 from refold.digests import DIGEST_BYTES, START, chained, digest_after, said_of
-from refold.divergence import as_recorded, first_difference
+from refold.divergence import as_recorded, difference_of, first_difference
 from refold.temporal.data.marks import packed, unpacked
 from refold.testing.strategies import Happening, first_of, histories
 from workflows.refund import RefundSkill
@@ -87,6 +90,26 @@ def test_any_change_is_found_at_its_entry(skill: object, data: st.DataObject) ->
     assert f"entry {found.seq}: {found.field} was recorded as" in str(found)
     shown = as_recorded("T", now[place], said.get(found.seq), inputs)
     assert shown == recorded[place]
+
+
+@pytest.mark.parametrize(("was", "now"), [(1, True), (0, False), (1, 1.0), (None, "")])
+def test_values_of_other_types_differ(was: JsonValue, now: JsonValue) -> None:
+    """
+    As their digests do: what Python takes for equal is another text in the journal.
+    """
+    recorded, says = (calling(args={"n": one}) for one in (was, now))
+    found = difference_of("T", recorded, says)
+
+    assert digest_after([recorded]) != digest_after([says])
+    assert found is not None
+    assert (found.field, found.recorded, found.now) == ("commands.a.args.n", was, now)
+
+
+def calling(args: dict[str, JsonValue]) -> Entry:
+    """An entry that calls a tool."""
+    call = Issued(invocation_id="T/1.1", command=CallTool(id="a", name="a", args=args))
+    message = UserMessage(content=Content.from_text("go"))
+    return Entry(seq=1, at=datetime(2026, 1, 1, tzinfo=UTC), event=message, commands=(call,))
 
 
 @UNHURRIED

@@ -348,7 +348,7 @@ async def test_code_that_makes_another_journal_is_named() -> None:
 
     assert [one async for one in there.journal("t1")]
     assert (await there.at("t1", 1)).seq == 1
-    with pytest.raises(CodeDiffers, match=r"entry 2, field 'commands'.*Pay 5 cents.*Pay 500") as caught:
+    with pytest.raises(CodeDiffers, match=r"entry 2: messages\[0\].*Pay 5 cents.*Pay 500") as caught:
         await there.at("t1", 4)
     assert caught.value.difference.seq == 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,11 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 CHANGES = {
-    "message": (2, "messages.0.parts.0.text", {"Here is what": "There is what"}),
-    "question": (2, "messages.1.parts.0.text", {"Pay 5 cents to the shop?": "Pay 500 cents to a stranger?"}),
+    "message": (2, "messages[0].parts[0].text", {"Here is what": "There is what"}),
+    "question": (2, "messages[1].parts[0].text", {"Pay 5 cents to the shop?": "Pay 500 cents to a stranger?"}),
     "shown data": (2, "commands.pay.show.cents", {'"cents": 5}': '"cents": 500}'}),
-    "approvers": (2, "commands.pay.policy.approvers.1", {'("ada",)': '("ada", "eve")'}),
-    "artifact": (2, "artifacts.0.parts.0.text", {'"5 cents to the shop, ': '"500 cents to the shop, '}),
+    "approvers": (2, "commands.pay.policy.approvers[1]", {'("ada",)': '("ada", "eve")'}),
+    "artifact": (2, "artifacts[0].parts[0].text", {'"5 cents to the shop, ': '"500 cents to the shop, '}),
     "progress": (2, "progress", {'"drafted"': '"written"'}),
     "a model's prompt": (1, "commands.draft.prompt", {"Describe the order.": "Praise the order."}),
     "a tool's arguments": (4, "commands.paid.args.cents", {"cents=5)": "cents=500)"}),
@@ -69,7 +70,7 @@ async def test_what_was_recorded_stays(site: Site, code: Path, change: str) -> N
             assert await site.seen(id) == before[id]
             assert f"entry {entry}: {field} was recorded by build" in view.note
             assert (await site.engine.record(id)).differs == view.note
-            with pytest.raises(NoWorker, match=f"entry {entry}: {field}"):
+            with pytest.raises(NoWorker, match=re.escape(f"entry {entry}: {field}")):
                 await site.answer(id)
 
     async with site.deployed(purchase):
@@ -136,7 +137,7 @@ async def test_what_came_meanwhile_is_taken_once_the_code_is_back(site: Site, co
 
     async with site.deployed(changed(code, CHANGES["question"][2])):
         await site.engine.client.get_workflow_handle(id).signal("message", "now")
-        assert "entry 2: messages.1.parts.0.text" in await noted(site, id)
+        assert "entry 2: messages[1].parts[0].text" in await noted(site, id)
         assert await site.seen(id) == before
         with pytest.raises(NoWorker, match="differs from what was recorded"):
             await site.engine.send(id, Content.from_text("now"))

@@ -102,5 +102,5 @@ async def test_a_history_is_compared_without_a_server(
 
     assert await found_in(read, own) is None
     assert found is not None
-    assert (found.task_id, found.seq, found.field) == (id, 2, "messages.1.parts.0.text")
+    assert (found.task_id, found.seq, found.field) == (id, 2, "messages[1].parts[0].text")
     assert (found.recorded, found.now) == ("Pay 5 cents to the shop?", "Pay 500 cents to the shop?")
