@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "record": {"core"},
     "digests": {"core"},
     "export": {"export", "testing", "digests", "divergence", "record", "engine", "core"},
-    "evals": {"evals", "export", "testing", "record", "engine", "core"},
+    "evals": {"evals", "export", "junit", "testing", "record", "engine", "core"},
     "divergence": {"differences", "digests", "record", "conversation", "core"},
     "engine": {"record", "core"},
     "webhooks": {"core"},
@@ -47,6 +47,7 @@ MAY_IMPORT = {
     "middleware": set(),
     "carrying": {"core"},
     "differences": set(),
+    "junit": set(),
     "formats": {"engine"},
     "task_lifecycle": {"engine", "core"},
     "effects": {"effects", "middleware", "conversation", "engine", "webhooks", "core"},
@@ -68,7 +69,7 @@ MAY_IMPORT = {
     "web": {"web", "engine", "core"},
     "cli": {
         *("cli", "evals", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
-        *("static", "agent", "core"),
+        *("static", "agent", "junit", "core"),
     },
 }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from xml.etree import ElementTree as xml
 
 from pydantic import BaseModel, ConfigDict
 
-from refold.core.values import lean, shortened
+from refold.core.values import lean
+from refold.junit import Case
+from refold.junit import junit as junit_of
 
 CONTEXT = 2
 """How many equal steps are shown before and after one that differs."""
@@ -146,17 +147,12 @@ def _cost(cost: Cost) -> str:
     )
 
 
+def case(file: str, found: Evaluation) -> Case:
+    """A test case, by the name of the export's file; the time is that of the models."""
+    failure = f"{found.first}\n{found}" if found.diverged else ""
+    return Case(name=file, group=found.skill, failure=failure, seconds=found.now.seconds)
+
+
 def junit(found: Iterable[tuple[str, Evaluation]]) -> str:
     """JUnit's XML: a test case for each export, by the name of its file."""
-    suite = xml.Element("testsuite", name="refold eval")
-    count = failed = 0
-    for file, one in found:
-        count += 1
-        case = xml.SubElement(suite, "testcase", classname=one.skill, name=file, time=f"{one.now.seconds:.3f}")
-        if one.diverged:
-            failed += 1
-            failure = xml.SubElement(case, "failure", message=shortened(one.first, 500))
-            failure.text = str(one)
-    suite.set("tests", str(count))
-    suite.set("failures", str(failed))
-    return xml.tostring(suite, encoding="unicode", xml_declaration=True)
+    return junit_of("refold eval", [case(file, one) for file, one in found])

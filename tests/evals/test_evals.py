@@ -281,8 +281,8 @@ async def test_the_result_reads_as_text_and_junit(run: Exported) -> None:
     assert "RECORDED" in str(bad)
     assert "not recorded: tool price" in str(bad)
     assert (report.get("tests"), report.get("failures")) == ("2", "1")
-    assert [one.get("name") for one in report] == ["a.jsonl", "b.jsonl"]
-    assert bad.first[:100] in str(report[1][0].get("message"))
+    assert [one.get("name") for one in report.iter("testcase")] == ["a.jsonl", "b.jsonl"]
+    assert bad.first[:100] in str(next(report.iter("failure")).get("message"))
 
 
 def test_wrong_calls(tmp_path: Path) -> None:

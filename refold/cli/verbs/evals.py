@@ -9,10 +9,14 @@ from typing import Annotated
 import typer
 
 from refold.cli.application import application
-from refold.cli.errors import DONE, TASK_FAILED, CallError
+from refold.cli.errors import DONE, TASK_FAILED, WRONG_CALL, CallError
 from refold.cli.text.output import clean
 from refold.cli.verb import Call, add
-from refold.evals import Evaluation, evaluated, junit
+from refold.engine import UnknownSkill
+from refold.evals import evaluated
+from refold.evals.result import case
+from refold.export.layout import ExportError
+from refold.junit import Case, junit
 
 
 class Tools(StrEnum):
@@ -63,26 +67,39 @@ async def eval_(
     live-read-only`; a call that nothing answers fails as `NotRecorded`. The skills and tools are those of this folder's
     `workflows` and `activities`.
 
-    Exits 1 if a run diverges.
+    Exits 0 if all runs are as recorded; 1 if one diverges; 2 if a file could not be evaluated: it is damaged, redacted,
+    or of a skill that is not in the code. The other files are evaluated all the same.
     """
     if since and model is None:
         raise CallError("--from goes with --model: it says from which entry on the model is asked")
     parts = application(modules or [])
-    found: list[tuple[str, Evaluation]] = []
-    for file in exports:
-        one = await evaluated(file, parts.skills, model=model, since=since, tools=tools.value, functions=parts.tools)
-        found.append((str(file), one))
-        if call.out.json:
-            call.out.value({"file": str(file), **one.model_dump(mode="json")})
-        else:
-            call.out.say(*(clean(line) for line in one.lines()))
     if report is not None:
-        _write(report, junit(found))
-    return TASK_FAILED if any(one.diverged for _, one in found) else DONE
+        _write(report, [])  # before the work, so that a file that cannot be written is known at once
+    cases: list[Case] = []
+    for file in exports:
+        try:
+            one = await evaluated(
+                file, parts.skills, model=model, since=since, tools=tools.value, functions=parts.tools
+            )
+        except (ExportError, UnknownSkill) as error:
+            cases.append(Case(name=str(file), group="unknown", error=str(error)))
+            call.out.alert(f"{file}: not evaluated: {error}")
+            if call.out.json:
+                call.out.value({"file": str(file), "problem": str(error)})
+        else:
+            cases.append(case(str(file), one))
+            if call.out.json:
+                call.out.value({"file": str(file), **one.model_dump(mode="json")})
+            else:
+                call.out.say(*(clean(line) for line in one.lines()))
+    if report is not None:
+        _write(report, cases)
+    unread = WRONG_CALL if any(one.error for one in cases) else DONE
+    return TASK_FAILED if any(one.failure for one in cases) else unread
 
 
-def _write(file: Path, text: str) -> None:
+def _write(file: Path, cases: list[Case]) -> None:
     try:
-        file.write_text(text)
+        file.write_text(junit("refold eval", cases), encoding="utf-8")
     except OSError as error:
         raise CallError(f"{file} cannot be written: {error.strerror}") from None

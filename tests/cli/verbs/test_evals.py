@@ -45,6 +45,23 @@ def test_another_model_diverges(refold: Shell, export: Path) -> None:
     assert refold("eval", str(export), "--model", "scripted:demo", "--from", "6").exit == 0
 
 
+def test_a_file_that_cannot_be_evaluated_hides_no_other(refold: Shell, export: Path) -> None:
+    """
+    It is named, the others are evaluated, and the exit is 2; as JUnit, it is an error.
+    """
+    damaged = export.with_name("damaged.jsonl")
+    damaged.write_bytes(export.read_bytes()[:-1])
+    report = export.with_suffix(".xml")
+
+    done = refold("eval", str(damaged), str(export), "--junit", str(report))
+
+    assert done.exit == 2
+    assert done.err.startswith(f"{damaged}: not evaluated: line 10: ")
+    assert "t1  research_loop  as recorded: 6 steps" in done.out.splitlines()
+    suite = ElementTree.parse(report).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "0", "1")
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
