@@ -1,7 +1,8 @@
 """Formats of saved data: which one this release writes, and how older ones are read.
 
-Four things are saved whole, each with the number of its format, once: a task's *start*, a *segment* of its journal, its
-*result*, and, beside a result, a *snapshot*. The entries, events, commands and snapshots inside have the format of what
+These are saved whole, each with the number of its format, once: a task's *start*, a *segment* of its journal, its
+*result*, what it shows while its code differs (*stopped*), what an entry *said* (`refold.temporal.data.marks`), and an
+export, in its header. The entries, events, commands and snapshots inside, or stored beside, have the format of what
 holds them. The number is left out while it is 1, which is the format of everything that has no number.
 
 To change how something is saved, raise `FORMAT`, keep a sample of the old format in `tests/formats`, and add to
@@ -9,7 +10,10 @@ To change how something is saved, raise `FORMAT`, keep a sample of the old forma
 and returns that of the next one. Data inside is upcast before what holds it. A field that is added with a default needs
 no new format.
 
-Rule: a newer format is never guessed at. Whoever meets one leaves the task to a newer release, and says so.
+Rule 1: a newer format is never guessed at. Whoever meets one leaves the task to a newer release, and says so.
+Rule 2: digests are of entries as they were written (`refold.digests`), so a release that writes other entries stops the
+open tasks of earlier ones, unless they were sealed. A field that is added to what an entry holds is left out where it
+is empty (`lean`).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from functools import partial
 from typing import Any
 
 from pydantic import Field
+from pydantic_core import from_json, to_json
 
 from refold.engine import EngineError
 
@@ -33,7 +38,9 @@ UPCASTERS: Mapping[int, Mapping[str, Upcast]] = {}
 PARTS: Mapping[str, Mapping[str, str]] = {
     "start": {"message": "event", "snapshot": "snapshot"},
     "result": {"mark.value": "snapshot"},
+    "stopped": {"snapshot.value": "snapshot"},
     "segment": {"base": "snapshot", "entries.*": "entry"},
+    "said": {"commands.*.command": "command"},
     "snapshot": {
         "pending.*": "pending",
         "waits.*": "wait",
@@ -58,7 +65,7 @@ class NewerFormat(EngineError):
     """Something was saved in a format that this release does not know.
 
     Attributes:
-        kind: What: `start`, `segment`, `result` or `snapshot`.
+        kind: What: `start`, `segment`, `export`, and so on.
         number: Its format.
     """
 
@@ -89,6 +96,11 @@ def current(kind: str, data: Any, number: object) -> Any:
     return data
 
 
+def current_json(kind: str, data: bytes, number: int) -> bytes:
+    """As `current`, from JSON text to JSON text; text that is in the format of today is returned as it is."""
+    return data if number == FORMAT else to_json(current(kind, from_json(data), number))
+
+
 def numbered(number: int = FORMAT) -> Any:
     """The field `format` of something that is saved whole; left out of the JSON while it is 1."""
     return Field(default=number, exclude_if=lambda value: value == 1)
@@ -101,6 +113,12 @@ def read(kind: str, data: Any) -> Any:
         NewerFormat: See `current`.
     """
     return current(kind, data, data.get("format", 1)) if isinstance(data, dict) else data
+
+
+def loaded(data: Any, kind: str) -> Any:
+    """As `read`, for a type that writes its own number again: the data then says that it has the format of today."""
+    found = read(kind, data)
+    return {**found, "format": FORMAT} if isinstance(found, dict) and "format" in found else found
 
 
 def _upcast(kind: str, casts: Mapping[str, Upcast], data: Any) -> Any:

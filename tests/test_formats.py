@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -16,11 +17,14 @@ from refold.core.events import EVENT
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Pending, Snapshot
 from refold.core.waits import Wait
+from refold.export import DamagedExport, read_export, verify
+from refold.export.layout import Line, sealed
 from refold.formats import FORMAT, NewerFormat, current, numbered
 from refold.temporal.data.inputs import AnotherRelease, start_from
+from refold.temporal.data.marks import packed, unpacked
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
-from refold.temporal.data.wire import Segment, TaskResult, TaskStart
+from refold.temporal.data.wire import Segment, Stopped, TaskResult, TaskStart
 from refold.temporal.replay.asked import left_behind, recorded_in
 from refold.temporal.replay.values import clear, data_in
 from tests.records import replaying
@@ -90,6 +94,75 @@ async def test_a_snapshot_that_is_stored_alone_is_brought_up(second: None) -> No
     The number of a result is that of the snapshot that is stored beside it.
     """
     assert current("snapshot", old()["base"], 1)["pending"]["T/1.1"]["command"]["prompt"] == "Greet."
+
+
+def test_what_an_entry_said_is_brought_up(second: None) -> None:
+    """
+    In the short form in which history keeps it; a later format is written beside.
+    """
+    command = {"id": "a", "ask_for": "Greet.", "kind": "llm"}
+    [old_one] = unpacked([{"commands": {"1.1": command}}], 1, "T")
+    [new] = packed([old_one], 1, "T")
+
+    assert old_one.commands[0].command.model_dump()["prompt"] == "Greet."
+    assert (new["format"], new["commands"]["1.1"]["prompt"]) == (2, "Greet.")
+    assert unpacked([new], 1, "T") == (old_one,)
+
+
+def test_what_a_stopped_task_shows_is_brought_up(second: None) -> None:
+    """
+    Its snapshot, which has no number of its own, and its journal, which has.
+    """
+    base = old()["base"]
+    shown = Stopped.model_validate({"snapshot": {"value": base}, "journal": {"value": old()}, "differs": "it does"})
+
+    assert shown.snapshot.value is not None
+    assert shown.snapshot.value.pending["T/1.1"].command.model_dump()["prompt"] == "Greet."
+    assert shown.journal.value is not None
+    assert shown.journal.value.entries[0].seq == 1
+
+
+EXPORT = Path(__file__).parent / "export" / "format-1.jsonl"
+"""What `refold export --parts --receipts --history` wrote in the first format."""
+
+
+def test_an_export_of_an_older_format_is_read(second: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Its digests are those of what was written; its entries and snapshots are brought up.
+    """
+    casts = {"entry": lambda data: {**data, "note": f"brought up: {data['seq']}"}, "snapshot": lambda data: data}
+    monkeypatch.setattr(formats, "UPCASTERS", {1: casts})
+
+    tasks = read_export(EXPORT)
+
+    assert [entry.note for entry in tasks[0].entries] == [f"brought up: {entry.seq}" for entry in tasks[0].entries]
+
+
+def test_an_export_of_the_first_format_verifies() -> None:
+    """
+    As it did when it was written.
+    """
+    with EXPORT.open("rb") as lines:
+        found = verify(lines)
+
+    assert (found.whole, found.seal) == (True, "1e260f02c03569b073219589")
+    assert [one.task_id for one in found.tasks] == ["s1", "s1/1.1"]
+
+
+def test_an_export_of_a_newer_format_is_refused() -> None:
+    """
+    At the first line that it cannot read, with what to do.
+    """
+    header, *others = EXPORT.read_bytes().splitlines(keepends=True)
+    newer = header.replace(b'"version":', b'"format":2,"version":', 1)
+    seal, lines = b"", []
+    for number, raw in enumerate([newer, *others], 1):
+        line = Line.read(number, raw)
+        seal = sealed(seal, line.kind, line.body)
+        lines.append(raw if line.kind == "entry" else line.with_digest(seal).written())
+
+    with pytest.raises(DamagedExport, match=r"line 3: this snapshot was saved in format 2.* or a newer one"):
+        verify(lines)
 
 
 @pytest.mark.parametrize("number", [FORMAT + 1, 0, "2", None])

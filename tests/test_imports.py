@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "agent": {"agent", "middleware", "engine", "core"},
     "record": {"core"},
     "digests": {"core"},
-    "export": {"export", "testing", "digests", "divergence", "record", "engine", "core"},
+    "export": {"export", "testing", "digests", "divergence", "formats", "record", "engine", "core"},
     "evals": {"evals", "export", "junit", "testing", "record", "engine", "core"},
     "divergence": {"differences", "digests", "record", "conversation", "core"},
     "engine": {"record", "core"},

@@ -28,6 +28,7 @@ from refold.core.errors import RefoldError
 from refold.core.lifecycle import Status
 from refold.core.values import Value, lean, shortened
 from refold.digests import DIGEST_BYTES
+from refold.formats import numbered
 
 FORMAT: Literal["export/1"] = "export/1"
 
@@ -58,7 +59,8 @@ class Header(Value):
     """What an export says of its task first.
 
     Attributes:
-        refold: The format.
+        refold: The layout of the file.
+        format: Of the snapshots and entries in it (`refold.formats`).
         version: The version of refold that wrote the file.
         skill_version: The version of the skill that the task began with.
         status: How the task stood: how it ended, if it had ended.
@@ -71,6 +73,7 @@ class Header(Value):
     """
 
     refold: Literal["export/1"] = FORMAT
+    format: int = numbered()
     version: str
     task_id: str
     skill: str

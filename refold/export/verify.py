@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import from_json
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic_core import from_json, to_json
 
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
@@ -21,6 +21,7 @@ from refold.core.values import Value
 from refold.digests import DIGEST_BYTES
 from refold.engine import TaskView
 from refold.export.layout import DamagedExport, Header, Line, sealed
+from refold.formats import NewerFormat, current_json
 from refold.record import TaskRecord, record_of, with_entry
 
 M = TypeVar("M", bound=BaseModel)
@@ -28,7 +29,7 @@ M = TypeVar("M", bound=BaseModel)
 
 class _Redacted(Value):
     digest: str
-    entry: Entry
+    entry: dict[str, JsonValue]
 
 
 class _End(Value):
@@ -122,6 +123,13 @@ class _Task:
     last: int = 0
     digest: bytes = b""
 
+    def of_today(self, line: Line, kind: str, body: bytes) -> bytes:
+        """A snapshot's or an entry's JSON in the format of today; its digest is that of the JSON as it was written."""
+        try:
+            return current_json(kind, body, self.header.format)
+        except NewerFormat as error:
+            raise DamagedExport(line.number, str(error)) from None
+
     def verified(self) -> VerifiedTask:
         one = self.header
         return VerifiedTask(
@@ -198,7 +206,8 @@ class _Check:
             self.receiver.task(view)
 
     def _base(self, line: Line) -> None:
-        task, base = self._task(line), _read(Snapshot, line, line.body)
+        task = self._task(line)
+        base = _read(Snapshot, line, task.of_today(line, "snapshot", line.body))
         _compare(line.number, "the task of the header", task.header.task_id, base.task_id)
         _compare(line.number, "the number of the entry before", task.last, base.seq)
         if task.record is None:
@@ -216,17 +225,18 @@ class _Check:
                 f"entry {task.last + 1} has the digest {digest.hex()}, and that of what it and the entries before say "
                 f"is {found.hex()}",
             )
-        self._taken(line, task, _read(Entry, line, body), digest)
+        self._taken(line, task, body, digest)
 
     def _redacted(self, line: Line) -> None:
         task, read = self._task(line), _read(_Redacted, line, line.body)
         if not task.header.redacted:
             raise DamagedExport(line.number, "an entry is redacted, and the header does not say so")
-        self._taken(line, task, read.entry, _hex(line, read.digest))
+        self._taken(line, task, to_json(read.entry), _hex(line, read.digest))
 
-    def _taken(self, line: Line, task: _Task, entry: Entry, digest: bytes) -> None:
+    def _taken(self, line: Line, task: _Task, body: bytes, digest: bytes) -> None:
         if task.record is None:
             raise DamagedExport(line.number, "an entry comes before the `base` of its run")
+        entry = _read(Entry, line, task.of_today(line, "entry", body))
         _compare(line.number, "the number of the next entry", task.last + 1, entry.seq)
         task.last, task.digest = entry.seq, digest
         task.record = with_entry(task.record, entry)

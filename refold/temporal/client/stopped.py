@@ -14,6 +14,7 @@ from refold.conversation import conversation_of
 from refold.core.errors import InputRejected
 from refold.core.fold.snapshot import Snapshot
 from refold.engine import CodecError, StorageError, view_of
+from refold.formats import NewerFormat
 from refold.record import receipts, record_of
 from refold.temporal.client.errors import failed_task
 from refold.temporal.data.payloads import load
@@ -41,8 +42,8 @@ async def answer(client: Client, description: WorkflowExecutionDescription, quer
         return None
     try:
         [stopped] = await client.data_converter.decode(details, [Stopped])
-        now = await load(stopped.snapshot, client.data_converter)
-    except (StorageError, CodecError):
+        now = await load(stopped.snapshot, client.data_converter, saved_as=("snapshot", stopped.format))
+    except (StorageError, CodecError, NewerFormat):
         return None  # one task that this process cannot read must not hide the others in a list
     if query == "status":
         return view_of(now, stopped.differs)

@@ -18,6 +18,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
+from refold import formats
 from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Content
 from refold.core.fold.journal import Issued
@@ -96,7 +97,8 @@ def packed(said: Iterable[Said], seq: int, task_id: str) -> list[dict[str, Any]]
 
     Returns:
         For each entry its fields, with `commands` by invocation id, text alone as a string, and `BROUGHT` as null.
-        `messages` is left out where the questions' own messages are all that the entry says.
+        `messages` is left out where the questions' own messages are all that the entry says. `format` is that of the
+        commands (`refold.formats`).
     """
     made = []
     for one in said:
@@ -112,7 +114,7 @@ def packed(said: Iterable[Said], seq: int, task_id: str) -> list[dict[str, Any]]
             del data["messages"]
         elif asked or one.messages:
             data["messages"] = [_short(content) for content in data.get("messages", ())]
-        made.append(data)
+        made.append({**data, **({} if formats.FORMAT == 1 else {"format": formats.FORMAT})})
     return made
 
 
@@ -121,15 +123,18 @@ def unpacked(made: Iterable[dict[str, Any]], seq: int, task_id: str) -> tuple[Sa
 
     Raises:
         ValidationError: It is something else.
+        NewerFormat: A newer release wrote it.
     """
     found = []
-    for data in made:
+    for given in made:
+        data = {name: value for name, value in given.items() if name != "format"}
         commands = [
             {"invocation_id": id if "/" in id else f"{task_id}/{id}", "command": _long_command(command)}
             for id, command in data.get("commands", {}).items()
         ]
         messages = [_long(one) for one in data.get("messages", ())]
-        one = Said.model_validate({"seq": seq, **data, "commands": commands, "messages": messages})
+        long = {"seq": seq, **data, "commands": commands, "messages": messages}
+        one = Said.model_validate(formats.current("said", long, given.get("format", 1)))
         found.append(one if "messages" in data else one.changed({"messages": _asked(one.commands)}))
     return tuple(found)
 

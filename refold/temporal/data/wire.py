@@ -15,7 +15,7 @@ from refold.core.lifecycle import Status, TaskState
 from refold.core.retry_policy import Failure
 from refold.core.values import Name, Value, lean
 from refold.engine import TaskView
-from refold.formats import FORMAT, numbered, read
+from refold.formats import FORMAT, loaded, numbered, read
 from refold.temporal.data.payloads import Stored
 
 LLM_ACTIVITY = "refold.llm"
@@ -54,8 +54,7 @@ class Segment(Value):
     @model_validator(mode="before")
     @classmethod
     def _of_today(cls, data: Any) -> Any:
-        found = read("segment", data)
-        return {**found, "format": FORMAT} if isinstance(found, dict) and "format" in found else found
+        return loaded(data, "segment")
 
 
 class EarlierRun(Value):
@@ -257,16 +256,23 @@ class Stopped(Value):
     """What a task shows that takes nothing, since its code differs from what was recorded.
 
     Attributes:
+        format: In which it was saved (`refold.formats`); a stored `snapshot` has the same one.
         snapshot: The task as it was recorded.
         journal: This run's stretch of the journal, as it was recorded.
         earlier: The runs before this one, oldest first.
         differs: What differs, and what to do.
     """
 
+    format: int = numbered()
     snapshot: Stored[Snapshot]
     journal: Stored[Segment]
     earlier: tuple[EarlierRun, ...] = lean(())
     differs: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_today(cls, data: Any) -> Any:
+        return read("stopped", data)
 
 
 class Accepted(Value):
