@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,6 +22,7 @@ from refold.core.fold.journal import Entry, Issued
 from refold.digests import DIGEST_BYTES, START, chained, digest_after, said_of
 from refold.divergence import as_recorded, difference_of, first_difference
 from refold.temporal.data.marks import packed, unpacked
+from refold.testing import play
 from refold.testing.strategies import Happening, first_of, histories
 from workflows.refund import RefundSkill
 from workflows.research_loop_steps import ResearchLoopSteps
@@ -110,6 +114,39 @@ def calling(args: dict[str, JsonValue]) -> Entry:
     call = Issued(invocation_id="T/1.1", command=CallTool(id="a", name="a", args=args))
     message = UserMessage(content=Content.from_text("go"))
     return Entry(seq=1, at=datetime(2026, 1, 1, tzinfo=UTC), event=message, commands=(call,))
+
+
+BUG = """
+from refold import Ctx, Transition, flow_skill, step
+
+@flow_skill(id="buggy")
+class Buggy:
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        return ctx.complete(str(1 / 0))
+"""
+
+
+def test_moved_lines_are_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    A bug's entry names the function and not the line, which another line above it moves; the log has the line.
+    """
+    monkeypatch.syspath_prepend(tmp_path)
+    journals = []
+    for source in (BUG, f"# a comment more\n{BUG}"):
+        (tmp_path / "buggy.py").write_text(source)
+        importlib.invalidate_caches()
+        sys.modules.pop("buggy", None)
+        journals.append(play(importlib.import_module("buggy").Buggy, "go").entries)
+    sys.modules.pop("buggy")
+
+    assert [entries[-1].note for entries in journals] == [
+        "bug: ZeroDivisionError: division by zero; at buggy in begin"
+    ] * 2
+    assert digest_after(journals[0]) == digest_after(journals[1])
+    assert [record.getMessage().rpartition(":")[2] for record in caplog.records] == ["8", "9"]
 
 
 @UNHURRIED

@@ -71,6 +71,7 @@ from refold.engine import (
 )
 from refold.record import Explanation, TaskRecord, explain, record_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
+from refold.testing.bugs import tell
 from refold.testing.play import EVENT_LIMIT, START
 
 NO_WORKER = "no worker answers; start one with `refold worker`"
@@ -725,6 +726,7 @@ class FakeEngine:
         elif task.later:
             event = Unreadable(sent_as=event.kind, why=not_begun(task.now.task_id, task.begins_at))
         snapshot, entry = advance(task.skill, task.now, event, self.clock.now, live=task.live)
+        tell(task.live, snapshot)
         task.snapshots.append(snapshot)
         task.entries.append(entry)
         task.tell(entry)

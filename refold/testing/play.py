@@ -47,6 +47,7 @@ from refold.core.lifecycle import Status, TaskState
 from refold.core.waits import Wait
 from refold.engine import MessageView, TaskView, view_of
 from refold.testing.answers import Answers, ScriptError, outcome
+from refold.testing.bugs import tell
 from refold.testing.turns import (
     Cancels,
     Decides,
@@ -436,6 +437,7 @@ class _Player:
             before, self.live = Snapshot.model_validate_json(before.model_dump_json()), Live()
             event = EVENT.validate_json(EVENT.dump_json(event))
         after, entry = advance(self.skill, before, event, self.now, live=self.live)
+        tell(self.live, after)
         self.snapshots.append(after)
         self.entries.append(entry)
         return entry

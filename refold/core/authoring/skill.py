@@ -119,11 +119,13 @@ class Live:
         awaiting: The ids of the commands that the coroutine awaits.
         run: The coroutine, as `steps/run.py` stores it; None if there is none.
         decoded: A state as data, with a decoded copy that was not passed to the skill yet.
+        bug: The file and line at which the author's code raised last, for the engine's log; empty if it has not.
     """
 
     awaiting: list[str] = field(default_factory=list)
     run: Any = None
     decoded: tuple[JsonValue, Any] | None = None
+    bug: str = ""
 
 
 class Skill(Protocol):

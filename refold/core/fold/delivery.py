@@ -7,9 +7,9 @@ the skill with one event after the other while the task is running.
 from __future__ import annotations
 
 import sysconfig
-import traceback
 from collections import deque
 from collections.abc import Iterable, Sequence
+from traceback import walk_tb
 
 from refold.core.authoring.context import Moment
 from refold.core.authoring.tool import skill_at_work
@@ -151,7 +151,10 @@ def _call(draft: Draft, event: Event) -> None:
             raise
         _leave_pause(draft)
         ending.end(draft, Ending.FAILED, f"bug: {describe(error)}")
-        draft.notes.append(_place(error))
+        place, line = _places(error)
+        draft.notes.append(place)
+        if draft.live is not None:
+            draft.live.bug = line
     finally:
         skill_at_work.reset(at_work)
 
@@ -279,15 +282,16 @@ def _of_author(error: BaseException) -> bool:
     return authors or type(error) is BaseException or type(error).__name__ == "CancelledError"
 
 
-def _place(error: BaseException) -> str:
-    """Where the author's code raised, as `at module:line in function`: the innermost frame outside of libraries."""
-    frames = [
-        (frame.f_code.co_filename, str(frame.f_globals.get("__name__", "")), line, frame.f_code.co_name)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    ]
-    frames = [frame for frame in frames if not frame[1].startswith("refold.core.")]
-    own = [frame for frame in frames if not _of_library(frame[0])]
-    return "at {}:{} in {}".format(*(own or frames)[-1][1:]) if frames else ""
+def _places(error: BaseException) -> tuple[str, str]:
+    """The function of the author's that raised, the innermost one outside of libraries, without its line and with it.
+
+    The journal has the first: a line moves with each line above it, and code that says the same would seem to differ.
+    """
+    walked = [(frame.f_code, str(frame.f_globals.get("__name__")), at) for frame, at in walk_tb(error.__traceback__)]
+    frames = [one for one in walked if not one[1].startswith("refold.core.")]
+    own = [one for one in frames if not _of_library(one[0].co_filename)]
+    code, module, line = (own or frames or walked)[-1]
+    return f"at {module} in {code.co_name}", f"{code.co_filename}:{line}"
 
 
 def _of_library(file: str) -> bool:

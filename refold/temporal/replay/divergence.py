@@ -34,7 +34,7 @@ KINDS = {
 FIRST = ("messages", "artifacts", "progress", "refused", "held", "moves", "status", "backoffs", "closed", "patches")
 """The fields of an entry in the order in which they are compared, after its end and its commands; then the others."""
 
-_LINE = re.compile(r"(?<=:)\d+(?= in )")
+_LINE = re.compile(r":\d+(?= in )")
 
 
 class Divergence(BaseModel):
@@ -105,7 +105,7 @@ def _of_entry(was: dict[str, Any], now: dict[str, Any]) -> Divergence | None:
     for name in dict.fromkeys((*FIRST, *was, *now)):
         one, other = was.get(name, NOTHING), now.get(name, NOTHING)
         if name == "note" and _LINE.sub("", str(one)) == _LINE.sub("", str(other)):
-            continue  # a bug's note names its line, which moves with any line above it
+            continue  # earlier releases wrote a bug's line into the note, which moves with any line above it
         found = first_difference(one, other)
         if found is not None:
             return _said(told, found.below(name))

@@ -44,12 +44,18 @@ class Display:
         if base.seq:
             workflow.set_current_details(details(base))  # until its first entry, which may come in weeks
 
-    def update(self, snapshot: Snapshot, entry: Entry) -> None:
-        """Show the task as it is after `entry`. Called from workflow code only."""
+    def update(self, snapshot: Snapshot, entry: Entry, bug: str = "") -> None:
+        """Show the task as it is after `entry`. Called from workflow code only.
+
+        Args:
+            bug: The file and line of the author's code that raised; empty if none did.
+        """
         workflow.set_current_details(details(snapshot))
         self._upsert(snapshot)
         if not workflow.unsafe.is_replaying():
             _log(snapshot, entry)
+            if bug:
+                log.error("skill_bug", task_id=snapshot.task_id, seq=entry.seq, skill=snapshot.skill, at=bug)
 
     def _upsert(self, snapshot: Snapshot) -> None:
         # Temporal's own execution status shows completed, failed and canceled, but not rejected.

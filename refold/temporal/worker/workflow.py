@@ -212,7 +212,8 @@ class SkillWorkflow(TaskHandlers):
         self.digests.append(chained(self.digests[-1], entry))
         if len(self._entries) % MARK_ENTRIES == 0:
             self._marks.append(self._now)
-        self._display.update(self._now, entry)
+        bug, self._live.bug = self._live.bug, ""
+        self._display.update(self._now, entry, bug)
         return entry
 
     def _feed(self, event: Event) -> Entry:
