@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final
 
 SHOWN_CHARS = 300
+BESIDE_CHARS = 40
+"""How much of what is equal is shown before the place where two long values part."""
 
 
 class _Nothing:
@@ -56,6 +59,24 @@ def first_difference(was: Any, now: Any) -> Difference | None:
         if (found := first_difference(one, other)) is not None:
             return found.below(str(key))
     return None
+
+
+def both(was: Any, now: Any, chars: int = SHOWN_CHARS) -> tuple[str, str]:
+    """Two values that differ, for people: JSON, cut where one is long, so that the place where they part is shown."""
+    one, other = (shown(value, sys.maxsize) for value in (was, now))
+    if max(len(one), len(other)) <= chars:
+        return one, other
+    pairs = enumerate(zip(one, other, strict=False))
+    equal = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
+    start = max(0, equal - BESIDE_CHARS) if equal > BESIDE_CHARS * 2 else 0
+    return _cut(one, start, chars), _cut(other, start, chars)
+
+
+def _cut(text: str, start: int, chars: int) -> str:
+    if len(text) <= chars:
+        return text
+    end = f"… ({len(text):,} characters)" if start + chars < len(text) else f" ({len(text):,} characters)"
+    return f"{'…' if start else ''}{text[start : start + chars]}{end}"
 
 
 def shown(value: Any, chars: int = SHOWN_CHARS) -> str:

@@ -7,6 +7,7 @@ the one that it made when they happened (`refold.digests`). Rule: what was recor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
@@ -14,12 +15,12 @@ from refold import differences
 from refold.conversation import Mention, Told, mentioned
 from refold.core.chat import EMPTY, Frame, Thread, UserSaid
 from refold.core.chat import Said as Turn
-from refold.core.commands import COMMAND, CallChat, Command
+from refold.core.commands import COMMAND, CallChat, Command, Sleep
 from refold.core.content import Content
 from refold.core.fold.journal import Entry, Issued
-from refold.core.fold.snapshot import Snapshot
+from refold.core.fold.snapshot import Pending, Snapshot
 from refold.core.values import Value, lean
-from refold.differences import NOTHING, shown
+from refold.differences import NOTHING, both
 from refold.digests import BROUGHT, SAME, Said, brought_by, with_message
 from refold.record import record_of, with_entries
 
@@ -38,8 +39,8 @@ class Difference(Value):
         upto: The last of these; equal to `seq` where it is known.
         field: What differs, as `messages[0].parts[0].text` or `commands.charge.args.cents`; empty where history does
             not tell.
-        recorded: What was recorded there; None where nothing was.
-        now: What the code says now; None where it says nothing.
+        recorded: What was recorded there, None where nothing was; without a field, the journal's digest in hex.
+        now: What the code says now, None where it says nothing; likewise.
         build_id: The build that recorded it; empty where nobody knows.
         why: Why the code cannot go on after the entry, in words, where that is the difference.
     """
@@ -60,27 +61,34 @@ class Difference(Value):
         if self.why:
             return f"after entry {self.seq}: {self.why}"
         if self.field:
-            was, now = (shown(NOTHING if one is None else one) for one in (self.recorded, self.now))
+            was, now = both(_or_nothing(self.recorded), _or_nothing(self.now), chars=FOUND_CHARS)
             return f"entry {self.seq}: {self.field} was recorded{by} as {was}, and the code says {now} now"
-        if self.seq == self.upto:
-            return f"entry {self.seq} is another than was recorded{by}, in something that history holds no words for"
+        which = f"entry {self.seq}" if self.seq == self.upto else f"one of the entries {self.seq} to {self.upto}"
+        was, now = (f" {one}" if one else "" for one in (self.recorded, self.now))
         return (
-            f"one of the entries {self.seq} to {self.upto} is another than was recorded{by}, in something that "
-            "history holds no words for"
+            f"{which} is another than was recorded{by}: the digest up to entry {self.upto} was{was}, and is{now} now. "
+            "History has no words for what differs, as for what a step wrote to the state"
         )
 
     def __str__(self) -> str:
         return f"{DIFFERS} of task {self.task_id!r}: {self.found}. {WAYS_OUT}"
 
 
+FOUND_CHARS = 120
+"""How much of each value the words of a difference quote."""
+
 DIFFERS = "the skill's code differs from what was recorded"
 """How the words of each difference begin."""
 
 WAYS_OUT = (
-    "Nothing is lost; the task shows what was recorded, and takes nothing meanwhile. Put the code back that recorded "
-    "it, or make the change under `ctx.patched`, and the task goes on. To change the code under it for good, run "
-    "`refold upgrade` with the code that recorded it first, or `refold fork` the task at an entry before"
+    "Nothing is lost: the task shows what was recorded, and takes nothing until the code is put back that recorded it, "
+    "or the change is made under `ctx.patched`. To change the code for good, run `refold upgrade` with the code that "
+    "recorded it first, or `refold fork` the task at an entry before"
 )
+
+
+def _or_nothing(value: JsonValue) -> object:
+    return NOTHING if value is None else value
 
 
 def first_difference(
@@ -142,7 +150,9 @@ def as_recorded(task_id: str, now: Entry, said: Said | None, inputs: Mapping[str
 
 
 def shown_as(now: Snapshot, base: Snapshot, entries: Sequence[Entry], recorded: Sequence[Entry]) -> Snapshot:
-    """A snapshot with what was recorded in place of what today's code says; its state is what that code makes.
+    """A snapshot with what was recorded in place of what today's code says.
+
+    Its state is left out: history does not hold it, and what today's code makes of it never was.
 
     Args:
         now: The snapshot after the entries.
@@ -154,8 +164,9 @@ def shown_as(now: Snapshot, base: Snapshot, entries: Sequence[Entry], recorded: 
     asks = {wait.gate: wait.ask for wait in record.waits}
     issued = {one.invocation_id: one.command for entry in recorded for one in entry.commands}
     waits = tuple(wait.changed({"ask": asks.get(wait.gate, wait.ask)}) for wait in now.waits)
-    pending = {id: one.changed({"command": issued.get(id, one.command)}) for id, one in now.pending.items()}
-    said = {"messages": record.messages, "artifacts": record.artifacts, "progress": record.progress}
+    says = {one.invocation_id: one.command for entry in entries for one in entry.commands}
+    pending = {id: _issued_as(one, issued.get(id), says.get(id)) for id, one in now.pending.items()}
+    said = {"state": None, "messages": record.messages, "artifacts": record.artifacts, "progress": record.progress}
     reason = record.reason if record.ended else now.reason
     threads = _threads(now.threads, entries, issued)
     return now.changed({**said, "reason": reason, "waits": waits, "pending": pending, "threads": threads})
@@ -174,6 +185,14 @@ def opened_as(now: Snapshot, recorded: Entry) -> Snapshot:
     waits = tuple(wait.changed({"ask": issued.get(wait.gate, wait.ask)}) for wait in now.waits)
     pending = {id: one.changed({"command": issued.get(id, one.command)}) for id, one in now.pending.items()}
     return now.changed({"waits": waits, "pending": pending})
+
+
+def _issued_as(now: Pending, was: Command | None, says: Command | None) -> Pending:
+    """A command under way as it was recorded; a sleep then ends when the recorded one does."""
+    due_at = now.due_at
+    if due_at is not None and isinstance(was, Sleep) and isinstance(says, Sleep):
+        due_at += timedelta(seconds=was.seconds - says.seconds)
+    return now.changed({"command": was or now.command, "due_at": due_at})
 
 
 def _threads(

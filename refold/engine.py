@@ -6,6 +6,7 @@ EngineError               what runs the tasks cannot do as asked
 ├── UnknownSkill          nobody serves a skill of this name
 ├── NotConnected          no server answers at the address
 ├── NoWorker              the server answers, but no worker does
+│   └── CodeChanged       its worker's code differs from what was recorded
 ├── OutcomeUnknown        nobody knows whether an effect took place
 ├── CodecError            a codec is refused, or a value cannot be read without one
 └── StorageError          a large value cannot be kept or read
@@ -77,6 +78,10 @@ class NotConnected(EngineError):
 
 class NoWorker(EngineError):
     """The server answers, but no worker that serves the task does."""
+
+
+class CodeChanged(NoWorker):
+    """The task's worker has code that differs from what was recorded of it, so the task takes nothing."""
 
 
 class OutcomeUnknown(EngineError):
@@ -243,6 +248,8 @@ class TaskView(_View):
         forked_from: Where it was forked from another task.
         offspring: The tasks recovered or forked from it, if the caller asked for them; see `Engine.offspring`.
         note: Why parts of this are missing, if they are: no worker answered, for example.
+        differs: Which entry and field the skill's code says otherwise than was recorded, in short: the task takes
+            nothing until the code is put back. This view is as it was recorded, and `note` says what to do.
         sealing: What must end before the task goes on in a new run, as it was asked to: `tool book`; empty if it was
             not asked. No other command starts until then.
     """
@@ -266,6 +273,7 @@ class TaskView(_View):
     forked_from: ForkView | None = None
     offspring: tuple[OffspringView, ...] = ()
     note: str = ""
+    differs: str = lean("")
     sealing: tuple[str, ...] = lean(())
 
 

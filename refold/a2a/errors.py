@@ -23,7 +23,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from refold.a2a.names import check_names
 from refold.core.errors import InputRejected
-from refold.engine import EngineError, NotConnected, NoWorker, PayloadTooLarge, TaskNotFound, UnknownSkill
+from refold.engine import CodeChanged, EngineError, NotConnected, NoWorker, PayloadTooLarge, TaskNotFound, UnknownSkill
 
 log = structlog.get_logger("refold.a2a")
 
@@ -32,6 +32,10 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 BUSY = "The agent cannot take this now; try again."
+CHANGED = (
+    "The agent's code has changed under this task, which takes nothing until whoever runs the agent has put the code "
+    "right. Nothing is lost; send it again then."
+)
 
 
 def as_a2a(error: Exception) -> A2AError:
@@ -45,6 +49,9 @@ def as_a2a(error: Exception) -> A2AError:
             return UnsupportedOperationError(error.reason)
         case UnknownSkill() | PayloadTooLarge():
             return InvalidParamsError(str(error))
+        case CodeChanged():
+            log.warning("code_changed", why=str(error))
+            return UnsupportedOperationError(CHANGED)
         case NoWorker() | NotConnected():
             log.warning("unavailable", why=str(error))
             return InternalError(BUSY)

@@ -102,6 +102,8 @@ def asked(wait: WaitView) -> list[str]:
 
 def ways_out(view: TaskView) -> list[str]:
     """What a person types next, a whole command each, by how the task stands; empty where nothing is left to do."""
+    if view.differs:  # it takes nothing
+        return [f"refold replay {quote(view.task_id)}    # does the code in this folder fit what was recorded?"]
     lines = [line for wait in view.waiting_for for line in _answers(view, wait)]
     for one in view.unresolved:
         lines += _resolutions(one.task_id)
@@ -109,6 +111,8 @@ def ways_out(view: TaskView) -> list[str]:
         return lines
     task_id = quote(view.task_id)
     match view.lifecycle:
+        case TaskState.PLANNED if "`refold release " in view.note:
+            return [f"refold release {task_id}    # begins it now"]
         case TaskState.BLOCKED:
             return [f"refold resolve {task_id} --retry    # to retry it now", f"refold watch {task_id}"]
         case TaskState.RUNNING | TaskState.RETRYING | TaskState.PAUSED if not view.note:
@@ -179,6 +183,8 @@ def moment(at: datetime) -> str:
 
 
 def _what(view: TaskView) -> str:
+    if view.differs:
+        return snippet(f"its code has changed: {view.differs}", 80)
     if view.waiting_for:
         return snippet("; ".join(f"{wait.slot}: {wait.message}" for wait in view.waiting_for), 80)
     if view.unresolved:

@@ -74,7 +74,9 @@ async def inbox(
         found += _gates(call, view, approver)
         if approver is None:
             found += _blocked(call, view)
-            if view.note:
+            if view.differs:
+                call.out.alert(f"{view.task_id} takes nothing, since its code has changed: {view.differs}")
+            elif view.note:
                 unasked = "" if any(one.queue for one in view.pending) else " waits, and cannot be asked for what"
                 call.out.alert(f"{view.task_id}{unasked}: {view.note}")
     if not found:

@@ -113,14 +113,24 @@ async def at(
 ) -> None:
     """Show a task as it was after a journal entry.
 
-    With --json, the whole snapshot. An export is folded with the skill in this folder.
+    With --json, the whole snapshot. An export is folded with the skill in this folder. Where the worker's code differs
+    from what was recorded of the entry, the task is shown as it was recorded, with a note, and without the state, which
+    history does not hold: --json then has `null`.
     """
     engine, task_id = await call.reader(task_id)
     snapshot = await engine.at(task_id, seq)
+    differs = ""
+    if snapshot.state is None and (view := await engine.look(task_id)).differs:
+        differs = view.note
     if call.out.json:
         call.out.value(snapshot)
+        if differs:
+            call.out.alert(differs)
         return
-    call.out.say(*card(view_of(snapshot), past=True))
+    call.out.say(*card(view_of(snapshot, differs), past=True))
+    if differs:
+        call.out.say("state", "  not kept in history: only the code that recorded the entry can say")
+        return
     call.out.say("state", *clean(json.dumps(snapshot.state, indent=2, ensure_ascii=False)).splitlines())
 
 

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 from temporalio.client import Client
 
 from refold.core.content import Content
+from refold.core.errors import InputRejected
 from refold.core.events import DependencyResolved, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
@@ -288,7 +289,13 @@ class TemporalEngine:
         return self.tails.watch(task_id, after, over_pauses=follow)
 
     async def explain(self, task_id: str, field: str, *, upto: int | None = None) -> Explanation:
-        """See `Engine.explain`."""
+        """See `Engine.explain`.
+
+        Raises:
+            InputRejected: As there; or the task's code differs, and history does not hold what its steps wrote.
+        """
+        if differs := (await self.look(task_id)).differs:
+            raise InputRejected(f"only the code that recorded task {task_id!r} can say: {differs}")
         return explain([entry async for entry in self.journal(task_id)], field, upto=upto)
 
     async def at(self, task_id: str, seq: int) -> Snapshot:

@@ -214,7 +214,13 @@ class JournalReader:
             raise InputRejected(f"task {self.task_id!r} has the entries {first} to {runs[-1].last}, not {seq}")
         entries = tuple(entry for entry in segment.entries if entry.seq <= seq)
         if len(entries) > FOLDED_ENTRIES and not any(entry.ends for entry in entries):
-            return Segment(base=await self.at(seq - 1), entries=entries[-1:])
+            base = await self.at(seq - 1)
+            if base.state is None:
+                raise InputRejected(
+                    f"the state of task {self.task_id!r} before entry {seq} is not known: its worker's code differs "
+                    "from what was recorded; fork it at an earlier entry, or put that code back"
+                )
+            return Segment(base=base, entries=entries[-1:])
         return Segment(base=segment.base, entries=entries)
 
     async def _runs(self) -> tuple[EarlierRun, ...]:

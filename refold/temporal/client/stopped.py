@@ -46,7 +46,7 @@ async def answer(client: Client, description: WorkflowExecutionDescription, quer
     except (StorageError, CodecError, NewerFormat):
         return None  # one task that this process cannot read must not hide the others in a list
     if query == "status":
-        return view_of(now, stopped.differs)
+        return view_of(now, stopped.differs).model_copy(update={"differs": stopped.found})
     if query == "record":
         return record_of(now).changed({"differs": stopped.differs})
     if query == "conversation":

@@ -22,7 +22,8 @@ from refold.core.errors import InputRejected
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, TaskState
-from refold.engine import NoWorker, TaskView, WaitView, checked
+from refold.divergence import DIFFERS
+from refold.engine import CodeChanged, NoWorker, TaskView, WaitView, checked
 from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import in_failed_state, server_refused, unwritable, why_silent
@@ -79,7 +80,8 @@ async def update(
 
 async def _not_taken(connection: Connection, task_id: str, name: str) -> NoWorker:
     why = await why_silent(connection.client, await connection.describe(task_id))
-    return NoWorker(
+    kind = CodeChanged if DIFFERS in why else NoWorker
+    return kind(
         f"task {task_id!r} cannot take the {name}: {why}. It may still take it later: look at the task before you send "
         "it again"
     )
@@ -187,7 +189,7 @@ def _signed(task_id: str, decision: DecisionMade) -> Verdict:
 def _raise_refusal(task_id: str, name: str, error: WorkflowUpdateFailedError) -> NoReturn:
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.type == CODE_DIFFERS:
-        raise NoWorker(f"task {task_id!r} has not taken the {name}: {cause.message}") from None
+        raise CodeChanged(f"task {task_id!r} has not taken the {name}: {cause.message}") from None
     if isinstance(cause, ApplicationError) and cause.type == InputRejected.__name__:
         raise InputRejected(cause.message) from None
     raise InputRejected(str(cause)) from None

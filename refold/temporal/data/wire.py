@@ -261,6 +261,7 @@ class Stopped(Value):
         journal: This run's stretch of the journal, as it was recorded.
         earlier: The runs before this one, oldest first.
         differs: What differs, and what to do.
+        found: What differs, in short.
     """
 
     format: int = numbered()
@@ -268,6 +269,7 @@ class Stopped(Value):
     journal: Stored[Segment]
     earlier: tuple[EarlierRun, ...] = lean(())
     differs: str
+    found: str = lean("")
 
     @model_validator(mode="before")
     @classmethod

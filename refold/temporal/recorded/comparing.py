@@ -115,8 +115,12 @@ class Comparison:
             self.difference = first_difference(id, known, words.said, words.inputs, build_id=mark.build_id)
         else:
             self.difference = Difference(task_id=id, seq=entries[0].seq, upto=mark.seq, build_id=mark.build_id)
+        if not self.difference.field:
+            digests = {"recorded": mark.digest.hex(), "now": task.digests[mark.seq - task.base].hex()}
+            self.difference = self.difference.changed(digests)
         self._reader.done(self._run, self.difference)
-        task.differ(self.difference, lambda entries: as_written(id, entries, words))
+        since = self.difference.seq
+        task.differ(self.difference, lambda entries: as_written(id, entries, words, since))
 
     def _read(self, reading: Future[T], until: float) -> T:
         if asyncio._get_running_loop() is not None and not reading.done():
@@ -127,14 +131,22 @@ class Comparison:
             raise NotReadYet from None
 
 
-def as_written(task_id: str, entries: Sequence[Entry], words: Words) -> list[Entry]:
-    """Entries as they were recorded, where history holds it; the others as today's code writes them."""
-    return [
+def as_written(task_id: str, entries: Sequence[Entry], words: Words, since: int) -> list[Entry]:
+    """Entries as they were recorded, where history holds it; the others as today's code writes them.
+
+    Args:
+        task_id: The task.
+        entries: As today's code writes them.
+        words: What history holds.
+        since: The first entry that differs: from there on, what steps wrote to the state is not known, and left out.
+    """
+    shown = [
         as_recorded(task_id, entry, words.said.get(entry.seq), words.inputs)
         if words.since <= entry.seq <= words.upto
         else entry
         for entry in entries
     ]
+    return [entry.changed({"audit": ()}) if entry.audit and entry.seq >= since else entry for entry in shown]
 
 
 def _sent(commands: Sequence[WorkflowCommand]) -> list[Sent]:

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 from temporalio.converter import DataConverter
 
 from refold.core.lineage.ids import place
-from refold.differences import Difference, first_difference, shown
+from refold.differences import Difference, both, first_difference
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY
 from refold.temporal.replay.asked import Asked
 from refold.temporal.replay.divergence import Divergence, event_of, named
@@ -104,7 +104,8 @@ def in_words(parted: Parting, entries: Sequence[dict[str, Any]]) -> Divergence:
         return Divergence(**told, recorded=_words(parted.was, entries), now=_words(parted.now, entries))
     found = parted.differs
     command = f"timer {_label(one)}".strip() if one.kind == "timer" else _words(one, entries)
-    return Divergence(**told, command=command, field=found.path, recorded=shown(found.was), now=shown(found.now))
+    was, is_now = both(found.was, found.now)
+    return Divergence(**told, command=command, field=found.path, recorded=was, now=is_now)
 
 
 def _words(asked: Asked | None, entries: Sequence[dict[str, Any]]) -> str:

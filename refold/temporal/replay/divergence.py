@@ -15,7 +15,7 @@ from refold.core.errors import RefoldError
 from refold.core.fold.apply import fold
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.differences import NOTHING, Difference, first_difference, shown
+from refold.differences import NOTHING, Difference, both, first_difference
 
 KINDS = {
     "llm": "model call",
@@ -114,7 +114,8 @@ def _of_entry(was: dict[str, Any], now: dict[str, Any]) -> Divergence | None:
 
 def _said(told: dict[str, Any], found: Difference, command: str = "") -> Divergence:
     field = found.path.removeprefix("command.")
-    return Divergence(**told, command=command, field=field, recorded=shown(found.was), now=shown(found.now))
+    was, is_now = both(found.was, found.now)
+    return Divergence(**told, command=command, field=field, recorded=was, now=is_now)
 
 
 def _end(entry: dict[str, Any]) -> str:

@@ -40,12 +40,12 @@ async def compared(history: WorkflowHistory, seen: Seen, converter: DataConverte
         new = [entry for entry in entries if entry.seq <= mark.seq]
         digest, entries = digest_after(new, digest), entries[len(new) :]
         if new and new[-1].seq == mark.seq and digest != mark.digest:
-            return marks[-1].seq, await _first(history, new, mark, converter)
+            return marks[-1].seq, await _first(history, new, mark, digest, converter)
     return marks[-1].seq, None
 
 
 async def _first(
-    history: WorkflowHistory, entries: Sequence[Entry], mark: Mark, converter: DataConverter
+    history: WorkflowHistory, entries: Sequence[Entry], mark: Mark, digest: bytes, converter: DataConverter
 ) -> Divergence:
     """What differs in entries that a mark covers and the mark before does not."""
     words = await words_of(history.events, converter)
@@ -56,7 +56,7 @@ async def _first(
         found = of_entries([recorded.model_dump(mode="json")], [now.model_dump(mode="json")])
         if found is not None:
             return found
-    upto = "" if len(entries) == 1 else f", or a later one up to {mark.seq}"
+    upto = "" if len(entries) == 1 else f", or a later one up to {mark.seq},"
     event = event_of(entries[0].model_dump(mode="json"))
-    here = f"another entry{upto}"
-    return Divergence(entry=entries[0].seq, event=event, recorded=here, now="one that history holds no words for")
+    here = f"another entry{upto} with the digest {mark.digest.hex()}; history has no words for what differs"
+    return Divergence(entry=entries[0].seq, event=event, recorded=here, now=f"one with the digest {digest.hex()}")

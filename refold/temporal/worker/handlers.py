@@ -304,6 +304,7 @@ class TaskHandlers(ABC):
             journal=Stored[Segment](value=journal),
             earlier=self._start.earlier,
             differs=self._differs,
+            found="" if self._difference is None else self._difference.found,
         )
 
     @property
@@ -317,7 +318,7 @@ class TaskHandlers(ABC):
 
     def _as_shown(self, now: Snapshot) -> Snapshot:
         """A snapshot of this run as people see it."""
-        if self._recorded is None:
+        if self._recorded is None or self._difference is None or now.seq < self._difference.seq:
             return now
         return shown_as(now, self._base, self._entries[: now.seq - self._base.seq], self._shown(now.seq))
 
@@ -325,6 +326,8 @@ class TaskHandlers(ABC):
     def _status(self) -> TaskView:
         note = self._differs or ("" if self._first is None else self._not_begun())
         view = view_of(with_first(self._as_shown(self._now), self._first), note)
+        if self._difference is not None:
+            view = view.model_copy(update={"differs": self._difference.found})
         return view.model_copy(update={"sealing": self._seal_waits()}) if self._sealing else view
 
     @workflow.query(name="record", description="All that was said and handed over.")
@@ -363,6 +366,8 @@ class TaskHandlers(ABC):
 
     @workflow.query(name="explain", description="Who wrote a field of the state that the steps share, and from what.")
     def _explain(self, field: str) -> Explanation:
+        if self._recorded is not None:
+            raise InputRejected(f"only the code that recorded it can say. {self._differs}")
         return explain(self._entries, field)
 
     @workflow.query(name="state_at", description="The snapshot after an entry of this run.")

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from refold import Content, Ctx, Failure, FailureKind, RetryPolicy, Transition, flow_skill, step
+from refold.cli.text.views import card, rows, ways_out
+from refold.core.gates import GateKind
+from refold.core.lifecycle import Status, TaskState
+from refold.engine import TaskView, WaitView
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell
 from tests.gated import Payment
@@ -255,3 +259,40 @@ def test_cancel_says_what_may_have_taken_place() -> None:
     assert (one.exit, one.out) == (0, "c1  canceled\n  canceled on request\n")
     assert "was being performed, and may have taken place: tool charge  c1/1.1" in one.err
     assert f"NOT known whether charge took place: {UNKNOWN.message}" in other.err
+
+
+def test_a_held_task_is_released() -> None:
+    """
+    Its card has the command.
+    """
+    held = shell("charged")
+    held("start", "charging", "go", "--id", "c1", "--hold")
+
+    assert "next        refold release c1    # begins it now" in held("show", "c1").out.splitlines()
+
+
+GATE = WaitView(slot="pay", message="Pay 5 cents?", gate="t1/1.1", gate_kind=GateKind.APPROVAL, digest="d")
+FOUND = 'entry 2: messages[0].parts[0].text was recorded as "Pay 5 cents?", and the code says "Pay 500 cents?" now'
+
+
+def test_a_task_whose_code_differs_takes_nothing() -> None:
+    """
+    It shows its gate, and no command to decide there: what comes next is to see what of it differs. A table says so
+    where it says what other tasks wait for.
+    """
+    view = TaskView(
+        task_id="t1",
+        skill="s",
+        status=Status.INPUT_REQUIRED,
+        lifecycle=TaskState.PAUSED,
+        waiting_for=(GATE,),
+        note=f"its code differs: {FOUND}",
+        differs=FOUND,
+    )
+
+    assert ways_out(view) == ["refold replay t1    # does the code in this folder fit what was recorded?"]
+    assert ways_out(view.model_copy(update={"differs": ""})) == ["refold approve t1", "refold deny t1"]
+    assert "its code has changed: entry 2: messages[0]" in [*rows([view])][1]
+    shown = "\n".join(map(str, card(view)))
+    assert shown.count("Pay 500 cents?") == 1
+    assert "Pay 5 cents?" in shown

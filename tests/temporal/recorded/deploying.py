@@ -84,4 +84,4 @@ class Site:
         view, record = await self.engine.look(id), await self.engine.record(id)
         journal, at = await collected(self.engine.journal(id)), await self.engine.at(id, view.seq)
         at, record = at.changed({"state": None}), record.changed({"differs": ""})
-        return view.model_copy(update={"note": ""}), record, journal, at
+        return view.model_copy(update={"note": "", "differs": ""}), record, journal, at

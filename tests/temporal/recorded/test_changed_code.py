@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,15 +14,18 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold import Content, Status
+from refold import Content, InputRejected, Status
+from refold.digests import digest_after
+from refold.divergence import DIFFERS
 from refold.engine import NoWorker
 from refold.temporal import TemporalEngine
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
 from refold.temporal.encryption import Encryption
-from tests.temporal.recorded import purchase
+from tests.temporal.recorded import purchase, wordless
 from tests.temporal.recorded.deploying import Site, changed
+from tests.temporal.test_task import collected
 
 
 @pytest.fixture
@@ -70,6 +74,8 @@ async def test_what_was_recorded_stays(site: Site, code: Path, change: str) -> N
             assert await site.seen(id) == before[id]
             assert f"entry {entry}: {field} was recorded by build" in view.note
             assert (await site.engine.record(id)).differs == view.note
+            assert view.note.startswith(f"{DIFFERS} of task {id!r}: {view.differs}. Nothing is lost")
+            assert (await site.engine.at(id, entry)).state is None
             with pytest.raises(NoWorker, match=re.escape(f"entry {entry}: {field}")):
                 await site.answer(id)
 
@@ -183,6 +189,54 @@ async def test_other_commands_stop_a_task_in_the_same_words(site: Site, code: Pa
 
     assert "entry 1: commands.draft was recorded by build" in note
     assert "ctx.patched" in note
+
+
+async def planned(site: Site) -> str:
+    """A task that has written its plan, in its second entry, and sleeps."""
+    id = f"plan-{uuid4().hex[:8]}"
+    await site.engine.start("recorded_contract", Content.from_text("go"), task_id=id)
+    await site.engine.send(id, Content.from_text("on"))
+    return id
+
+
+async def test_what_history_has_no_words_for_is_left_out(site: Site, code: Path) -> None:
+    """
+    What a step wrote to the state is in no history: where code differs there, the digests are named, and from that
+    entry on neither the state nor the audit that today's code makes is shown. Entries before are shown whole.
+    """
+    async with site.deployed(wordless):
+        id = await planned(site)
+        before, entries = await site.engine.at(id, 1), await collected(site.engine.journal(id))
+        assert (await site.engine.explain(id, "plan")).value == "a plan"
+
+    async with site.deployed(changed(code, {"a plan": "no plan"}, wordless)):
+        view = await site.engine.look(id)
+        assert view.differs.startswith("entry 2 is another than was recorded by build ")
+        assert f"the digest up to entry 2 was {digest_after(entries).hex()}, and is" in view.differs
+        assert "History has no words for what differs" in view.note
+        assert await site.engine.at(id, 1) == before
+        assert (await site.engine.at(id, 2)).state is None
+        assert await collected(site.engine.journal(id)) == [entries[0], entries[1].changed({"audit": ()})]
+        with pytest.raises(InputRejected, match=f"only the code that recorded task {id!r} can say: entry 2 is"):
+            await site.engine.explain(id, "plan")
+        assert "no plan" not in f"{view} {await site.engine.record(id)} {await site.engine.at(id, 2)}"
+
+
+async def test_a_sleep_ends_when_it_was_recorded_to(site: Site, code: Path) -> None:
+    """
+    A task that sleeps shows the recorded end of its sleep, whatever today's code says.
+    """
+    async with site.deployed(wordless):
+        id = await planned(site)
+        [before] = (await site.engine.look(id)).pending
+
+    async with site.deployed(changed(code, {"86_400": "7"}, wordless)):
+        view = await site.engine.look(id)
+        assert view.pending == (before,)
+        assert "commands.sleep.seconds was recorded by build" in view.differs
+        assert view.differs.endswith(" as 86400.0, and the code says 7.0 now")
+        [pending] = (await site.engine.at(id, 2)).pending.values()
+        assert pending.due_at == before.due_at
 
 
 class Refusing:
