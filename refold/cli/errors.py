@@ -14,12 +14,21 @@ import json
 import os
 import sys
 import traceback
+from pathlib import Path
 
 from refold.core.errors import InputRejected, RefoldError
+from refold.engine import TaskNotFound
+from refold.export.read import SUFFIX
 from refold.static import NotFound
 
 DONE, TASK_FAILED, WRONG_CALL, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "REFOLD_DEBUG"
+
+
+_OF_FILES = (
+    "`refold show`, `journal`, `at`, `explain` and `fork` read an export whose name ends in "
+    f"`{SUFFIX}`; any other command takes the id of a task"
+)
 
 
 class CallError(Exception):
@@ -35,10 +44,18 @@ def explain(error: Exception, hint: str = "") -> tuple[str, str]:
     name = type(error).__name__
     if isinstance(error, InputRejected) and hint:
         return name, f"{error}; {hint}"
+    if isinstance(error, TaskNotFound) and (file := _file_of(error)):
+        return name, f"{error}. {file!r} is a file: {_OF_FILES}"
     if isinstance(error, RefoldError | CallError | NotFound):
         return name, str(error)
     text = str(error) or "no message"
     return name, f"refold met an error of its own: {name}: {text}; {DEBUG}=1 shows where"
+
+
+def _file_of(error: TaskNotFound) -> str:
+    """The file that was named in a task's place; empty if there is none."""
+    named = getattr(error, "task_id", "")
+    return named if SUFFIX in named and Path(named).is_file() else ""
 
 
 def report(name: str, message: str, *, as_json: bool) -> None:

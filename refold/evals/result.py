@@ -142,9 +142,8 @@ def _cells(seq: int | None, lines: Sequence[str]) -> list[str]:
 def _cost(cost: Cost) -> str:
     usd = "" if not cost.usd else f", ${cost.usd:.4f}"
     anew = f", {cost.asked} asked anew" if cost.asked else ""
-    return (
-        f"{cost.calls} replies{anew}, {cost.input_tokens:,} + {cost.output_tokens:,} tokens{usd}, {cost.seconds:.1f} s"
-    )
+    replies = "1 reply" if cost.calls == 1 else f"{cost.calls} replies"
+    return f"{replies}{anew}, {cost.input_tokens:,} + {cost.output_tokens:,} tokens{usd}, {cost.seconds:.1f} s"
 
 
 def case(file: str, found: Evaluation) -> Case:

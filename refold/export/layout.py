@@ -47,12 +47,14 @@ class DamagedExport(ExportError):
     Attributes:
         line: The number of the first wrong line, from 1.
         why: What is wrong with it.
+        file: The file's name; empty where only its lines are known.
     """
 
-    def __init__(self, line: int, why: str) -> None:
+    def __init__(self, line: int, why: str, file: str = "") -> None:
         self.line = line
         self.why = why
-        super().__init__(f"line {line}: {why}")
+        self.file = file
+        super().__init__(f"{f'the export {file!r} is damaged: ' if file else ''}line {line}: {why}")
 
 
 class Header(Value):
@@ -111,8 +113,7 @@ class Line:
         """
         found = _LINE.fullmatch(raw)
         if found is None or (kind := found[1].decode()) not in KINDS:
-            came = shortened(raw.decode(errors="replace").rstrip("\n"), 60)
-            raise DamagedExport(number, f'no line of an export, which is {{"<kind>":…,"digest":"…"}}; got {came!r}')
+            raise DamagedExport(number, _no_line(number, raw))
         return cls(number, kind, found[2], bytes.fromhex(found[3].decode()))
 
     def with_digest(self, digest: bytes) -> Line:
@@ -122,6 +123,17 @@ class Line:
     def written(self) -> bytes:
         """The line as it stands in a file."""
         return f'{{"{self.kind}":'.encode() + self.body + f',"digest":"{self.digest.hex()}"}}\n'.encode()
+
+
+def _no_line(number: int, raw: bytes) -> str:
+    """Why a line has another form, as far as its bytes tell."""
+    came = shortened(raw.decode(errors="replace").rstrip("\r\n"), 60)
+    if raw.endswith(b"\r\n") and _LINE.fullmatch(raw[:-2] + b"\n"):
+        return "it ends with a carriage return: a program has translated the line ends; copy the file as bytes"
+    if number > 1 and not raw.endswith(b"\n"):
+        return f"the file ends in the middle of it: its rest is missing; got {came!r}"
+    no_export = "; `refold export` writes one" if number == 1 else ""
+    return f'no line of an export, which is {{"<kind>":…,"digest":"…"}}{no_export}; got {came!r}'
 
 
 def sealed(seal: bytes, kind: str, body: bytes) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.engine import TaskView
-from refold.export.layout import ExportError, Header
+from refold.export.layout import DamagedExport, ExportError, Header
 from refold.export.verify import verify
 
 SUFFIX = ".jsonl"
@@ -64,8 +64,11 @@ def read_export(file: Path | Iterable[bytes]) -> list[Exported]:
     if not isinstance(file, Path):
         verify(file, reading)
         return reading.tasks
-    with opened(file) as lines:
-        verify(lines, reading)
+    try:
+        with opened(file) as lines:
+            verify(lines, reading)
+    except DamagedExport as error:
+        raise DamagedExport(error.line, error.why, str(file)) from None
     return reading.tasks
 
 

@@ -103,7 +103,8 @@ def verify(lines: Iterable[bytes], receiver: Receiver | None = None) -> Verified
     for number, raw in enumerate(lines, 1):
         check.take(Line.read(number, raw))
     if check.end is None:
-        raise DamagedExport(number + 1, "the file ends here, without the line `end`: its rest is missing")
+        ends = "the file ends here, without the line `end`: its rest is missing" if number else "the file is empty"
+        raise DamagedExport(number + 1, ends)
     return Verified(
         whole=not any(one.header.redacted for one in check.tasks),
         lines=number,

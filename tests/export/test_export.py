@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -365,10 +366,37 @@ async def test_what_an_export_lacks_is_said() -> None:
     assert (await hidden.look("t1")).note == "as it was exported, redacted"
     with pytest.raises(ExportError, match="without --redact"):
         await hidden.at("t1", 1)
-    with pytest.raises(DamagedExport, match="line 1: no line of an export"):
-        read_export([b'{"some":"json"}\n'])
-    with pytest.raises(DamagedExport, match="its rest is missing"):
-        read_export([])
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        pytest.param(b"", "line 1: the file is empty", id="empty"),
+        pytest.param(
+            b'{"some":"json"}\n', "line 1: no line of an export.*; `refold export` writes one; got", id="another"
+        ),
+        pytest.param(
+            b"\x1f\x8b\x08\x00", "line 1: no line of an export.*; `refold export` writes one; got", id="packed"
+        ),
+        pytest.param(WHOLE[:-20], "the file ends in the middle of it: its rest is missing", id="cut-in-a-line"),
+        pytest.param(b"".join(FILE[:-1]), "the file ends here, without the line `end`", id="cut-between-lines"),
+        pytest.param(
+            WHOLE.replace(b"\n", b"\r\n"), "line 1: it ends with a carriage return: .* as bytes", id="line-ends"
+        ),
+        pytest.param(WHOLE + WHOLE, "a line follows after the line `end`", id="two-in-one"),
+    ],
+)
+def test_a_file_that_is_no_whole_export_says_why(data: bytes, why: str, tmp_path: Path) -> None:
+    """
+    The line, and what most likely happened to the file; read from a file, its name, too.
+    """
+    file = tmp_path / "t1.jsonl"
+    file.write_bytes(data)
+
+    with pytest.raises(DamagedExport, match=why):
+        verify(split(data))
+    with pytest.raises(DamagedExport, match=rf"the export '.*t1.jsonl' is damaged: .*{why}"):
+        read_export(file)
 
 
 @flow_skill(id="talks")

@@ -56,7 +56,7 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
     """Everything about a task, on one screen.
 
     Args:
-        past: The view is of an earlier entry, so no command to answer it is shown.
+        past: The view is of an earlier entry, or of an export, so no command to answer it is shown.
     """
     yield Text(f"{clean(view.task_id)}  {clean(view.skill)}")
     status = Text("status".ljust(LABEL)).append(view.status, COLORS[view.status])
@@ -64,9 +64,10 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
     yield status if view.lifecycle in (TaskState.DONE, TaskState.FAILED) else status.append(f" ({view.lifecycle})")
     if view.updated_at is not None:
         yield _row("updated", f"{moment(view.updated_at)}  entry {view.seq}")
-    for label, text in (("reason", view.reason), ("progress", view.progress), ("note", view.note)):
+    for label, text in (("reason", view.reason), ("progress", view.progress)):
         if text:
             yield from _rows(label, clean(text).splitlines())
+    yield from _rows("note", _note(view))
     yield from _family(view)
     if view.refused:
         yield _row("refused", f"{view.refused} event{'s' if view.refused > 1 else ''}, see `refold journal`")
@@ -94,6 +95,12 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
         yield from indented(_content(artifact), " " * LABEL)
 
 
+def _note(view: TaskView) -> list[str]:
+    """The note; that on code that differs in three lines: whose, what, and the ways out."""
+    whose, found, ways = view.note.partition(view.differs) if view.differs else (view.note, "", "")
+    return clean("\n".join(filter(None, (whose.rstrip(), found, ways.removeprefix(". "))))).splitlines()
+
+
 def asked(wait: WaitView) -> list[str]:
     """The question to a person, and the data of a gate."""
     shown = [] if wait.show is None else indented(json.dumps(wait.show, ensure_ascii=False))
@@ -117,6 +124,8 @@ def ways_out(view: TaskView) -> list[str]:
             return [f"refold resolve {task_id} --retry    # to retry it now", f"refold watch {task_id}"]
         case TaskState.RUNNING | TaskState.RETRYING | TaskState.PAUSED if not view.note:
             return [f"refold watch {task_id}"]
+        case TaskState.FAILED if view.forked_from is not None and not view.forked_from.live:
+            return []  # recovered, it would fail again: no effect takes place
         case TaskState.FAILED if view.seq and not any(one.how == "recovered" for one in view.offspring):
             return [f"refold recover {task_id}"]
         case _:

@@ -102,6 +102,8 @@ async def watch(
         call.out.note(f"waiting for {wait.slot}: {wait.message}")
     for one in view.unresolved:
         call.out.note(f"waiting for an operator: {one.command}: {one.failure}")
+    if view.differs:
+        call.out.note(f"it takes nothing, since its code has changed: {view.differs}")
     tell_next(call, view)
     return TASK_FAILED if view.status in FAILED else DONE
 

@@ -9,6 +9,7 @@ import typer
 from refold.cli.text.views import card, rows
 from refold.cli.verb import Call, TaskOrFile, add
 from refold.core.lifecycle import TaskState
+from refold.export.engine import ExportEngine
 
 
 def add_to(app: typer.Typer) -> None:
@@ -30,7 +31,7 @@ async def show(call: Call, task_id: TaskOrFile) -> None:
     if call.out.json:
         call.out.value(view)
     else:
-        call.out.say(*card(view))
+        call.out.say(*card(view, past=isinstance(engine, ExportEngine)))
 
 
 async def list_(

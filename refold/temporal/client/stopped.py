@@ -54,6 +54,8 @@ async def answer(client: Client, description: WorkflowExecutionDescription, quer
     if query == "snapshot" or (query == "state_at" and args == (now.seq,)):
         return now
     journal: Segment = await load(stopped.journal, client.data_converter)
+    if query == "state_at" and args == (journal.base.seq,):
+        return journal.base  # what a fork or an export begins with
     if query == "receipts":
         return receipts(journal.entries)
     if query == "journal":

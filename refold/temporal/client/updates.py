@@ -79,6 +79,7 @@ async def update(
 
 
 async def _not_taken(connection: Connection, task_id: str, name: str) -> NoWorker:
+    name = _SAID.get(name, name)
     why = await why_silent(connection.client, await connection.describe(task_id))
     kind = CodeChanged if DIFFERS in why else NoWorker
     return kind(
@@ -186,10 +187,14 @@ def _signed(task_id: str, decision: DecisionMade) -> Verdict:
     return Verdict(**dict(decision), signature=signing.signature(task_id, decision, key))
 
 
+_SAID = {"decide": "decision", "resolve": "resolution", "seal": "request to seal it"}
+"""What people call an update that its name does not tell."""
+
+
 def _raise_refusal(task_id: str, name: str, error: WorkflowUpdateFailedError) -> NoReturn:
     cause = error.cause
     if isinstance(cause, ApplicationError) and cause.type == CODE_DIFFERS:
-        raise CodeChanged(f"task {task_id!r} has not taken the {name}: {cause.message}") from None
+        raise CodeChanged(f"task {task_id!r} has not taken the {_SAID.get(name, name)}: {cause.message}") from None
     if isinstance(cause, ApplicationError) and cause.type == InputRejected.__name__:
         raise InputRejected(cause.message) from None
     raise InputRejected(str(cause)) from None

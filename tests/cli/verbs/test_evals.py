@@ -56,7 +56,8 @@ def test_a_file_that_cannot_be_evaluated_hides_no_other(refold: Shell, export: P
     done = refold("eval", str(damaged), str(export), "--junit", str(report))
 
     assert done.exit == 2
-    assert done.err.startswith(f"{damaged}: not evaluated: line 10: ")
+    why = "line 10: the file ends in the middle of it: its rest is missing; got "
+    assert done.err.startswith(f"{damaged}: not evaluated: the export {str(damaged)!r} is damaged: {why}")
     assert "t1  research_loop  as recorded: 6 steps" in done.out.splitlines()
     suite = ElementTree.parse(report).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "0", "1")

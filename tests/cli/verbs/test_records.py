@@ -44,6 +44,23 @@ def test_the_verbs_read_a_file_in_place_of_a_task(refold: Shell, export: Path) -
     assert "no contract" in refold("explain", str(export), "text").err
 
 
+def test_a_file_is_only_read(refold: Shell, tmp_path: Path) -> None:
+    """
+    The card of an open task's export has no command that answers the task; a verb that needs the task itself says so.
+    """
+    refold.start("research_loop", "Tides", "t1")
+    file = tmp_path / "t1.jsonl"
+    assert refold("export", "t1", "-o", str(file)).exit == 0
+
+    card, answered = refold("show", str(file)), refold("answer", str(file), "north")
+
+    assert "  guidance" in card.out
+    assert "refold answer" not in card.out
+    assert answered.exit == 2
+    assert f"no task {str(file)!r}" in answered.err
+    assert "`refold show`, `journal`, `at`, `explain` and `fork` read an export" in answered.err
+
+
 def test_a_fork_of_a_file_is_printed(refold: Shell, export: Path) -> None:
     """
     Its journal and its status: it runs in memory, and is gone after that.

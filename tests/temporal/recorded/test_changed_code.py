@@ -17,7 +17,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold import Content, InputRejected, Status
 from refold.digests import digest_after
 from refold.divergence import DIFFERS
-from refold.engine import NoWorker
+from refold.engine import CodeChanged, ForkView, NoWorker
+from refold.export import read_export, written
 from refold.temporal import TemporalEngine
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
@@ -135,7 +136,8 @@ async def happened(site: Site, id: str, kind: EventType.ValueType, times: int = 
 async def test_what_came_meanwhile_is_taken_once_the_code_is_back(site: Site, code: Path) -> None:
     """
     A signal that the other code met stops the task, which still shows what was recorded, though the server asks no
-    worker any more. With the code put back, the signal is taken, and each effect is performed once.
+    worker any more, and can be exported and forked. With the code put back, the signal is taken, and each effect is
+    performed once.
     """
     async with site.deployed(purchase):
         id = await site.bought(1)
@@ -145,8 +147,11 @@ async def test_what_came_meanwhile_is_taken_once_the_code_is_back(site: Site, co
         await site.engine.client.get_workflow_handle(id).signal("message", "now")
         assert "entry 2: messages[1].parts[0].text" in await noted(site, id)
         assert await site.seen(id) == before
-        with pytest.raises(NoWorker, match="differs from what was recorded"):
+        with pytest.raises(CodeChanged, match="differs from what was recorded"):
             await site.engine.send(id, Content.from_text("now"))
+        [exported] = read_export([line async for line in written(site.engine, id)])
+        assert exported.entries == before[2]
+        assert (await site.engine.fork(id, at=1)).forked_from == ForkView(task_id=id, seq=1, live=False)
 
     async with site.deployed(purchase):
         await happened(site, id, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, times=2)
