@@ -21,7 +21,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, wanted
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals, why_unanswered
-from refold.temporal.upgrade.replay_check import replay_check, replayer_of
+from refold.temporal.upgrade.replay_check import ReplayCheck
 from refold.temporal.worker.registry import workflows_of
 
 BEFORE = (
@@ -57,7 +57,7 @@ class Checks:
         """
         self._connection = connection
         self._skills = {cls.type_name: cls.skill for cls in workflows_of(skills)}
-        self._replayer = replayer_of(skills, tools)
+        self._replay = ReplayCheck(skills, tools)
         self._replaying = asyncio.Lock()  # a replay takes a core
 
     async def history(self, task: WorkflowExecutionDescription) -> WorkflowHistory:
@@ -74,11 +74,11 @@ class Checks:
         if (unknown := self._unknown(task)) is not None:
             return unknown
         async with self._replaying:
-            why = await replay_check(history, self._replayer)
-        if why is None:
+            why = await self._replay.why_not(history)
+        if not why:
             return None
         as_data = not isinstance(await self.state(task), Misfit)
-        return Misfit(f"the code at hand does not fit what has happened: {why}", BEFORE if as_data else STAY)
+        return Misfit(why, BEFORE if as_data else STAY)
 
     async def state(self, task: WorkflowExecutionDescription) -> Snapshot | Misfit:
         """A task's snapshot, as its worker gives it, if the code at hand can go on from it."""

@@ -318,8 +318,10 @@ class TaskHandlers(ABC):
 
     def _as_shown(self, now: Snapshot) -> Snapshot:
         """A snapshot of this run as people see it."""
-        if self._recorded is None or self._difference is None or now.seq < self._difference.seq:
+        if self._recorded is None or self._difference is None:
             return now
+        if self._difference.why or now.seq < self._difference.seq:
+            return now  # every entry so far is as it was recorded
         return shown_as(now, self._base, self._entries[: now.seq - self._base.seq], self._shown(now.seq))
 
     @workflow.query(name="status", description="The task as people see it.")
