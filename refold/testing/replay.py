@@ -7,14 +7,15 @@ HISTORIES = Histories(Path(__file__).parent / "histories", skills=[workflows.ref
 def test_a_recorded_task_replays(history: Path) -> None:
     HISTORIES.check(history)
 
-`temporal workflow show --workflow-id TASK --output json > tests/histories/TASK.json` adds a history. Those of running
-tasks can be checked before a deployment with `refold replay --open`.
+`refold export TASK --history -o tests/histories/TASK.jsonl` adds a task's histories; what `temporal workflow show
+--workflow-id TASK --output json` prints is one, too, as `TASK.json`. Those of running tasks can be checked before a
+deployment with `refold replay --open`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from refold.temporal.replay.replaying import Replayed, Replays
 from refold.temporal.replay.sources import files_in, read_histories
 
 
-class Histories:
-    """The histories in a folder, and the code that must still fit them. Iterating gives the files."""
+class Histories(Collection[Path]):
+    """The histories in a folder, and the code that must still fit them: a collection of the files."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Histories:
         """The histories in a folder and its subfolders.
 
         Args:
-            folder: Its files end in `.json` or `.json.gz`.
+            folder: Its files end in `.json` or `.json.gz`, or are exports with histories.
             skills: Skills, their workflow classes, or modules that hold them.
             tools: The functions declared with `@tool` that the skills' modules import.
             values: The folder with the large values that the histories refer to; None takes `REFOLD_STORAGE`.
@@ -55,6 +56,14 @@ class Histories:
             InputRejected: There is no such folder, or no history in it.
         """
         return iter(files_in([self._folder]))
+
+    def __len__(self) -> int:
+        """How many files there are. Raises as iterating does."""
+        return len(files_in([self._folder]))
+
+    def __contains__(self, file: object) -> bool:
+        """Whether a file is one of them. Raises as iterating does."""
+        return file in files_in([self._folder])
 
     def check(self, file: Path) -> None:
         """Replay the histories in a file. Called outside an event loop.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,24 @@ def test_each_file_is_a_case(folder: Path) -> None:
     assert [file.name for file in histories] == ["refund.json", "hello.json"]
     for file in histories:
         histories.check(file)
+
+
+def test_exports_with_histories_are_cases(folder: Path) -> None:
+    """
+    Those without are for evals, and are left out. The files are a collection, as pytest wants it.
+    """
+    history = (folder / "hello.json").read_text()
+    run = f'{{"history":{{"run_id":"r","history":{history}}},"digest":"d"}}'
+    (folder / "exported.jsonl").write_text(f'{{"header":{{}},"digest":"d"}}\n{run}\n')
+    (folder / "run.jsonl").write_text('{"header":{},"digest":"d"}\n')
+    histories = Histories(folder, skills=[hello, refund], values=VALUES)
+
+    assert [file.name for file in histories] == ["refund.json", "exported.jsonl", "hello.json"]
+    assert isinstance(histories, Collection)
+    assert len(histories) == 3
+    assert folder / "exported.jsonl" in histories
+    assert folder / "run.jsonl" not in histories
+    histories.check(folder / "exported.jsonl")
 
 
 def test_a_difference_fails(folder: Path, here: Path) -> None:

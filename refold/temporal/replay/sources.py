@@ -150,7 +150,7 @@ class _Server:
 
 
 def files_in(paths: Iterable[Path]) -> list[Path]:
-    """Files, and those in folders whose names end as histories do, in order.
+    """Files, and those in folders whose names end as histories do, or that are exports with histories, in order.
 
     Raises:
         InputRejected: There is no such file or folder, or no such file in any of the folders.
@@ -159,10 +159,22 @@ def files_in(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if not path.exists():
             raise InputRejected(f"there is no file {path}; a task is named by its id")
-        found += sorted(one for one in path.rglob("*") if one.name.endswith(ENDINGS)) if path.is_dir() else [path]
+        found += sorted(one for one in path.rglob("*") if _has_histories(one)) if path.is_dir() else [path]
     if paths and not found:
-        raise InputRejected(f"no file in {', '.join(map(str, paths))} ends in {' or '.join(ENDINGS)}")
+        raise InputRejected(
+            f"no file in {', '.join(map(str, paths))} ends in {' or '.join(ENDINGS)}, or is what "
+            "`refold export --history` writes"
+        )
     return found
+
+
+def _has_histories(file: Path) -> bool:
+    if file.name.endswith(ENDINGS):
+        return True
+    if not file.name.endswith(".jsonl") or not file.is_file():
+        return False
+    with file.open("rb") as lines:
+        return any(line.startswith(b'{"history":') for line in lines)
 
 
 EXPECTED = "expected is what `temporal workflow show --output json` prints, or an export with `--history`"
