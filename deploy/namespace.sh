@@ -38,6 +38,7 @@ while read -r name type; do
   until_ok 60 listed "$name" "$type"
 done <<END
 RefoldState Keyword
+RefoldStateAt Datetime
 RefoldStatus Keyword
 RefoldStatusAt Datetime
 RefoldSkill Keyword

@@ -586,7 +586,11 @@ class Engine(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Check that the server answers: raises `NotConnected` soon if it does not."""
+        """Check that tasks can be reached and large values stored.
+
+        Raises:
+            EngineError: The server does not answer; a `StorageError` if the storage cannot be used.
+        """
         ...
 
     async def builds(self, task_id: str) -> Sequence[Build]:

@@ -42,6 +42,7 @@ ATTRIBUTES = {
     "RefoldOwner": "Keyword",
     "RefoldSkill": "Keyword",
     "RefoldState": "Keyword",
+    "RefoldStateAt": "Datetime",
     "RefoldStatus": "Keyword",
     "RefoldStatusAt": "Datetime",
 }

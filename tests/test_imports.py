@@ -46,11 +46,12 @@ MAY_IMPORT = {
     "conversation": {"core"},
     "middleware": set(),
     "carrying": {"core"},
+    "seen": {"seen", "core"},
     "differences": set(),
     "junit": set(),
     "formats": {"engine"},
     "task_lifecycle": {"engine", "core"},
-    "effects": {"effects", "middleware", "conversation", "engine", "webhooks", "core"},
+    "effects": {"effects", "middleware", "conversation", "engine", "seen", "webhooks", "core"},
     "temporal": {
         "temporal",
         "carrying",
@@ -61,15 +62,16 @@ MAY_IMPORT = {
         "formats",
         "record",
         "engine",
+        "seen",
         "webhooks",
         "core",
     },
-    "a2a": {"a2a", "web", "record", "engine", "webhooks", "core"},
+    "a2a": {"a2a", "web", "record", "engine", "seen", "webhooks", "core"},
     "testing": {"testing", "conversation", "record", "engine", "webhooks", "core"},
     "web": {"web", "engine", "core"},
     "cli": {
         *("cli", "evals", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
-        *("static", "agent", "junit", "core"),
+        *("static", "agent", "junit", "seen", "core"),
     },
 }
 
@@ -80,6 +82,8 @@ EFFECTS_IMPORTERS = {
     "refold.temporal.worker.refusals",
     "refold.temporal.webhooks.delivery",
     "refold.temporal.webhooks.webhooks",
+    # Whether the ledger answers is a part of a worker's readiness.
+    "refold.temporal.seen.ready",
     # A query that a worker asks to be sent again: clients and activities send it alike.
     "refold.temporal.client.connection",
     "refold.temporal.worker.committed",

@@ -22,6 +22,7 @@ from refold.cli.verbs import (
     history,
     ledger,
     look,
+    metrics,
     records,
     replay,
     serve,
@@ -91,7 +92,23 @@ def _options(
     pass
 
 
-_GROUPS = (dev, worker, serve, codec, tasks, decisions, look, history, records, evals, code, replay, upgrade, ledger)
+_GROUPS = (
+    dev,
+    worker,
+    serve,
+    metrics,
+    codec,
+    tasks,
+    decisions,
+    look,
+    history,
+    records,
+    evals,
+    code,
+    replay,
+    upgrade,
+    ledger,
+)
 
 for group in _GROUPS:
     group.add_to(app)

@@ -1,4 +1,4 @@
-"""Runs `refold worker` or `refold serve` in a process of its own, and starts it again when it crashes."""
+"""Runs `refold worker`, `serve` or `metrics` in a process of its own, and starts it again when it crashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP_TIMEOUT_S = 10.0  # beyond the grace of the process
 
 
 class Supervised:
-    """Keeps a process of `refold worker` or `refold serve` running while the `async with` block runs.
+    """Keeps a process of `refold worker`, `serve` or `metrics` running while the `async with` block runs.
 
     A process that never became ready and exits with 2 (a wrong call) is not started again: it would fail the same way.
 
@@ -36,7 +36,7 @@ class Supervised:
         """A process that is not started yet.
 
         Args:
-            verb: `worker` or `serve`.
+            verb: `worker`, `serve` or `metrics`.
             options: For the verb.
             say: Called with a line of text when a process crashes and when its successor is ready.
             grace_s: How long the process may take to finish what it does when it is stopped.
@@ -113,7 +113,7 @@ def _ready_line(line: str) -> dict[str, Any] | None:
         told = json.loads(line)
     except ValueError:
         return None
-    return told if isinstance(told, dict) and {"pid", "skills"} <= told.keys() else None
+    return told if isinstance(told, dict) and "pid" in told else None
 
 
 def _how(code: int) -> str:

@@ -353,7 +353,7 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
             return reply
 
         try:
-            return await effect("chat", request.thread, call)
+            return await effect("chat", request.thread, call, counted_as="chat")
         finally:
             if tail is not None:
                 tail.close()
@@ -466,7 +466,7 @@ def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
 
         try:
             with heartbeats(effects.open.heartbeater):
-                await effect("notify", asked.gate, call)
+                await effect("notify", asked.gate, call, counted_as="gate")
         except ApplicationError as error:
             # Temporal retries a reminder, not the task, so that an undeliverable reminder delays nothing.
             later = isinstance(error.details[0], Failure) and error.details[0].kind is FailureKind.TRANSIENT

@@ -27,6 +27,8 @@ from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
 from refold.engine import PayloadTooLarge, StorageError
+from refold.seen import metrics
+from refold.seen.meters import count, observe
 
 ActivityHeartbeat: Any = None
 with suppress(ImportError):  # a release of the SDK that has moved it
@@ -55,8 +57,16 @@ V = TypeVar("V", bound=Value)
 log = structlog.get_logger(__name__)
 
 
-async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
-    """Run one effect: classify its failure, log one line, pass a cancellation through."""
+async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]], *, counted_as: str | None = None) -> T:
+    """Run one effect: classify its failure, log one line, count it, pass a cancellation through.
+
+    Args:
+        kind: `llm`, `chat`, `tool` or `notify`.
+        name: For the log.
+        call: Performs it.
+        counted_as: The name in metrics, where the other one is of a task's own.
+    """
+    counted = counted_as or name
     info = activity.info()
     bound = log.bind(
         effect=kind, name=name, task_id=info.workflow_id, invocation_id=info.activity_id, attempt=info.attempt
@@ -67,6 +77,7 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
     except asyncio.CancelledError as error:
         if _asked_to_stop():
             bound.info("effect_canceled", seconds=_since(began))
+            _count(kind, counted, "canceled", began)
             raise
         # The activity itself was not canceled, so a cancellation inside it is a failure like any other.
         failure = classify(error)
@@ -74,9 +85,16 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]]) -> T:
         failure = classify(error)
     else:
         bound.debug("effect_done", seconds=_since(began))
+        _count(kind, counted, "done", began)
         return result
     bound.info("effect_failed", seconds=_since(began), failure=failure.type, kind=failure.kind.value)
+    _count(kind, counted, failure.kind.value, began)
     raise as_application_error(failure)
+
+
+def _count(kind: str, name: str, outcome: str, began: float) -> None:
+    count(metrics.EFFECTS_ENDED, kind, name, outcome)
+    observe(metrics.EFFECT_SECONDS, time.monotonic() - began, kind, outcome)
 
 
 async def until_stored(result: object) -> None:
@@ -91,6 +109,7 @@ async def until_stored(result: object) -> None:
             return  # storage is off; completing the activity reports the error
         except StorageError as error:
             log.warning("storage_awaited", invocation_id=activity.info().activity_id, error=str(error))
+            count(metrics.STORAGE_AWAITED)
         else:
             return
         await asyncio.sleep(pause)
@@ -163,6 +182,7 @@ def left_to_others(type: str, message: str) -> ApplicationError:
     """The error of an activity that this worker does not know. Temporal dispatches it again, perhaps to a worker that
     knows it; after the last attempt the task goes on asking, for `OTHERS_S`. Nothing was performed."""
     log.warning("left_to_others", activity=activity.info().activity_type, failure=type, reason=message)
+    count(metrics.LEFT_TO_OTHERS, type)
     failure = Failure(kind=FailureKind.PERMANENT, type=type, message=message, again_s=OTHERS_S)
     return ApplicationError(
         message, failure, type=type, next_retry_delay=OTHERS_PAUSE, category=ApplicationErrorCategory.BENIGN

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from refold.temporal.dev import DevServerError, dev_server
     from refold.temporal.replay.replaying import Replayed, Replays
     from refold.temporal.replay.sources import Choice, histories
+    from refold.temporal.seen.open_tasks import OpenTasks
+    from refold.temporal.seen.runtime import measure
     from refold.temporal.upgrade.replay_check import silence_core
     from refold.temporal.upgrade.upgrade import Move, Outcome, upgrade_tasks
     from refold.temporal.webhooks.webhooks import TemporalWebhooks
+    from refold.temporal.worker.logs import log_to_stderr
     from refold.temporal.worker.plugin import RefoldPlugin
     from refold.temporal.worker.refusals import known_servers, refusals_at_start
     from refold.temporal.worker.registry import Refusal, workflows_of
@@ -27,6 +30,7 @@ _HOMES = {
     "Choice": "replay.sources",
     "DevServerError": "dev",
     "Move": "upgrade.upgrade",
+    "OpenTasks": "seen.open_tasks",
     "Outcome": "upgrade.upgrade",
     "RefoldPlugin": "worker.plugin",
     "Refusal": "worker.registry",
@@ -37,6 +41,8 @@ _HOMES = {
     "connect": "client.engine",
     "dev_server": "dev",
     "histories": "replay.sources",
+    "log_to_stderr": "worker.logs",
+    "measure": "seen.runtime",
     "make_worker": "worker.run",
     "known_servers": "worker.refusals",
     "refusals_at_start": "worker.refusals",
@@ -51,6 +57,7 @@ __all__ = [
     "Choice",
     "DevServerError",
     "Move",
+    "OpenTasks",
     "Outcome",
     "RefoldPlugin",
     "Refusal",
@@ -62,7 +69,9 @@ __all__ = [
     "dev_server",
     "histories",
     "known_servers",
+    "log_to_stderr",
     "make_worker",
+    "measure",
     "refusals_at_start",
     "run_worker",
     "silence_core",

@@ -10,7 +10,7 @@ import pytest
 from refold import TRANSITION_TABLE
 from refold.core.fold.failures import Action
 from refold.temporal.data.search_attributes import KINDS
-from tests.docs import failure_table
+from tests.docs import failure_table, metrics_table
 from tests.docs.pages import PAGES, ROOT, blocks
 
 EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -91,6 +91,13 @@ def test_the_failure_table_is_the_one_that_runs() -> None:
 
     assert failure_table.shown() == failure_table.drawn()
     assert {name.replace("_", " ") for name in Action} <= {one for row in explained for one in row.split(", ")}
+
+
+def test_the_metrics_are_those_of_the_catalogue() -> None:
+    """
+    Each metric stands in the table, with its labels. `python -m tests.docs.metrics_table` writes the table anew.
+    """
+    assert metrics_table.table() in metrics_table.PAGE.read_text()
 
 
 def test_the_search_attributes_are_listed() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from urllib.parse import urlsplit
 
 import structlog
@@ -24,6 +25,8 @@ from refold.a2a.security.host_and_origin import LOOPBACK_NAMES, address_of, chec
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import Principal
 from refold.a2a.security.settings import Security
+from refold.seen import metrics
+from refold.seen.meters import count, observe, recording
 
 PUBLIC = re.compile(r"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json")
 """Paths that need no authentication: a client reads from a card how to authenticate."""
@@ -116,6 +119,7 @@ class Guard:
         if path in (LIVE, READY):
             await (await self.health.answer(path))(scope, receive, send)
             return
+        send = _counted(send)
         try:
             receive = await self._admit(path, scope, receive)
         except Refused as refused:
@@ -157,6 +161,21 @@ class Guard:
                 raise
             refused = Refused(500, f"internal error; whoever runs the agent finds it in the log as {number}")
             await refused.response(scope)(scope, receive, send)
+
+
+def _counted(send: Send) -> Send:
+    """The same, counting the answer as it begins."""
+    if not recording():
+        return send
+    came = time.monotonic()
+
+    async def counting(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            count(metrics.CALLS, f"{message['status'] // 100}xx")
+            observe(metrics.CALL_SECONDS, time.monotonic() - came)
+        await send(message)
+
+    return counting
 
 
 def known_caller(request: Request) -> str | None:

@@ -1,4 +1,8 @@
-"""`/livez`: the process answers. `/readyz`: the Temporal server does, too. For load balancers and supervisors."""
+"""`/livez`: the process answers. `/readyz`: tasks can be reached, too. For load balancers and supervisors.
+
+The checks themselves, and how soon they notice an outage, are in `refold.seen.health`. Anybody may ask, so the answer
+does not say where the server or the storage is.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,13 @@ from collections.abc import Awaitable, Callable
 
 from starlette.responses import PlainTextResponse, Response
 
-from refold.engine import EngineError
+from refold.engine import StorageError
+from refold.seen import health
+from refold.seen.health import LIVE, READY
 
-LIVE, READY = "/livez", "/readyz"
+__all__ = ["LIVE", "READY", "Health", "Ping"]
 
 Ping = Callable[[], Awaitable[None]]
-
-KEPT_S = 1.0
-"""Seconds for which an answer of the server is cached, so that frequent checks cost it nothing."""
 
 
 class Health:
@@ -26,23 +29,22 @@ class Health:
     """
 
     def __init__(self, ping: Ping, clock: Callable[[], float] = time.monotonic) -> None:
+        self._storage_away = False
         self._ping = ping
-        self._clock = clock
-        self._asked_at: float | None = None
-        self._ready = False
+        self._health = health.Health({"tasks": self._check}, clock)
 
     async def answer(self, path: str) -> Response:
         """The answer to `/livez` or `/readyz`: 200, or 503 if the tasks cannot be reached."""
-        if path == LIVE or await self._is_ready():
+        status, _ = await self._health.answer(path)
+        if status == 200:
             return PlainTextResponse("ok\n")
-        return PlainTextResponse("the Temporal server does not answer\n", 503, {"Retry-After": "1"})
+        away = "storage" if self._storage_away else "Temporal server"
+        return PlainTextResponse(f"the {away} does not answer\n", 503, {"Retry-After": "1"})
 
-    async def _is_ready(self) -> bool:
-        if self._asked_at is None or self._clock() - self._asked_at >= KEPT_S:
-            try:
-                await self._ping()
-                self._ready = True
-            except EngineError:
-                self._ready = False
-            self._asked_at = self._clock()
-        return self._ready
+    async def _check(self) -> None:
+        self._storage_away = False
+        try:
+            await self._ping()
+        except StorageError:
+            self._storage_away = True
+            raise

@@ -26,6 +26,8 @@ from refold.a2a.convert import METADATA
 from refold.a2a.errors import as_a2a
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.streams.updates import EventId
+from refold.seen import metrics
+from refold.seen.meters import level
 
 log = structlog.get_logger("refold.a2a")
 
@@ -75,6 +77,8 @@ class OpenStreams:
     def discard(self, call: _Answer) -> None:
         """Remove an ended call."""
         self._calls.discard(call)
+        if call.streams:
+            level(metrics.STREAMS, len(self))
 
 
 def with_heartbeats(routes: Iterable[BaseRoute], every_s: float) -> list[BaseRoute]:
@@ -178,6 +182,7 @@ class _Answer:
                 for name, value in message["headers"]
             )
             if self.streams:
+                level(metrics.STREAMS, len(self._open))
                 self._start = message  # sent with the first event: until then the response may still become an error
                 return
         elif message["type"] == "http.response.body":

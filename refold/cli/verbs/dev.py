@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refold import temporal
-from refold.cli.errors import DONE, WRONG_CALL
+from refold.cli.errors import DONE, WRONG_CALL, CallError
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
 from refold.cli.verbs.code import Modules
@@ -28,8 +28,28 @@ GRACE_S = 5.0
 """How long the worker's running effects may take to finish when `refold dev` is stopped, in seconds."""
 
 
+MOST_PORT = 65535
+
 PORT, UI_PORT = 7233, 8233
 """The ports of Temporal's own development server, where `refold` looks for a server without a setting."""
+
+MoreModules = Annotated[list[str] | None, typer.Option("--modules", help="As MODULE; repeatable.", show_default=False)]
+Db = Annotated[
+    Path | None, typer.Option("--db", metavar="FILE", help="Store the server's state in this file; else in memory.")
+]
+WithGateway = Annotated[
+    bool, typer.Option("--a2a/--no-a2a", help="Start the A2A gateway, if the extra `a2a` is installed.")
+]
+MetricsFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        envvar="REFOLD_METRICS",
+        help="Show metrics for Prometheus: of the worker at this port, of the gateway at the next, of open tasks at "
+        "the one after.",
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -40,12 +60,8 @@ def add_to(app: typer.Typer) -> None:
 async def dev(
     call: Call,
     modules: Modules = None,
-    more_modules: Annotated[
-        list[str] | None, typer.Option("--modules", help="As MODULE; repeatable.", show_default=False)
-    ] = None,
-    db: Annotated[
-        Path | None, typer.Option("--db", metavar="FILE", help="Store the server's state in this file; else in memory.")
-    ] = None,
+    more_modules: MoreModules = None,
+    db: Db = None,
     port: Annotated[int | None, typer.Option("--port", help="The server's port; else 7233, or a free one.")] = None,
     ui_port: Annotated[
         int | None, typer.Option("--ui-port", help="The web UI's port; else 8233, or a free one.")
@@ -58,12 +74,11 @@ async def dev(
     no_sandbox: NoSandbox = False,
     mcp: Mcp = None,
     log_json: LogJson = False,
+    metrics: MetricsFrom = None,
     a2a_port: Annotated[
         int | None, typer.Option("--a2a-port", help="The A2A gateway's port; else 9000, or a free one.")
     ] = None,
-    a2a: Annotated[
-        bool, typer.Option("--a2a/--no-a2a", help="Start the A2A gateway, if the extra `a2a` is installed.")
-    ] = True,
+    a2a: WithGateway = True,
 ) -> int:
     """Start a Temporal server, a worker and an A2A gateway.
 
@@ -73,32 +88,34 @@ async def dev(
     """
     stop = stopped_by_signal()
     space = namespace or "default"
+    seen = _ports(metrics)
     async with temporal.dev_server(
         port=port, ui=True, ui_port=ui_port, usual=(PORT, UI_PORT), db=db, namespace=space, log=log
     ) as server:
-        shared = [*(modules or []), *(more_modules or []), "--address", server.address]
-        shared += ["--namespace", space, "--task-queue", task_queue]
-        shared += ["--log-json"] if log_json else []
+        at_server = ["--address", server.address, "--namespace", space, "--task-queue", task_queue]
+        at_server += ["--log-json"] if log_json else []
+        shared = [*(modules or []), *(more_modules or []), *at_server]
         options = [*shared, "--recovery", recovery]
         options += ["--model", model] if model else []
         options += ["--no-sandbox"] if no_sandbox else []
         options += ["--mcp", str(mcp)] if mcp else []
         async with AsyncExitStack() as running:
-            options += ["--grace", str(GRACE_S)]
+            options += ["--grace", str(GRACE_S), *seen.get("worker", ())]
             worker = await running.enter_async_context(Supervised("worker", options, call.out.alert, grace_s=GRACE_S))
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
-                # The gateway itself looks whether the usual port is free: another process may take it until then.
-                where = ["--port", str(A2A_PORT), "--else-free"] if a2a_port is None else ["--port", str(a2a_port)]
-                beside = [*where, "--recovery", recovery, "--allow-loopback"]
+                beside = [*_port(a2a_port), "--recovery", recovery, "--allow-loopback", *seen.get("serve", ())]
                 served = Supervised("serve", [*shared, *beside], call.out.alert)
                 gateway = await running.enter_async_context(served)
-            both = [one for one in (worker, gateway) if one is not None]
-            gave_up = [one.gave_up.wait() for one in both]
-            await _first(_all_ready(both), *gave_up, stop.wait())
-            if all(one.ready.is_set() for one in both):
-                _say(call, server, worker, gateway, task_queue)
-                gave_up = [one.gave_up.wait() for one in both]
+            processes = [one for one in (worker, gateway) if one is not None]
+            if "metrics" in seen:
+                asked = Supervised("metrics", [*seen["metrics"], *at_server], call.out.alert)
+                processes.append(await running.enter_async_context(asked))
+            gave_up = [one.gave_up.wait() for one in processes]
+            await _first(_all_ready(processes), *gave_up, stop.wait())
+            if all(one.ready.is_set() for one in processes):
+                _say(call, server, worker, gateway, seen)
+                gave_up = [one.gave_up.wait() for one in processes]
                 await _first(*gave_up, stop.wait(), asyncio.shield(server.ended))
                 call.out.note("stopping")
         if server.ended.done() and not stop.is_set():
@@ -106,13 +123,35 @@ async def dev(
     return DONE if stop.is_set() else WRONG_CALL
 
 
+def _port(a2a_port: int | None) -> list[str]:
+    """The gateway's port, as arguments. It looks itself whether the usual one is free: another process may take it
+    until then."""
+    return ["--port", str(A2A_PORT), "--else-free"] if a2a_port is None else ["--port", str(a2a_port)]
+
+
+def _ports(metrics: str | None) -> dict[str, list[str]]:
+    """Where each process shows its metrics, as its arguments."""
+    if metrics is None:
+        return {}
+    if "://" in metrics:
+        return {"worker": ["--metrics", metrics], "serve": ["--metrics", metrics], "metrics": [metrics]}
+    host, _, port = metrics.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= MOST_PORT - 2):
+        raise CallError(f"--metrics takes HOST:PORT, and uses the port and the two after it; not {metrics!r}")
+    first, second, third = (f"{host}:{int(port) + more}" for more in range(3))
+    return {"worker": ["--metrics", first], "serve": ["--metrics", second], "metrics": [third]}
+
+
 async def _all_ready(processes: Sequence[Supervised]) -> None:
     for one in processes:
         await one.ready.wait()
 
 
-def _say(call: Call, server: DevServer, worker: Supervised, gateway: Supervised | None, task_queue: str) -> None:
-    skills, tools = worker.told["skills"], worker.told["tools"]
+def _say(
+    call: Call, server: DevServer, worker: Supervised, gateway: Supervised | None, seen: dict[str, list[str]]
+) -> None:
+    skills, tools, task_queue = worker.told["skills"], worker.told["tools"], worker.told["task_queue"]
+    shown = [f"http://{one[-1]}/metrics" if "://" not in one[-1] else one[-1] for one in seen.values()]
     ui = f"{server.ui_url}/namespaces/{server.namespace}/workflows"
     if call.out.json:
         line = {"address": server.address, "ui": ui, "namespace": server.namespace, "task_queue": task_queue}
@@ -120,11 +159,15 @@ def _say(call: Call, server: DevServer, worker: Supervised, gateway: Supervised 
         if gateway is not None:
             line |= {"a2a": gateway.told["url"], "card": gateway.told["card"]}
             pids["gateway_pid"] = gateway.pid
+        if seen:
+            line["metrics"] = list(dict.fromkeys(shown))
         call.out.value({**line, **pids, "skills": skills, "tools": tools})
         return
     links = [f"UI         {ui}"]
     if gateway is not None:
         links += [f"A2A        {gateway.told['url']}", f"card       {gateway.told['card']}"]
+    if seen:
+        links.append(f"metrics    {'  '.join(dict.fromkeys(shown))}")
     found = server.address.endswith(f":{PORT}") and "TEMPORAL_ADDRESS" not in os.environ
     call.out.say(
         f"Temporal   {server.address}   namespace {server.namespace}",

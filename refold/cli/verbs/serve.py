@@ -20,7 +20,15 @@ from refold.cli.application import application
 from refold.cli.errors import CallError
 from refold.cli.verb import Call, add
 from refold.cli.verbs.code import Modules
-from refold.cli.verbs.worker import LogJson, Recovery, WithParent, end_with_parent, profile_named, stopped_by_signal
+from refold.cli.verbs.worker import (
+    LogJson,
+    Metrics,
+    Recovery,
+    WithParent,
+    end_with_parent,
+    profile_named,
+    stopped_by_signal,
+)
 from refold.core.authoring.skill import Skill
 from refold.core.schema import problems
 from refold.temporal.worker.profile import DEFAULT
@@ -92,6 +100,7 @@ async def serve(
     recovery: Recovery = DEFAULT.name,
     anonymous: Anonymous = False,
     log_json: LogJson = False,
+    metrics: Metrics = None,
     with_parent: WithParent = False,
 ) -> None:
     """Offer the skills of this folder to other agents, over A2A.
@@ -107,10 +116,7 @@ async def serve(
         from refold.temporal.worker.logs import log_to_stderr
     except ImportError as error:
         raise CallError(f"the gateway needs more packages ({error}): pip install 'refold[a2a]'") from None
-    security = a2a.security_from_env()
-    if anonymous:
-        security = replace(security, anonymous="everywhere")
-    security.check_bind(host)
+    security = _security(a2a.security_from_env(), host, anonymous=anonymous)
     log_to_stderr(as_json=log_json)
     # The SDK logs a traceback for each request that does not fit; refold logs such requests itself.
     logging.getLogger("a2a").setLevel(logging.CRITICAL)
@@ -118,6 +124,7 @@ async def serve(
     told = _settings(settings, url=url, name=name)
     if with_parent:
         end_with_parent()
+    temporal.measure(metrics)
     engine = await call.engine()
     grpc, grpc_url = _grpc(security, host, grpc_port)
     try:
@@ -143,6 +150,14 @@ async def serve(
                 ready = partial(_say_ready, call, told, sorted(skills))
                 await serving.serve(app, sock, stop, ready=ready, security=security)
     call.out.note("gateway stopped")
+
+
+def _security(security: Security, host: str, *, anonymous: bool) -> Security:
+    """Who may call, with what the command line says."""
+    if anonymous:
+        security = replace(security, anonymous="everywhere")
+    security.check_bind(host)
+    return security
 
 
 def _grpc(security: Security, host: str, port: int | None) -> tuple[GrpcServer | None, str | None]:

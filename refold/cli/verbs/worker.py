@@ -119,6 +119,23 @@ BuildId = Annotated[
         "loaded modules.",
     ),
 ]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Show metrics at this address, for Prometheus; or the URL of an OpenTelemetry collector. Else "
+        "REFOLD_METRICS, else none.",
+    ),
+]
+HealthAt = Annotated[
+    str | None,
+    typer.Option(
+        "--health",
+        metavar="HOST:PORT",
+        help="Answer /livez and /readyz at this address. Else REFOLD_HEALTH, else nowhere.",
+    ),
+]
 WithParent = Annotated[
     bool, typer.Option("--with-parent", hidden=True, help="Stop when stdin closes: the parent is gone.")
 ]
@@ -146,6 +163,8 @@ async def worker(
     rate: Rate = None,
     deployment: Deployment = None,
     build_id: BuildId = None,
+    metrics: Metrics = None,
+    health: HealthAt = None,
     with_parent: WithParent = False,
 ) -> None:
     """Run the skills and tools of this folder.
@@ -189,6 +208,8 @@ async def worker(
         mcp=mcp,
         log_json=log_json,
         grace_s=grace,
+        metrics=metrics,
+        health=health,
         ready=ready,
         **{name: value for name, value in given.items() if value is not None},
     )

@@ -44,6 +44,8 @@ from refold.effects.ledger.receipts import (
 )
 from refold.effects.ledger.store import ENV, Store, store_from_env, store_of
 from refold.effects.ledger.thread_pool import ThreadPool
+from refold.seen import metrics
+from refold.seen.meters import count, level
 
 __all__ = ["Ledger", "LedgerUnavailable", "fingerprint"]
 
@@ -166,6 +168,7 @@ class Ledger:
         self._write_pending()
         for pending in self._pending_writes:
             log.error("receipt_not_written", key=pending.key, fence=pending.fence)
+            count(metrics.LEDGER_ANSWERS, "not_written")
         self.store.close()
 
     def refuse_remote(self, target: str) -> None:
@@ -363,6 +366,8 @@ class Ledger:
             with self._changed:
                 self._pending_writes.append(_PendingWrite(key=key, fence=fence, change=change))
                 self._changed.notify_all()
+            count(metrics.LEDGER_ANSWERS, "owed")
+            level(metrics.RECEIPTS_OWED, len(self._pending_writes))
             return None
         except Exception as error:
             if fence is None:
@@ -374,6 +379,7 @@ class Ledger:
                 self._drop(key)
         if fence is not None and found is not None and found.fence > fence:
             log.error("effect_overtaken", key=key, tool=found.tool, fence=fence, newest=found.fence)
+            count(metrics.LEDGER_ANSWERS, "overtaken")
             return None
         return found
 
@@ -425,6 +431,7 @@ class Ledger:
         if found is not None and found.fence > hold.fence and not hold.lost:
             hold.lost = True
             log.error("effect_overtaken", key=key, tool=found.tool, fence=hold.fence, newest=found.fence)
+            count(metrics.LEDGER_ANSWERS, "overtaken")
 
     def _write_pending(self) -> None:
         """Write the reports that could not be written before, until two in a row fail, as they do in an outage."""
@@ -437,6 +444,7 @@ class Ledger:
                     self._pending_writes.append(pending)  # behind the others, which it must not delay
                 elif (hold := self._holds.get(pending.key)) is not None and hold.fence == pending.fence:
                     del self._holds[pending.key]
+            level(metrics.RECEIPTS_OWED, len(self._pending_writes))
             failures = 0 if written else failures + 1
             if failures == FAILURES_OF_AN_OUTAGE:
                 return
@@ -454,6 +462,7 @@ class Ledger:
     def _log_refused(self, key: str, fence: int, error: Exception) -> None:
         # The receipt says *executing* until its lease expires, and *unknown* from then on.
         log.error("receipt_not_written", key=key, fence=fence, error=describe(error))
+        count(metrics.LEDGER_ANSWERS, "not_written")
 
 
 def fingerprint(args: Mapping[str, JsonValue]) -> str:

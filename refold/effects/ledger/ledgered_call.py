@@ -66,6 +66,8 @@ from refold.effects.ledger.receipts import (
 )
 from refold.effects.probing import Done, NotDone, Unknown
 from refold.effects.threads import in_own_thread
+from refold.seen import metrics
+from refold.seen.meters import count
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
@@ -82,6 +84,15 @@ ASKED_AGAIN_S = 3600.0
 
 LEDGER_PAUSES_S = (0.25, 15.0)
 """The first and the longest pause, in seconds, before a ledger that is unavailable is asked again."""
+
+_COUNTED_AS = {
+    Perform: "begun",
+    Finished: "repeated",
+    KeyReused: "key_reused",
+    OutcomeUnknown: "outcome_unknown",
+    InProgress: "in_progress",
+}
+"""What an answer of the ledger counts as, of `metrics.LEDGER`."""
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -157,6 +168,7 @@ class LedgeredCall:
         patience, pause = loop.time() + self._spec.timeout_s, FIRST_LOOK_S
         answer = await self._begin(self._ledger.begin, self._ask)
         while True:
+            count(metrics.LEDGER_ANSWERS, _COUNTED_AS[type(answer)])
             match answer:
                 case Perform():
                     return await self._performed(answer)
@@ -330,6 +342,7 @@ async def until_answered(call: Callable[[], Awaitable[T]], invocation_id: str) -
             return await call()
         except LedgerUnavailable as error:
             log.warning("ledger_awaited", invocation_id=invocation_id, error=str(error))
+            count(metrics.LEDGER_ANSWERS, "unavailable")
         await asyncio.sleep(pause)
         pause = min(2 * pause, LEDGER_PAUSES_S[1])
 

@@ -15,6 +15,8 @@ from typing import Protocol
 import structlog
 
 from refold.effects.ledger.receipts import storable
+from refold.seen import metrics
+from refold.seen.meters import count
 
 log = structlog.get_logger(__name__)
 
@@ -138,7 +140,9 @@ class RefusalRecord:
                 continue
             failures = 0
             if dropped or why is not None:
-                log.error("refusals_not_recorded", count=dropped + (len(taken) if why else 0), error=why)
+                lost = dropped + (len(taken) if why else 0)
+                log.error("refusals_not_recorded", count=lost, error=why)
+                count(metrics.REFUSALS_LOST, by=lost)
             if leaving:
                 break
         with self._changed:

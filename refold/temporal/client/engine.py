@@ -36,6 +36,7 @@ from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.record import read_record
 from refold.temporal.client.record_cache import RecordCache
 from refold.temporal.client.watch.tail import Tails
+from refold.temporal.data.storage import ValueDriver
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.keeping.purge import Purge, ReceiptsOfTask
 from refold.temporal.keeping.runs import histories
@@ -261,6 +262,10 @@ class TemporalEngine:
     async def ping(self) -> None:
         """See `Engine.ping`. Asks for the namespace, which must be there, too."""
         await self.connection.ping()
+        external = self.client.data_converter.external_storage
+        for driver in () if external is None else external.drivers:
+            if isinstance(driver, ValueDriver):
+                await driver.storage.check()
 
     # --- the journal, and what is added to it
 

@@ -16,6 +16,7 @@ from refold.core.lifecycle import Status, TaskState
 STATE = SearchAttributeKey.for_keyword("RefoldState")
 STATUS = SearchAttributeKey.for_keyword("RefoldStatus")
 STATUS_AT = SearchAttributeKey.for_datetime("RefoldStatusAt")
+STATE_AT = SearchAttributeKey.for_datetime("RefoldStateAt")
 SKILL = SearchAttributeKey.for_keyword("RefoldSkill")
 OWNER = SearchAttributeKey.for_keyword("RefoldOwner")
 CONTEXT = SearchAttributeKey.for_keyword("RefoldContext")
@@ -23,8 +24,8 @@ ORIGIN = SearchAttributeKey.for_keyword("RefoldOrigin")
 
 KINDS: Mapping[str, str] = MappingProxyType(
     {
-        key.name: "Datetime" if key is STATUS_AT else "Keyword"
-        for key in (STATE, STATUS, STATUS_AT, SKILL, OWNER, CONTEXT, ORIGIN)
+        key.name: "Datetime" if key in (STATUS_AT, STATE_AT) else "Keyword"
+        for key in (STATE, STATE_AT, STATUS, STATUS_AT, SKILL, OWNER, CONTEXT, ORIGIN)
     }
 )
 """Search attributes by name, with their types. A server accepts only registered ones."""
@@ -64,6 +65,7 @@ def at_start(skill: str, now: datetime, *, origin: str | None = None, later: boo
         SearchAttributePair(STATE, state.value),
         SearchAttributePair(STATUS, status.value),
         SearchAttributePair(STATUS_AT, now),
+        SearchAttributePair(STATE_AT, now),
     ]
     if origin is not None:
         pairs.append(SearchAttributePair(ORIGIN, origin_value(origin)))

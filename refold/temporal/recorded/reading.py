@@ -24,6 +24,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.errors import RefoldError
 from refold.digests import Said
 from refold.divergence import Difference, Input
+from refold.seen import metrics
+from refold.seen.meters import count
 from refold.temporal.data.marks import Mark, marks_of
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY
 
@@ -194,6 +196,7 @@ class FromServer:
             told = {"seq": difference.seq, "field": difference.field, "recorded_by": difference.build_id}
             why = {"why": difference.why} if difference.why else {}
             log.error("code_differs", task_id=run.workflow_id, **told, **why)
+            count(metrics.CODE_DIFFERS)
 
     def _started(self, key: tuple[Run, bool], read: Read) -> Future[Any]:
         assert self._loop is not None

@@ -29,6 +29,8 @@ from refold.core.errors import InputRejected
 from refold.core.values import Value, lean
 from refold.effects.webhooks.post import Poster
 from refold.engine import EngineError, TaskNotFound
+from refold.seen import metrics
+from refold.seen.meters import count
 from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.worker.profile import DEFAULT
 from refold.webhooks import START, Feed, Update, Webhook
@@ -250,9 +252,11 @@ class _Round:
                 self._came_to(Progress(cursor=self.progress.cursor))
             answer = await self._poster.post(webhook, id=id, body=update.body)
             if answer.kind == "taken":
+                count(metrics.WEBHOOKS, "accepted")
                 return _TAKEN
             if answer.kind == "gone":
                 return GONE
+            count(metrics.WEBHOOKS, "refused")
             self._failed(answer.why)
             await self._pause(max(wait_s * random.uniform(0.9, 1.1), answer.wait_s or 0), webhook)
             wait_s = min(wait_s * GROWTH, LONGEST_WAIT_S)
@@ -265,6 +269,7 @@ class _Round:
             self._came_to(Progress(cursor=self.progress.cursor, failing_since=now))
         elif now - since > GIVEN_UP_AFTER:
             log.warning("webhook_given_up", task_id=self.delivery.task_id, webhook=self.delivery.id, why=why)
+            count(metrics.WEBHOOKS, "given_up")
             raise ApplicationError(
                 f"the receiver has taken nothing since {since:%Y-%m-%d %H:%M} UTC: {why}", non_retryable=True
             )

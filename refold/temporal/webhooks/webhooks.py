@@ -24,9 +24,12 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from refold.core.errors import InputRejected
 from refold.effects.webhooks.post import Poster
 from refold.engine import EngineError, NoWorker
+from refold.seen import metrics
+from refold.seen.meters import count
 from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.client.engine import TemporalEngine
 from refold.temporal.client.errors import server_refused
+from refold.temporal.seen.runtime import follow
 from refold.temporal.webhooks.delivery import HEARTBEATS, WORKFLOW, Courier, Delivery, WebhookDelivery, workflow_id
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.webhooks import Feed, Webhook
@@ -93,6 +96,8 @@ class TemporalWebhooks:
         self._delivering: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        follow(self._client)
+        count(metrics.WEBHOOKS, "given_up", by=0)
         self._delivering = asyncio.create_task(self._deliver())
         return self
 

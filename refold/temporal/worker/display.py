@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,8 @@ from refold.core.fold.wanted import finished
 from refold.core.lifecycle import Ending, Status, TaskState
 from refold.core.schema import type_name
 from refold.core.values import shortened
-from refold.temporal.data.search_attributes import SKILL, STATE, STATUS, STATUS_AT
+from refold.seen import entries, meters
+from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS, STATUS_AT
 
 if TYPE_CHECKING:
     from refold.core.fold.journal import Entry
@@ -40,7 +42,14 @@ class Display:
     def __init__(self, base: Snapshot, *, later: bool) -> None:
         # A run after continue-as-new inherits the attributes; a task that was not started by refold's client has none.
         self.shown = (base.lifecycle, base.status) if base.seq or later else (TaskState.RUNNING, Status.WORKING)
-        self.known = workflow.info().typed_search_attributes.get(SKILL) is not None
+        info = workflow.info()
+        self.known = info.typed_search_attributes.get(SKILL) is not None
+        self.last = base
+        since = info.typed_search_attributes.get(STATE_AT)
+        # Tasks that an earlier release started go on without it, as their histories have it.
+        self.says_since = since is not None or not self.known
+        # A run after continue-as-new inherits it; a new task has waited for a worker since the server took it.
+        self.since = (since or base.status_at or base.at) if base.seq else info.workflow_start_time
         if base.seq:
             workflow.set_current_details(details(base))  # until its first entry, which may come in weeks
 
@@ -51,11 +60,17 @@ class Display:
             bug: The file and line of the author's code that raised; empty if none did.
         """
         workflow.set_current_details(details(snapshot))
+        before, since = self.last, self.since
+        self.last = snapshot
+        if snapshot.lifecycle is not before.lifecycle:
+            self.since = entry.at
         self._upsert(snapshot)
         if not workflow.unsafe.is_replaying():
             _log(snapshot, entry)
             if bug:
                 log.error("skill_bug", task_id=snapshot.task_id, seq=entry.seq, skill=snapshot.skill, at=bug)
+            if meters.recording() and _first_time(entry):
+                _count(before, entry, snapshot, since)
 
     def _upsert(self, snapshot: Snapshot) -> None:
         # Temporal's own execution status shows completed, failed and canceled, but not rejected.
@@ -69,10 +84,38 @@ class Display:
             STATUS.value_set(snapshot.status.value),
             STATUS_AT.value_set(snapshot.status_at or snapshot.at),
         ]
+        if self.says_since:
+            updates.append(STATE_AT.value_set(self.since))
         if not self.known:
             updates.append(SKILL.value_set(snapshot.skill))
         self.shown, self.known = shown, True
         workflow.upsert_search_attributes(updates)
+
+
+COUNTED = 10_000
+"""How many runs of tasks a process remembers for `_first_time`."""
+
+_counted: OrderedDict[str, int] = OrderedDict()
+
+
+def _first_time(entry: Entry) -> bool:
+    """Whether this process takes an entry for the first time. A workflow task whose answer the server refused, or did
+    not get in time, is performed once more, and that is no replay."""
+    run_id = workflow.info().run_id
+    if entry.seq <= _counted.get(run_id, 0):
+        return False
+    _counted[run_id] = entry.seq
+    _counted.move_to_end(run_id)
+    while len(_counted) > COUNTED:
+        _counted.popitem(last=False)
+    return True
+
+
+def _count(before: Snapshot, entry: Entry, after: Snapshot, since: datetime) -> None:
+    try:
+        entries.entered(before, entry, after, since)
+    except Exception:
+        log.exception("not_counted", task_id=after.task_id, seq=entry.seq)  # what a task does depends on no metric
 
 
 def details(snapshot: Snapshot) -> str:
@@ -122,7 +165,7 @@ def _line(text: str) -> str:
 
 
 def note_refused(task: Snapshot, trigger: str, reason: str, *, by: str | None, seq: int | None = None) -> None:
-    """Log and count a refused event. Called from workflow code only, and not on a replay.
+    """Log a refused event. Called from workflow code only, and not on a replay.
 
     Args:
         task: The task.
@@ -137,8 +180,18 @@ def note_refused(task: Snapshot, trigger: str, reason: str, *, by: str | None, s
     if seq is None and record is not None:
         record(task_id=task.task_id, trigger=trigger, by=by or "", reason=reason, at=workflow.time())
     log.warning("event_refused", task_id=task.task_id, seq=seq, state=state, trigger=trigger, by=by, reason=reason)
-    counter = workflow.metric_meter().create_counter("refold_refused", "Events that tasks refused.")
-    counter.add(1, {"skill": task.skill, "trigger": trigger})
+
+
+def count_refused(task: Snapshot, trigger: str, reason: str) -> None:
+    """Count a refused update, which has no journal entry. Called by validators, which no replay calls.
+
+    Args:
+        task: The task.
+        trigger: The update.
+        reason: One of `refold.seen.metrics.REFUSED_FOR`.
+    """
+    if meters.recording():
+        entries.refused(task, trigger, reason)
 
 
 def note_released(task: Snapshot, *, by: str | None) -> None:

@@ -26,6 +26,7 @@ from refold.core.values import REFUSAL_CHARS, shortened
 from refold.divergence import Difference, opened_as, shown_as
 from refold.engine import TaskView, not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
+from refold.seen.entries import why_refused
 from refold.temporal.data import signing
 from refold.temporal.data.inputs import message_from, reason_from, size_of, value_from
 from refold.temporal.data.payloads import Stored
@@ -41,7 +42,7 @@ from refold.temporal.data.wire import (
     TaskStart,
     Verdict,
 )
-from refold.temporal.worker.display import note_refused, note_released, said_by
+from refold.temporal.worker.display import count_refused, note_refused, note_released, said_by
 
 LARGEST_REFUSED = 2_000_000
 """The largest input of an update, in bytes, that is refused before it is in history."""
@@ -200,7 +201,7 @@ class TaskHandlers(ABC):
     def _check_release(self, *inputs: Any) -> None:
         by = said_by(inputs[0]) if inputs else None
         if self._first is None:
-            raise self._refused("release", f"task {self._now.task_id!r}: {HAS_BEGUN}", by)
+            raise self._refused("release", f"task {self._now.task_id!r}: {HAS_BEGUN}", by, "state")
         note_released(self._now, by=by)
 
     @workflow.update(name="seal", description="Go on in a new run, from the task as it is, at the next quiet moment.")
@@ -234,14 +235,18 @@ class TaskHandlers(ABC):
         # A refusal goes to the server with the whole request, and may be too large for it where the request was not.
         if size_of(inputs) > LARGEST_REFUSED:
             return
+        event: Event | None = None
         try:
-            self._refuse(read(inputs))
+            event = read(inputs)
+            self._refuse(event)
         except InputRejected as error:
             # Refused before it is in history: no stranger fills a task's journal. A worker's log and count have it.
-            raise self._refused(name, str(error), said_by(inputs[0]) if inputs else None) from None
+            kind = why_refused(self._now, event)
+            raise self._refused(name, str(error), said_by(inputs[0]) if inputs else None, kind) from None
 
-    def _refused(self, name: str, why: str, by: str | None) -> InputRejected:
+    def _refused(self, name: str, why: str, by: str | None, kind: str) -> InputRejected:
         note_refused(self._now, f"update {name}", shortened(why, REFUSAL_CHARS), by=by)
+        count_refused(self._now, f"update {name}", kind)
         return InputRejected(why)
 
     def _accept(self, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> Accepted:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from itertools import count
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter, PayloadCodec
@@ -36,6 +36,7 @@ from refold.temporal.data.codec import CodecSeal, codec_of, fit
 from refold.temporal.data.payloads import RefoldConverter, codec_in, data_converter
 from refold.temporal.data.storage import Storage, storage_from_env
 from refold.temporal.recorded.reading import FromReplay, FromServer
+from refold.temporal.seen.runtime import begin_at_zero, follow
 from refold.temporal.worker import profile
 from refold.temporal.worker.committed import Unsandboxed
 from refold.temporal.worker.display import REFUSED
@@ -45,6 +46,9 @@ from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
 from refold.temporal.worker.sandbox import Sandbox, sandbox
 from refold.temporal.worker.workflow import DEFINITION
+
+if TYPE_CHECKING:
+    from refold.effects.ledger.ledger import Ledger
 
 _workers = count(1)  # of this process
 
@@ -137,6 +141,11 @@ class RefoldPlugin(SimplePlugin):
         servers = None if self._effects is None else self._effects.servers or None
         refuse(refusals(self._classes, self._tools, servers=servers, runner=runner or self._runner))
 
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger of the worker's receipts; None if no tool needs one."""
+        return None if self._effects is None else self._effects.ledger
+
     async def unusable_models(self) -> list[str]:
         """Why each model that cannot be used cannot: the worker's own, and those that agents are defined with.
 
@@ -155,6 +164,8 @@ class RefoldPlugin(SimplePlugin):
         """
         config = super().configure_worker(config)
         self.refuse_unfit(config.get("workflow_runner"))
+        follow(config["client"])
+        begin_at_zero(self.skill_ids)
         if self._effects is not None:
             codec = codec_in(config["client"].data_converter)
             self._effects.seal = self._seal = None if codec is None else CodecSeal(codec)

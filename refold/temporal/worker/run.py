@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
 from refold.temporal.client import search
 from refold.temporal.client.connection import connected
+from refold.temporal.seen.ready import answering, worker_checks
+from refold.temporal.seen.runtime import measure
 from refold.temporal.worker.logs import log_to_stderr
 from refold.temporal.worker.plugin import RefoldPlugin
 from refold.temporal.worker.profile import DEFAULT, Profile
@@ -134,6 +137,8 @@ async def run_worker(
     threads: int = TOOL_THREADS,
     deployment: str | None = None,
     build_id: str | None = None,
+    metrics: str | None = None,
+    health: str | None = None,
     ready: Callable[[Worker], None] | None = None,
     **options: Any,
 ) -> None:
@@ -160,6 +165,9 @@ async def run_worker(
         threads: The most tools that are a plain `def` running at once.
         deployment: The worker deployment that the worker belongs to; see `make_worker`.
         build_id: A name of the code that it runs; see `make_worker`.
+        metrics: Where the process shows its metrics: `HOST:PORT`, for Prometheus, or the URL of an OpenTelemetry
+            collector. None takes `REFOLD_METRICS`, else shows none.
+        health: Where it answers `/livez` and `/readyz`, as `HOST:PORT`; None takes `REFOLD_HEALTH`, else nowhere.
         ready: Called once, when the worker polls.
         options: Passed on to `temporalio.worker.Worker`.
 
@@ -171,6 +179,7 @@ async def run_worker(
     log_to_stderr(as_json=log_json)
     servers = servers_in(mcp) if isinstance(mcp, Path) else mcp
     grace = grace_from_env() if grace_s is None else checked_grace(grace_s)
+    measure(metrics)
     plugin = RefoldPlugin(
         skills,
         tools,
@@ -184,27 +193,36 @@ async def run_worker(
     plugin.refuse_unfit()  # before a server is asked
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
     await search.register(client)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
     options = {"graceful_shutdown_timeout": timedelta(seconds=grace), **options}
     worker = make_worker(client, plugin, task_queue=task_queue, deployment=deployment, build_id=build_id, **options)
     # Not `async with worker`, which waits for ever if the worker cannot start.
-    running = asyncio.create_task(worker.run())
+    running, stop = asyncio.create_task(worker.run()), asyncio.Event()
     stopping = asyncio.create_task(stop.wait())
+    checks = worker_checks(worker, plugin.storage, plugin.ledger, stop.is_set)
     try:
-        await _until_ready(worker, running, plugin)
-        if ready is not None and not running.done():
-            ready(worker)
-        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if not running.done():
-            await _left(worker, running, grace)
-        if running.done():
-            await running
+        async with _set_by_signals(stop), answering(checks, health):
+            await _until_ready(worker, running, plugin)
+            if ready is not None and not running.done():
+                ready(worker)
+            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                await _left(worker, running, grace)
+            if running.done():
+                await running
     finally:
         for task in (running, stopping):
             task.cancel()
+
+
+@asynccontextmanager
+async def _set_by_signals(stop: asyncio.Event) -> AsyncIterator[None]:
+    """Set an event on SIGINT and SIGTERM, inside the block."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield
+    finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
 

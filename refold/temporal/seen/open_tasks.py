@@ -1,0 +1,168 @@
+"""What the server says of open tasks and task queues, as gauges: also while no worker is there to say anything.
+
+One process asks, `refold metrics`, at a bounded pace: a look takes a few queries for each state, however many tasks
+there are, and the pause after it is at least twenty times as long as it took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import structlog
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError
+
+from refold.core.lifecycle import TaskState
+from refold.seen import metrics
+from refold.seen.meters import level
+from refold.temporal.client.errors import POLLING_S
+from refold.temporal.client.search import UNTAKEN, quoted, until
+from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT
+
+EVERY_S = 15.0
+"""The pause between two looks, in seconds; longer where a look takes long."""
+
+SHARE = 20
+"""The pause is at least this many times as long as the look before it."""
+
+LISTED = 100
+"""How many tasks of a state are listed. If there are more, they are counted instead."""
+
+AGES = tuple(
+    timedelta(seconds=seconds)
+    for seconds in (30 * 86400, 7 * 86400, 86400, 4 * 3600, 2 * 3600, 3600, 1800, 600, 120, 30)
+)
+"""Where more tasks are in a state than are listed: the ages at which the oldest is looked for, greatest first."""
+
+PATIENCE = timedelta(seconds=10)
+"""How long the server may take for one answer."""
+
+OPEN = f"{SKILL.name} IS NOT NULL AND ExecutionStatus = 'Running'"
+
+_KINDS = {
+    "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+}
+
+log = structlog.get_logger("refold.seen")
+
+
+def in_state(state: str) -> str:
+    """A filter for the open tasks in one of `metrics.OPEN_STATES`."""
+    if state == "untaken":
+        return f"{OPEN} AND {UNTAKEN}"
+    found = f"{OPEN} AND {STATE.name} = {quoted(state)}"
+    return f"{found} AND NOT {UNTAKEN}" if state == TaskState.RUNNING else found
+
+
+class OpenTasks:
+    """Asks the server for open tasks and task queues, and sets the gauges.
+
+    Args:
+        client: Connected.
+        queues: The task queues to look at.
+        every_s: The pause between two looks, in seconds.
+    """
+
+    def __init__(self, client: Client, queues: Sequence[str], *, every_s: float = EVERY_S) -> None:
+        self._client = client
+        self._queues = tuple(dict.fromkeys(queues))
+        self._every_s = every_s
+        self._skills: dict[str, None] = {}
+
+    async def run(self) -> None:
+        """Look again and again, until canceled. While the server does not answer, the gauges stay as they were, and
+        `refold_open_tasks_asked_at_seconds` says since when."""
+        away = False
+        while True:
+            began = time.monotonic()
+            try:
+                await self.look()
+                away = False
+            except RPCError as error:
+                if not away:
+                    log.warning("open_tasks_unknown", error=error.message)
+                away = True
+            await asyncio.sleep(max(self._every_s, SHARE * (time.monotonic() - began)))
+
+    async def look(self) -> None:
+        """Ask once for everything.
+
+        Raises:
+            RPCError: The server refuses, or does not answer.
+        """
+        for queue in self._queues:
+            for kind in _KINDS:
+                await self._queue(queue, kind)
+        for state in metrics.OPEN_STATES:
+            await self._state(state)
+        level(metrics.ASKED_AT, time.time())
+
+    async def _state(self, state: str) -> None:
+        now, wanted = datetime.now(UTC), in_state(state)
+        found = await self._listed(wanted)
+        counts = Counter(_skill(one) for one in found)
+        self._skills.update(dict.fromkeys(counts))
+        if len(found) > LISTED:
+            found = await self._oldest(wanted, now) or found
+            self._skills.update(dict.fromkeys(map(_skill, found)))
+            counts = await self._counted(wanted)
+        for skill in self._skills:
+            level(metrics.OPEN_TASKS, counts[skill], skill, state)
+        if counts[metrics.OTHER]:
+            level(metrics.OPEN_TASKS, counts[metrics.OTHER], metrics.OTHER, state)
+        oldest = min((_since(one) for one in found), default=now)
+        level(metrics.OLDEST_TASK, max(0.0, (now - oldest).total_seconds()), state)
+
+    async def _listed(self, wanted: str) -> list[WorkflowExecution]:
+        """The newest tasks, one more than `LISTED` if there are more."""
+        found = self._client.list_workflows(wanted, page_size=LISTED + 1, limit=LISTED + 1, rpc_timeout=PATIENCE)
+        return [one async for one in found]
+
+    async def _oldest(self, wanted: str, now: datetime) -> list[WorkflowExecution]:
+        for age in AGES:
+            before = until(STATE_AT.name, now - age)
+            # Tasks of earlier releases do not say since when.
+            unsaid = f"({STATE_AT.name} IS NULL AND {until('StartTime', now - age)})"
+            if found := await self._listed(f"{wanted} AND ({before} OR {unsaid})"):
+                return found
+        return []
+
+    async def _counted(self, wanted: str) -> Counter[str]:
+        counts = Counter[str]()
+        for skill in list(self._skills)[: metrics.SKILL.most]:
+            counts[skill] = await self._count(f"{wanted} AND {SKILL.name} = {quoted(skill)}")
+        counts[metrics.OTHER] += max(0, await self._count(wanted) - counts.total())
+        return counts
+
+    async def _count(self, wanted: str) -> int:
+        return (await self._client.count_workflows(wanted, rpc_timeout=PATIENCE)).count
+
+    async def _queue(self, queue: str, kind: str) -> None:
+        request = DescribeTaskQueueRequest(
+            namespace=self._client.namespace,
+            task_queue=TaskQueue(name=queue),
+            task_queue_type=_KINDS[kind],
+            report_stats=True,
+        )
+        said = await self._client.workflow_service.describe_task_queue(request, timeout=PATIENCE)
+        lately = time.time() - POLLING_S
+        polling = sum(poller.last_access_time.ToNanoseconds() / 1e9 >= lately for poller in said.pollers)
+        level(metrics.QUEUE_POLLERS, polling, queue, kind)
+        level(metrics.QUEUE_BACKLOG, max(0, said.stats.approximate_backlog_count), queue, kind)
+        level(metrics.QUEUE_AGE, max(0.0, said.stats.approximate_backlog_age.ToNanoseconds() / 1e9), queue, kind)
+
+
+def _skill(execution: WorkflowExecution) -> str:
+    return execution.typed_search_attributes.get(SKILL) or metrics.OTHER
+
+
+def _since(execution: WorkflowExecution) -> datetime:
+    return execution.typed_search_attributes.get(STATE_AT) or execution.start_time
