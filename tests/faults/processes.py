@@ -61,7 +61,7 @@ class WorkerProcess:
             told = json.loads(line)
         except ValueError:
             return
-        if isinstance(told, dict) and "skills" in told:
+        if isinstance(told, dict) and "pid" in told:
             self.about = told
 
     async def _drain(self, stdout: asyncio.StreamReader) -> None:

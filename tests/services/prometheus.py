@@ -120,10 +120,14 @@ class Prometheus:
         found: list[dict[str, Any]] = answer["data"]["result"]
         return found
 
+    async def alerts(self) -> list[dict[str, Any]]:
+        """The alerts that fire or will fire."""
+        found: list[dict[str, Any]] = (await self._http.get("/api/v1/alerts")).json()["data"]["alerts"]
+        return found
+
     async def firing(self) -> set[str]:
-        """The alerts that fire now."""
-        answer = (await self._http.get("/api/v1/alerts")).json()
-        return {one["labels"]["alertname"] for one in answer["data"]["alerts"] if one["state"] == "firing"}
+        """The names of the alerts that fire now."""
+        return {one["labels"]["alertname"] for one in await self.alerts() if one["state"] == "firing"}
 
     async def aclose(self) -> None:
         """Close the connections."""
