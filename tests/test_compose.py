@@ -31,6 +31,8 @@ from temporalio import workflow
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from tests.services.prometheus import free_port
+
 ROOT = Path(__file__).parents[1]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -53,12 +55,17 @@ RUN_HERE = {
     "ui health": "wget -q -O /dev/null http://127.0.0.1:8080/healthz",
     "worker": "python worker.py",
     "worker health": "python deploy/worker_health.py",
+    "open-tasks": "refold metrics 0.0.0.0:9464",
+    "open-tasks health": "python -c 'import urllib.request as it; it.urlopen('\"'\"'http://127.0.0.1:9464/metrics'\"'\"')'",
 }
 NOT_RUN_HERE = {
     # PostgreSQL's own client; nothing of ours.
     "postgresql health": "pg_isready --quiet --host=127.0.0.1 --username=temporal",
     # Opens one TCP connection; nothing of ours.
     "temporal health": "nc -z 127.0.0.1 7233",
+    # Prometheus' and Grafana's own; tests/faults/test_alerts.py runs Prometheus with these rules.
+    "prometheus health": "wget -q -O /dev/null http://127.0.0.1:9090/-/ready",
+    "grafana health": "wget -q -O /dev/null http://127.0.0.1:3000/api/health",
 }
 
 
@@ -364,6 +371,44 @@ async def test_worker_health_asks_whether_this_host_polls(server: Server) -> Non
     runner = UnsandboxedWorkflowRunner()
     async with Worker(server.env.client, task_queue="health", workflows=[Idle], workflow_runner=runner) as worker:
         await asyncio.to_thread(worker_health_by_and_by, server.address, "health", lambda: worker.is_running)
+
+
+@pytest.mark.server
+def test_open_tasks_are_shown(server: Server) -> None:
+    """
+    `refold metrics` shows them where the health check and Prometheus look.
+    """
+    at = f"127.0.0.1:{free_port()}"
+    verb, *words = shlex.split(RUN_HERE["open-tasks"].replace("0.0.0.0:9464", at))
+    check = RUN_HERE["open-tasks health"].replace("127.0.0.1:9464", at)
+    settings = {"TEMPORAL_ADDRESS": server.address, "REFOLD_STORAGE": "off"}
+    command = [str(Path(sys.executable).with_name(verb)), *words]
+    with subprocess.Popen(command, cwd=ROOT, env={**os.environ, **settings}, stdout=subprocess.PIPE) as asking:
+        try:
+            assert asking.stdout is not None
+            assert at in asking.stdout.readline().decode()
+            run("open-tasks", check, {}, Path(sys.executable).parent)
+            asking.terminate()
+
+            assert asking.wait(timeout=60) == 0
+        finally:
+            asking.kill()
+
+
+def test_grafana_finds_the_dashboard() -> None:
+    """
+    What the provisioning names is where the file mounts it, and Prometheus scrapes services that there are.
+    """
+    grafana = SERVICES["grafana"]
+    provider = yaml.safe_load((ROOT / "deploy/grafana/provisioning/dashboards/refold.yml").read_text())["providers"][0]
+    source = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    targets = config["scrape_configs"][0]["static_configs"][0]["targets"]
+
+    assert f"./deploy/grafana/dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
+    assert source["datasources"][0]["url"] == "http://prometheus:9090"
+    assert {target.split(":")[0] for target in targets} <= set(SERVICES)
+    assert SERVICES["worker"]["environment"]["REFOLD_METRICS"].endswith(":9464")
 
 
 @pytest.mark.server

@@ -30,7 +30,7 @@ from tests.temporal.test_task import collected, settled, text
 
 QUEUE, NOBODYS = "alerts", "alerts-nobody"
 MODULES = ("tests.faults.alarming_skills", "workflows.hello", "activities")
-DASHBOARD = ROOT / "deploy" / "grafana" / "refold.json"
+DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "refold.json"
 
 SECONDS = 3
 """The threshold of alerts about how long something has lasted, in place of minutes and hours."""
@@ -121,7 +121,7 @@ async def test_all_is_quiet(stack: Stack) -> None:
     await rings(stack, "RefoldNoWorker")
     await until(lambda: stack.prometheus.query("refold_queue_pollers == 1"), lambda found: len(found) == 2)
 
-    assert await stack.prometheus.firing() == {"RefoldNoWorker"}
+    await until(stack.prometheus.firing, lambda found: found == {"RefoldNoWorker"})
 
 
 async def test_tasks_that_stay_where_they_are(stack: Stack) -> None:

@@ -32,7 +32,7 @@ MISSING = """the tests need Prometheus, with promtool, and cannot get it:
 Put both on PATH: `apt-get install prometheus` on Debian and Ubuntu; elsewhere https://prometheus.io/download"""
 
 
-class NoPrometheus(Exception):  # noqa: N818 - what is missing
+class NoPrometheus(Exception):
     """Neither PATH nor Debian's packages have it; the message says what to do."""
 
 
@@ -177,7 +177,7 @@ async def running(
 async def _until_ready(prometheus: Prometheus, process: Process, log: Path) -> None:
     async with asyncio.timeout(60), httpx.AsyncClient() as http:
         while True:
-            assert process.returncode is None, log.read_text()
+            assert process.returncode is None, f"Prometheus ended; see {log}"
             with contextlib.suppress(httpx.TransportError):
                 if (await http.get(f"{prometheus.url}/-/ready")).status_code == 200:
                     return
