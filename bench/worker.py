@@ -1,4 +1,7 @@
-"""A worker in a process of its own, which reports its use: `python -m bench.worker SIDE ADDRESS QUEUE`."""
+"""A worker in a process of its own, which reports its use: `python -m bench.worker SIDE ADDRESS QUEUE`.
+
+With REFOLD_METRICS, refold's side shows its metrics there: so the benchmark tells what they cost.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,13 @@ from temporalio.worker import Worker
 from bench import sides
 from bench.logs import quiet_logs
 from bench.processes import answering
+from refold.temporal import measure
 
 
 async def serve(side: str, address: str, queue: str) -> None:
     """Work until stdin ends."""
+    if side == sides.REFOLD:
+        measure(None)
     client = await Client.connect(address, plugins=[sides.plugin(side)])
     async with Worker(client, task_queue=queue):
         await answering()
