@@ -34,6 +34,7 @@ from refold.core.lifecycle import Status, TaskState
 from refold.core.schema import fields_of, problems, type_name
 from refold.core.values import Value, lean, shortened
 from refold.core.waits import Unresolved, Wait
+from refold.cost import Cost
 from refold.record import Explanation, TaskRecord
 
 T = TypeVar("T")
@@ -252,6 +253,7 @@ class TaskView(_View):
             nothing until the code is put back. This view is as it was recorded, and `note` says what to do.
         sealing: What must end before the task goes on in a new run, as it was asked to: `tool book`; empty if it was
             not asked. No other command starts until then.
+        cost: What its own model calls cost, without those of its parts, if the caller asked for it.
     """
 
     task_id: str
@@ -275,6 +277,7 @@ class TaskView(_View):
     note: str = ""
     differs: str = lean("")
     sealing: tuple[str, ...] = lean(())
+    cost: Cost | None = lean()
 
 
 class Build(Value):

@@ -35,13 +35,14 @@ MAY_IMPORT = {
     "refold": {"core"},
     "core": {"core"},
     "static": {"static", "refold", "core"},
-    "agent": {"agent", "middleware", "engine", "core"},
+    "agent": {"agent", "middleware", "cost", "engine", "core"},
     "record": {"core"},
+    "cost": {"core"},
     "digests": {"core"},
     "export": {"export", "testing", "digests", "divergence", "formats", "record", "engine", "core"},
     "evals": {"evals", "export", "junit", "testing", "record", "engine", "core"},
     "divergence": {"differences", "digests", "record", "conversation", "core"},
-    "engine": {"record", "core"},
+    "engine": {"record", "cost", "core"},
     "webhooks": {"core"},
     "conversation": {"core"},
     "middleware": set(),
@@ -51,11 +52,12 @@ MAY_IMPORT = {
     "junit": set(),
     "formats": {"engine"},
     "task_lifecycle": {"engine", "core"},
-    "effects": {"effects", "middleware", "conversation", "engine", "seen", "webhooks", "core"},
+    "effects": {"effects", "middleware", "conversation", "cost", "engine", "seen", "webhooks", "core"},
     "temporal": {
         "temporal",
         "carrying",
         "conversation",
+        "cost",
         "differences",
         "digests",
         "divergence",
@@ -71,7 +73,7 @@ MAY_IMPORT = {
     "web": {"web", "engine", "core"},
     "cli": {
         *("cli", "evals", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
-        *("static", "agent", "junit", "seen", "core"),
+        *("static", "agent", "cost", "junit", "seen", "core"),
     },
 }
 
@@ -121,6 +123,8 @@ OUTSIDE = {"a2a", "asyncio", "httpx", "pydantic_ai", "starlette", "structlog", "
 # An import inside a function is often a cycle in hiding, so each has its reason here: (module, function).
 LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.effects.activities", "_ledger_from_env"): "SQLAlchemy is loaded only by workers whose tools keep receipts",
+    ("refold.effects.activities", "_open_spending"): "SQLAlchemy is loaded only by workers that limit an owner's day",
+    ("refold.cost", "_listed"): "the price list is large, and needed only where no price is recorded",
     ("refold.effects.activities", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",
     (
         "refold.effects.models.model_calls",
@@ -149,6 +153,7 @@ COMES_WITH = {
     "anyio": "mcp",
     "click": "typer",
     "google": "temporalio",
+    "genai_prices": "pydantic-ai-slim",
     "grpc": "a2a-sdk",
     "h11": "uvicorn",
     "httpcore2": "pydantic-ai-slim",

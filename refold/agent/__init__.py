@@ -21,8 +21,9 @@ from refold.agent.plugins import (
     MessageAdded,
     Plugin,
 )
+from refold.agent.ready.budget import Budget
 from refold.agent.ready.guards import Block, Guardrail
-from refold.agent.ready.limits import Budget, RateLimit
+from refold.agent.ready.limits import RateLimit
 from refold.agent.ready.memory import Cache, Window
 from refold.agent.ready.tracing import Spans
 from refold.agent.state import AgentState

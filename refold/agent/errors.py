@@ -25,11 +25,14 @@ class BudgetExceeded(SkillError):
         what: The limit: `tokens`, `usd`, `model_calls` or `tool_calls`.
         limit: Its value.
         spent: How much was used.
+        day: The day in UTC, `2026-03-01`, if it is the budget of an owner's day; empty for a task's.
     """
 
-    def __init__(self, what: str, limit: float, spent: float) -> None:
-        self.what, self.limit, self.spent = what, limit, spent
-        super().__init__(f"the budget of {limit:g} {what} is used up: {spent:g} spent; raise it, and recover the task")
+    def __init__(self, what: str, limit: float, spent: float, day: str = "") -> None:
+        self.what, self.limit, self.spent, self.day = what, limit, spent, day
+        whose = f"the owner's budget of {limit:g} {what} for {day} (UTC)" if day else f"the budget of {limit:g} {what}"
+        later = ", or wait for the next day," if day else ","
+        super().__init__(f"{whose} is used up: {spent:g} spent; raise it{later} and recover the task")
 
 
 class NoPrice(SkillError):

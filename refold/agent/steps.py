@@ -22,6 +22,7 @@ from refold.core.chat import Reply, Said, ToolCall, ToolReturn, Usage
 from refold.core.errors import CommandError, SkillError
 from refold.core.gates import GatePolicy
 from refold.core.retry_policy import RetryPolicy
+from refold.cost import OWNER_DAY_SPENT
 
 HOOK_RETRIES = 5
 """How often hooks may repeat a model or tool call in one step, or resume an answer."""
@@ -193,6 +194,8 @@ class ModelStep(Step[ModelTurn, Reply]):
         try:
             reply: Any = await self._client.ask(turn.ctx, question)
         except CommandError as error:
+            if error.failure.type == OWNER_DAY_SPENT:
+                spent.model_calls -= 1  # the worker made no call
             details = error.failure.details
             if isinstance(details, dict) and "usage" in details:  # the provider answered, and was paid
                 spent.count(Usage.model_validate(details["usage"]))

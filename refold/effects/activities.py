@@ -9,8 +9,9 @@
 | `refold.notify`    | `Notify`                                                    | nothing      |
 | any other name     | anything                                                    | is left to a worker that knows it |
 
-The owner is sent only where it matters: for a business key of the owner's own, and to a skill with middleware, which
-may keep results. So most calls have no such argument, and their histories do not name the owner again.
+The owner is sent only where it matters: for a business key of the owner's own, to a model call that counts towards the
+owner's day, and to a skill with middleware, which may keep results. So most calls have no such argument, and their
+histories do not name the owner again.
 
 The decided fence is the fence of the attempt that a person decided to repeat (`details["fence"]` of the failure
 `outcome_unknown`); 0 without a decision. The decision covers that attempt alone: if the outcome of the next attempt is
@@ -49,6 +50,7 @@ from refold.core.commands import CallLlm, CallTool, Notify, Undoes
 from refold.core.errors import DefinitionError
 from refold.core.fold.snapshot import Given
 from refold.core.retry_policy import Failure, FailureKind
+from refold.cost import OWNER_DAY
 from refold.effects.asking import asked
 from refold.effects.attempt import (
     about_try,
@@ -73,6 +75,7 @@ from refold.effects.middleware import Emitting, MiddlewareBySkill, shown
 from refold.effects.models import MODEL_SETTING
 from refold.effects.models.conversations import Conversations
 from refold.effects.models.model_calls import ModelCalls
+from refold.effects.models.owner_day import OwnerDay, within_day
 from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.threads import TOOL_THREADS, Threads
@@ -81,6 +84,7 @@ from refold.middleware import ActivityMiddleware, ActivityTurn
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
+    from refold.effects.ledger.spending import Spending
     from refold.effects.ledger.store import Seal
     from refold.effects.mcp.tools import McpTools
     from refold.effects.models.request import Show
@@ -128,9 +132,11 @@ class Effects:
         ledger: Holds the receipts of effects; None if no tool needs one.
         activities: The activities that the worker registers.
         seal: Encrypts what receipts hold of results and failures; None leaves it readable.
+        server: The address of the worker's Temporal server, `host:port`; None if it is not known.
     """
 
     seal: Seal | None = None
+    server: str | None = None
 
     def __init__(
         self,
@@ -176,6 +182,7 @@ class Effects:
         self._middleware = MiddlewareBySkill(middleware)
         self._notifier = notifier
         self._opened: _Open | None = None
+        self._spending: Spending | None = None
         self._users = 0
         self._closing = AsyncExitStack()
         own = [_tool_activity(self, tool) for tool in self.tools.values()]
@@ -268,6 +275,25 @@ class Effects:
         self._closing.callback(ledger.store.close)
         return ledger
 
+    def day_of(self, owner: str | None) -> OwnerDay:
+        """What an owner spends today, for the current activity."""
+        info = activity.info()
+        return OwnerDay(
+            open=self._open_spending,
+            owner=wire_key(namespace=info.namespace, tool=OWNER_DAY, key="", owner=owner or ""),
+            invocation_id=info.activity_id,
+        )
+
+    def _open_spending(self) -> Spending:
+        if self._spending is None:
+            from refold.effects.ledger.spending import Spending
+
+            ledger = self.ledger_of_undone
+            if self.server is not None:
+                ledger.refuse_remote(self.server)
+            self._spending = Spending(ledger.store)
+        return self._spending
+
     @property
     def open(self) -> _Open:
         """The shared resources.
@@ -314,7 +340,12 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
                     "model",
                     asked,
                     tail,
-                    lambda command, show: opened.models.ask(command, key=key, show=show),
+                    lambda command, show: within_day(
+                        effects.day_of(owner),
+                        command.settings,
+                        partial(opened.models.ask, command, key=key, show=show),
+                        lambda outcome: (outcome.model, outcome.usage),
+                    ),
                     owner=owner,
                 )
                 await until_stored(outcome)
@@ -345,7 +376,12 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
                     "model",
                     recalled,
                     tail,
-                    lambda recalled, show: opened.models.converse(recalled, effects.tools, key=key, show=show),
+                    lambda recalled, show: within_day(
+                        effects.day_of(owner),
+                        recalled.frame.settings,
+                        partial(opened.models.converse, recalled, effects.tools, key=key, show=show),
+                        lambda reply: (reply.model, reply.usage),
+                    ),
                     owner=owner,
                 )
                 await until_stored(reply)

@@ -11,7 +11,7 @@ HERE = Path(refold.agent.__file__).parent
 # What each module may know of the others. The five layers stand in their order.
 BELOW = ["errors", "state", "tools"]
 LAYERS = ["clients", "plugins", "steps", "middleware", "orchestrators"]
-READY = ["ready.guards", "ready.limits", "ready.memory", "ready.tracing"]
+READY = ["ready.budget", "ready.guards", "ready.limits", "ready.memory", "ready.tracing"]
 ORDER = [*BELOW, *LAYERS]
 MAY = {
     **{name: set(ORDER[: ORDER.index(name)]) for name in ORDER},

@@ -15,10 +15,10 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer, dev_server
-from tests.temporal import owner_skills, skills
+from tests.temporal import budget_skills, owner_skills, skills
 from workflows import hello, react, research_loop, research_loop_steps, research_loop_table
 
-SKILLS = [skills, owner_skills, hello, react, research_loop, research_loop_steps, research_loop_table]
+SKILLS = [skills, owner_skills, budget_skills, hello, react, research_loop, research_loop_steps, research_loop_table]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -82,7 +82,9 @@ def folder(tmp_path: Path) -> Folder:
 @pytest.fixture(scope="session")
 async def plugin(values: Folder) -> RefoldPlugin:
     """All skills of the tests and of the application."""
-    return RefoldPlugin(SKILLS, [*skills.TOOLS, *owner_skills.TOOLS], model="scripted:demo", storage=values)
+    return RefoldPlugin(
+        SKILLS, [*skills.TOOLS, *owner_skills.TOOLS, *budget_skills.TOOLS], model="scripted:demo", storage=values
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Middleware that limits what an agent uses: calls a second, and tokens, money and calls in total."""
+"""Middleware that limits how often an agent calls in a second."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ import asyncio
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any
 
-from refold.agent.errors import BudgetExceeded, NoPrice
 from refold.agent.middleware import Proceed, Scope, Simple
-from refold.agent.steps import ModelTurn, ToolTurn
-from refold.core.gates import GateKind, GatePolicy
 
 
 class _Pace:
@@ -63,106 +60,3 @@ class RateLimit(Simple):
         if at > now:
             await turn.ctx.sleep(at - now, id="rate limit")
         return await proceed(turn)
-
-
-@dataclass(frozen=True)
-class Budget(Simple):
-    """A budget of a task, checked before each step: the step that exceeds it is the last.
-
-    It never admits more tool calls than are left, even if the model requests several at once.
-
-    Attributes:
-        tokens: Input and output together, as the providers count them.
-        usd: In US dollars; a model whose price is not known fails the task after its first call. The scripted model is
-            free.
-        model_calls: Model steps.
-        tool_calls: Tool calls.
-        when_spent: `"fail"`: the task fails, and may be recovered with another budget. `"ask"`: a person is asked
-            whether to grant the same amount again.
-        policy: Who is asked.
-    """
-
-    streams = True  # what the model answers stays as it is
-    tokens: int | None = None
-    usd: float | None = None
-    model_calls: int | None = None
-    tool_calls: int | None = None
-    when_spent: Literal["fail", "ask"] = "fail"
-    policy: GatePolicy = field(default_factory=lambda: GatePolicy(kind=GateKind.BUDGET))
-    steps: Collection[str] = ("model", "tool")
-
-    def __post_init__(self) -> None:
-        limits = (self.tokens, self.usd, self.model_calls, self.tool_calls)
-        if all(limit is None for limit in limits):
-            raise ValueError("a budget of nothing bounds nothing; say tokens=, usd=, model_calls= or tool_calls=")
-        if any(limit is not None and limit <= 0 for limit in limits):
-            raise ValueError(f"{self!r} lets nothing go on; give positive numbers")
-        if self.when_spent not in ("fail", "ask"):
-            raise ValueError(f'when_spent={self.when_spent!r} is unknown: "fail" or "ask"')
-
-    async def around(self, turn: ModelTurn | ToolTurn, proceed: Proceed) -> Any:
-        """See `Simple.around`.
-
-        Raises:
-            BudgetExceeded: Nothing is left.
-            NoPrice: The budget is in US dollars, and the price of the model is not known.
-        """
-        while (over := self._over(turn)) is not None:
-            what, limit, spent = over
-            allowed = limit * (1 + _grants(turn).get(_name(what, limit), 0))
-            if self.when_spent == "fail":
-                raise BudgetExceeded(what, allowed, spent)
-            await turn.ctx.approve(
-                "budget",
-                f"The budget of {allowed:g} {what} is used up. May the task have as much again?",
-                show={"budget": what, "limit": allowed, "spent": spent},
-                policy=self.policy.model_copy(update={"on_denied": "fail"}),
-            )
-            grants = _grants(turn)
-            turn.state.kept[_GRANTS] = {**grants, _name(what, limit): grants.get(_name(what, limit), 0) + 1}
-        if isinstance(turn, ModelTurn):
-            reply = await proceed(turn)
-            if (
-                self.usd is not None
-                and reply.model
-                and reply.usage.usd is None
-                and not reply.model.startswith("scripted:")
-            ):
-                raise NoPrice(reply.model)
-            return reply
-        turn.state.let_in(turn.call.id)
-        try:
-            return await proceed(turn)
-        finally:
-            turn.state.let_out(turn.call.id)
-
-    def _over(self, turn: ModelTurn | ToolTurn) -> tuple[str, float, float] | None:
-        """The limit that is used up, its value, and how much was used."""
-        spent = turn.state.spent
-        limits: dict[str, tuple[float | None, float]] = {
-            "tokens": (self.tokens, spent.tokens),
-            "usd": (self.usd, spent.usd),
-        }
-        if isinstance(turn, ModelTurn):
-            limits["model_calls"] = (self.model_calls, spent.model_calls)
-        else:
-            under_way = sum(id != turn.call.id for id in turn.state.under_way)
-            limits["tool_calls"] = (self.tool_calls, spent.tool_calls + under_way)
-        grants = _grants(turn)
-        for what, (limit, used) in limits.items():
-            if limit is not None and used >= limit * (1 + grants.get(_name(what, limit), 0)):
-                return what, limit, used
-        return None
-
-
-_GRANTS = "budgets granted"
-
-
-def _grants(turn: ModelTurn | ToolTurn) -> dict[str, int]:
-    """How often people have granted the amount again, by limit: a grant applies to one limit only."""
-    granted = turn.state.kept.get(_GRANTS)
-    return cast("dict[str, int]", granted) if isinstance(granted, dict) else {}
-
-
-def _name(what: str, limit: float) -> str:
-    return f"{what} {limit:g}"

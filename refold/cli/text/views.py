@@ -9,6 +9,7 @@ from shlex import quote
 
 from rich.text import Text
 
+from refold.cli.text.costs import dollars, in_words
 from refold.cli.text.output import clean, indented, snippet
 from refold.core.lifecycle import Status, TaskState
 from refold.core.waits import Unresolved
@@ -68,6 +69,8 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
         if text:
             yield from _rows(label, clean(text).splitlines())
     yield from _rows("note", _note(view))
+    if view.cost is not None and view.cost.calls:
+        yield _row("cost", in_words(view.cost))
     yield from _family(view)
     if view.refused:
         yield _row("refused", f"{view.refused} event{'s' if view.refused > 1 else ''}, see `refold journal`")
@@ -176,14 +179,23 @@ def _family(view: TaskView) -> Iterator[str]:
 
 def rows(views: Sequence[TaskView]) -> Iterator[str]:
     """Tasks as an aligned table, one a line."""
-    table = [("TASK", "SKILL", "STATUS", "LIFECYCLE", "UPDATED", "WHAT")]
+    table = [["TASK", "SKILL", "STATUS", "LIFECYCLE", "UPDATED", "COST", "WHAT"]]
     for view in views:
         updated = moment(view.updated_at) if view.updated_at is not None else "-"
-        table.append((view.task_id, view.skill, view.status, view.lifecycle, updated, _what(view)))
-    widths = [max(len(clean(row[column])) for row in table) for column in range(5)]
+        table.append([view.task_id, view.skill, view.status, view.lifecycle, updated, _cost(view), _what(view)])
+    if all(view.cost is None for view in views):
+        for row in table:
+            del row[-2]
+    widths = [max(len(clean(row[column])) for row in table) for column in range(len(table[0]) - 1)]
     for row in table:
         cells = [clean(cell).ljust(width) for cell, width in zip(row, widths, strict=False)]
-        yield "  ".join([*cells, row[5]]).rstrip()
+        yield "  ".join([*cells, row[-1]]).rstrip()
+
+
+def _cost(view: TaskView) -> str:
+    if view.cost is None or not view.cost.calls:
+        return "-"
+    return dollars(view.cost.usd) + ("+?" if view.cost.unpriced_calls and view.cost.usd is not None else "")
 
 
 def moment(at: datetime) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol, cast
 
@@ -25,6 +26,7 @@ from pydantic_ai.settings import ModelSettings
 from refold.core.chat import Usage
 from refold.core.retry_policy import Failure
 from refold.core.values import encodable
+from refold.cost import OWNER_DAY, RATE
 from refold.effects.failures.network import permanent, transient
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import nth
@@ -78,11 +80,15 @@ class Asked:
             key: Sent as `Idempotency-Key`, so that a provider that supports it repeats its answer to a repeated call.
             show: Receives the streamed answer; None asks for the whole answer at once.
             names: The offered tools' own names, by the names that the model is given.
+
+        Raises:
+            Verdict: The settings give a price that is none.
         """
         self.name = name
         self._names = names or {}
         self.responses: list[ModelResponse] = []
         self._model, self._given, self._key, self._show = model, settings, key, show
+        self._rate = _rate(settings)
 
     async def ask(
         self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None = None
@@ -146,12 +152,28 @@ class Asked:
     @property
     def usage(self) -> Usage:
         """The tokens and cost of all requests together."""
-        return Usage(
-            input_tokens=sum(response.usage.input_tokens for response in self.responses),
-            output_tokens=sum(response.usage.output_tokens for response in self.responses),
-            requests=len(self.responses),
-            usd=_usd(self.responses),
-        )
+        taken = sum(response.usage.input_tokens for response in self.responses)
+        given = sum(response.usage.output_tokens for response in self.responses)
+        rate = self._rate
+        usd = _usd(self.responses) if rate is None else (taken * rate[0] + given * rate[1]) / 1_000_000
+        return Usage(input_tokens=taken, output_tokens=given, requests=len(self.responses), usd=usd)
+
+
+def _rate(given: Mapping[str, JsonValue]) -> tuple[float, float] | None:
+    """What a million tokens of input and of output cost, if the settings say so; else the price list does.
+
+    Raises:
+        Verdict: The setting is no such pair.
+    """
+    rate = given.get(RATE)
+    if rate is None:
+        return None
+    prices = [rate.get("input"), rate.get("output")] if isinstance(rate, dict) and len(rate) == 2 else []
+    numbers = [float(one) for one in prices if isinstance(one, int | float) and not isinstance(one, bool)]
+    if len(numbers) != 2 or not all(0 <= one < math.inf for one in numbers):
+        said = f'settings: {RATE}={rate!r} is no price; give US dollars for each, {{"input": 0.2, "output": 0.6}}'
+        raise Verdict(permanent("configuration", said))
+    return numbers[0], numbers[1]
 
 
 def _usd(responses: Sequence[ModelResponse]) -> float | None:
@@ -162,6 +184,8 @@ def _usd(responses: Sequence[ModelResponse]) -> float | None:
 
 
 _TEXT = ModelRequestParameters()
+_OWN = (OUTPUT_MODE, FIRST_TOKEN, RATE, OWNER_DAY)
+"""Settings that the provider does not get."""
 
 
 class _Silent(Exception):
@@ -263,7 +287,7 @@ def _settings(given: Mapping[str, JsonValue], model: Model, key: str) -> ModelSe
 
     Header and retries are left out if the model's client does not support them: pydantic-ai would warn.
     """
-    settings = {name: value for name, value in given.items() if name not in (OUTPUT_MODE, FIRST_TOKEN)}
+    settings = {name: value for name, value in given.items() if name not in _OWN}
     headers = settings.pop("extra_headers", None)
     ours = {
         "max_retries": 0,

@@ -52,6 +52,7 @@ from refold.core.events import (
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, Want
 from refold.core.retry_policy import Failure, FailureKind
+from refold.cost import OWNER_DAY
 from refold.temporal.data.inputs import Unread
 from refold.temporal.data.search_attributes import at_start
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, Part, TaskResult, TaskStart
@@ -100,7 +101,7 @@ def _timer(alarm: Alarm) -> asyncio.Future[Any]:
 
 def _effect(want: Perform, task: Snapshot, part: Part, wrapped: bool) -> asyncio.Future[Any]:
     command = want.command
-    owner = task.owner if wrapped or _has_own_key(command) else None
+    owner = task.owner if wrapped or _has_own_key(command) or _has_own_limit(command) else None
     pending = task.pending.get(want.invocation_id)
     activity = partial(_activity, want, probes=pending is not None and pending.blocked)
     match command:
@@ -150,6 +151,17 @@ def _has_own_key(command: Effect) -> bool:
     """Whether a command, or the effect that it compensates, has a business key of the owner's own."""
     keyed = (command, command.undoes) if isinstance(command, CallTool) else ()
     return any(one is not None and one.key is not None and one.key_scope == "owner" for one in keyed)
+
+
+def _has_own_limit(command: Effect) -> bool:
+    """Whether a model call counts towards what the owner may spend in a day."""
+    match command:
+        case CallLlm(settings=settings):
+            return OWNER_DAY in settings
+        case CallChat(frame=frame):
+            return frame is not None and OWNER_DAY in frame.settings
+        case _:
+            return False
 
 
 def _lean(args: list[Any], defaults: list[Any]) -> list[Any]:

@@ -171,8 +171,9 @@ class RefoldPlugin(SimplePlugin):
             self._effects.seal = self._seal = None if codec is None else CodecSeal(codec)
             if codec is not None:
                 keep_texts_out()
+            self._effects.server = config["client"].service_client.config.target_host
             if self._effects.ledger is not None:
-                self._effects.ledger.refuse_remote(config["client"].service_client.config.target_host)
+                self._effects.ledger.refuse_remote(self._effects.server)
         # The SDK fills in its default beforehand, so a value that the program chose looks the same.
         throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
         config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)

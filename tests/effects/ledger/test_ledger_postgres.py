@@ -22,6 +22,7 @@ from refold.core.errors import DefinitionError
 from refold.effects.activities import Effects
 from refold.effects.ledger.ledger import Ledger, LedgerUnavailable
 from refold.effects.ledger.receipts import Finished, InProgress, KeyReused, OutcomeUnknown, Perform
+from refold.effects.ledger.spending import Spending
 from refold.effects.ledger.store import store_of
 from tests.effects.conftest import Bench
 from tests.services.postgres import Postgres
@@ -254,3 +255,26 @@ def test_another_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(DefinitionError, match=r"refold\[postgres\]"):
         store_of("postgresql://db/refold")
+
+
+def test_an_owners_day_is_one_sum(server: Postgres) -> None:
+    """
+    Workers of several hosts that count at once, the first of them making the table, lose nothing.
+    """
+    url = server.another("spending")
+    days = [Spending(store_of(url)), Spending(store_of(url))]
+
+    def add(number: int) -> None:
+        while True:
+            with contextlib.suppress(LedgerUnavailable):  # the table or the row was made in between, and all is undone
+                days[number % 2].add("ada", tokens=1, usd=0.1)
+                return
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(40)))
+    spent = [one.today("ada") for one in days]
+    for one in days:
+        one.store.close()
+
+    assert spent[0] == spent[1]
+    assert (spent[0].calls, spent[0].tokens, spent[0].usd) == (40, 40, 4.0)

@@ -1,0 +1,274 @@
+"""Middleware that bounds what an agent spends, in tokens, US dollars and calls: of a task, or of an owner's day.
+
+A task's budget counts what the task's own calls have returned. An owner's day is counted by the workers, in the
+ledger's database: a setting of each model call has the limit, and a call that it does not admit fails, which is
+recorded. Either way a replay decides as the task did, whatever prices are then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
+
+from pydantic import JsonValue
+
+from refold.agent.errors import BudgetExceeded, NoPrice
+from refold.agent.middleware import Proceed, Simple
+from refold.agent.steps import ModelTurn, ToolTurn, refusal
+from refold.core.chat import Reply, ToolReturn, UserSaid
+from refold.core.content import Content
+from refold.core.errors import CommandError
+from refold.core.gates import GateKind, GatePolicy
+from refold.cost import OWNER_DAY, OWNER_DAY_SPENT
+
+WHEN_SPENT = ("fail", "ask", "answer")
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """A limit that is used up; `day` is empty for a task's."""
+
+    what: str
+    limit: float
+    spent: float
+    day: str = ""
+
+    @property
+    def error(self) -> BudgetExceeded:
+        return BudgetExceeded(self.what, self.limit, self.spent, self.day)
+
+    @property
+    def said(self) -> str:
+        """For people and models."""
+        amount = f"{self.limit:g} {self.what}"
+        whose = f"The owner's budget of {amount} for {self.day} (UTC)" if self.day else f"The budget of {amount}"
+        return f"{whose} is used up."
+
+
+@dataclass(frozen=True)
+class Budget(Simple):
+    """A budget, checked before each step: the step that exceeds it is the last.
+
+    It never admits more tool calls than are left, even if the model requests several at once.
+
+    Attributes:
+        tokens: Input and output together, as the providers count them.
+        usd: In US dollars; a model whose price is not known fails the task after its first call, unless the setting
+            `usd_per_million_tokens` gives one. The scripted model is free.
+        model_calls: Model steps; of a task only.
+        tool_calls: Tool calls; of a task only.
+        when_spent: `"fail"`: the task fails, and may be recovered with another budget. `"ask"`: a person is asked
+            whether to grant the same amount again, to this task. `"answer"`: the model is told, and answers once more,
+            without tools; what it would need after that fails the task.
+        policy: Who is asked.
+        per: `"task"`, or `"owner_day"`: what all tasks of the task's owner spend from midnight to midnight UTC, on
+            whatever worker, in model calls that have such a budget. Tasks without an owner share one day. Needs the
+            ledger (`REFOLD_LEDGER`).
+        tell: Before each model call the model reads what is left; of a task only.
+    """
+
+    streams = True  # what the model answers stays as it is
+    tokens: int | None = None
+    usd: float | None = None
+    model_calls: int | None = None
+    tool_calls: int | None = None
+    when_spent: Literal["fail", "ask", "answer"] = "fail"
+    policy: GatePolicy = field(default_factory=lambda: GatePolicy(kind=GateKind.BUDGET))
+    steps: Collection[str] = ("model", "tool")
+    per: Literal["task", "owner_day"] = "task"
+    tell: bool = False
+
+    def __post_init__(self) -> None:
+        limits = (self.tokens, self.usd, self.model_calls, self.tool_calls)
+        if all(limit is None for limit in limits):
+            raise ValueError("a budget of nothing bounds nothing; say tokens=, usd=, model_calls= or tool_calls=")
+        if any(limit is not None and limit <= 0 for limit in limits):
+            raise ValueError(f"{self!r} lets nothing go on; give positive numbers")
+        if self.when_spent not in WHEN_SPENT:
+            raise ValueError(f'when_spent={self.when_spent!r} is unknown: "fail", "ask" or "answer"')
+        if self.per not in ("task", "owner_day"):
+            raise ValueError(f'per={self.per!r} is unknown: "task" or "owner_day"')
+        if self.per == "owner_day" and (self.model_calls is not None or self.tool_calls is not None):
+            raise ValueError("a budget of an owner's day is in tokens= or usd=; calls are bounded per task")
+        if self.per == "owner_day" and self.tell:
+            raise ValueError(
+                "tell=True tells what is left of a task's budget; an owner's day is counted by the workers"
+            )
+
+    async def around(self, turn: ModelTurn | ToolTurn, proceed: Proceed) -> Any:
+        """See `Simple.around`.
+
+        Raises:
+            BudgetExceeded: Nothing is left.
+            NoPrice: The budget is in US dollars, and the price of the model is not known.
+        """
+        if isinstance(turn, ModelTurn):
+            if self.per == "owner_day":
+                return await self._in_owners_day(turn, proceed)
+            return await self._model(turn, proceed)
+        return await self._tool(turn, proceed) if self.per == "task" else await proceed(turn)
+
+    async def _model(self, turn: ModelTurn, proceed: Proceed) -> Reply:
+        over = _due(turn) if self.when_spent == "answer" else None
+        while over is not None or (over := self._over(turn)) is not None:
+            if self.when_spent == "answer":
+                return await _last_answer(turn, proceed, over)
+            await self._granted(turn, over)
+            over = None
+        if self.tell:
+            left = ", ".join(f"{limit - used:g} of {limit:g} {what}" for what, limit, used in self._limits(turn))
+            turn = _telling(turn, f"Budget left: {left}.")
+        reply: Reply = await proceed(turn)
+        priced = reply.usage.usd is not None or not reply.model or reply.model.startswith("scripted:")
+        if self.usd is not None and not priced:
+            raise NoPrice(reply.model)
+        return reply
+
+    async def _tool(self, turn: ToolTurn, proceed: Proceed) -> ToolReturn:
+        while (over := self._over(turn)) is not None:
+            if self.when_spent == "answer":
+                turn.state.kept[_DUE] = [over.what, over.limit, over.spent]
+                return refusal(turn.call, f"{over.said} This call was not made; answer with what you have.")
+            await self._granted(turn, over)
+        turn.state.let_in(turn.call.id)
+        try:
+            result: ToolReturn = await proceed(turn)
+            return result
+        finally:
+            turn.state.let_out(turn.call.id)
+
+    async def _granted(self, turn: ModelTurn | ToolTurn, over: _Over) -> None:
+        """Return once a person has granted the same amount again.
+
+        Raises:
+            BudgetExceeded: Nobody is asked.
+        """
+        if self.when_spent == "fail":
+            raise over.error
+        await turn.ctx.approve(
+            "budget",
+            f"{over.said} May the task have as much again?",
+            show={
+                "budget": over.what,
+                "limit": over.limit,
+                "spent": over.spent,
+                **({"day": over.day} if over.day else {}),
+            },
+            policy=self.policy.model_copy(update={"on_denied": "fail"}),
+        )
+        grants, name = _grants(turn), _name(over.what, getattr(self, over.what), over.day)
+        turn.state.kept[_GRANTS] = {**grants, name: grants.get(name, 0) + 1}
+
+    def _over(self, turn: ModelTurn | ToolTurn) -> _Over | None:
+        return next((_Over(what, limit, used) for what, limit, used in self._limits(turn) if used >= limit), None)
+
+    def _limits(self, turn: ModelTurn | ToolTurn) -> Iterator[tuple[str, float, float]]:
+        """What bounds this step: the limit's name, its value with what was granted, and how much was used."""
+        spent = turn.state.spent
+        limits: dict[str, float] = {"tokens": spent.tokens, "usd": spent.usd}
+        if isinstance(turn, ModelTurn):
+            limits["model_calls"] = spent.model_calls
+        else:
+            limits["tool_calls"] = spent.tool_calls + sum(id != turn.call.id for id in turn.state.under_way)
+        grants = _grants(turn)
+        for what, used in limits.items():
+            limit = getattr(self, what)
+            if limit is not None:
+                yield what, limit * (1 + grants.get(_name(what, limit), 0)), used
+
+    # --- an owner's day
+
+    async def _in_owners_day(self, turn: ModelTurn, proceed: Proceed) -> Reply:
+        while True:
+            mine = self._today(turn)
+            known = turn.settings.get(OWNER_DAY)
+            others = (
+                {name: limit for name, limit in known.items() if name not in mine} if isinstance(known, dict) else {}
+            )
+            try:
+                reply: Reply = await proceed(_limited(turn, {**others, **mine}))
+            except CommandError as error:
+                over = _unadmitted(error, mine)
+                if over is None:
+                    raise
+            else:
+                return reply
+            if self.when_spent == "answer":
+                return await _last_answer(_limited(turn, {}), proceed, over)
+            await self._granted(turn, over)
+
+    def _today(self, turn: ModelTurn) -> dict[str, JsonValue]:
+        """The limits of the day with what was granted to this task."""
+        day, grants = turn.ctx.now.date().isoformat(), _grants(turn)
+        given = {"usd": self.usd, "tokens": self.tokens}
+        return {
+            what: limit * (1 + grants.get(_name(what, limit, day), 0))
+            for what, limit in given.items()
+            if limit is not None
+        }
+
+
+_GRANTS = "budgets granted"
+_DUE = "budget: a last answer is due"
+_ANSWERED = "budget: the last answer was given"
+
+
+def _grants(turn: ModelTurn | ToolTurn) -> dict[str, int]:
+    """How often people have granted the amount again, by limit: a grant applies to one limit only."""
+    granted = turn.state.kept.get(_GRANTS)
+    return cast("dict[str, int]", granted) if isinstance(granted, dict) else {}
+
+
+def _name(what: str, limit: float, day: str = "") -> str:
+    return f"{what} {limit:g} {day}".rstrip()
+
+
+def _limited(turn: ModelTurn, limits: dict[str, JsonValue]) -> ModelTurn:
+    return replace(turn, settings={**turn.settings, OWNER_DAY: limits})
+
+
+def _unadmitted(error: CommandError, mine: dict[str, JsonValue]) -> _Over | None:
+    """The limit of this budget for which a worker has not made the call; None if it failed for another reason."""
+    found = error.failure.details
+    if error.failure.type != OWNER_DAY_SPENT or not isinstance(found, dict):
+        return None
+    what, limit, spent, day = (found.get(name) for name in ("what", "limit", "spent", "day"))
+    if what not in mine or limit != mine[str(what)]:
+        return None
+    return _Over(str(what), float(cast("float", limit)), float(cast("float", spent)), str(day))
+
+
+def _due(turn: ModelTurn) -> _Over | None:
+    """The limit for which a tool call was refused, so that only an answer is left."""
+    due = turn.state.kept.get(_DUE)
+    return _Over(*cast("list[Any]", due)) if isinstance(due, list) else None
+
+
+def _telling(turn: ModelTurn, text: str) -> ModelTurn:
+    return replace(turn, say=(*turn.say, UserSaid(content=Content.from_text(text))))
+
+
+async def _last_answer(turn: ModelTurn, proceed: Proceed, over: _Over) -> Reply:
+    """The model's answer with what it has.
+
+    Raises:
+        BudgetExceeded: It has answered so before, or does not.
+    """
+    kept, calls = turn.state.kept, turn.state.spent.model_calls
+    if kept.get(_ANSWERED) == calls:
+        return await _answered(turn, proceed)  # another budget has told the model in this step
+    if _ANSWERED in kept:
+        raise over.error
+    kept.pop(_DUE, None)
+    kept[_ANSWERED] = calls
+    turn = _telling(turn, f"{over.said} Answer now with what you have; no tool can be called any more.")
+    reply = await _answered(turn, proceed)
+    if not reply.text and reply.value is None:
+        raise over.error
+    return reply
+
+
+async def _answered(turn: ModelTurn, proceed: Proceed) -> Reply:
+    reply: Reply = await proceed(replace(turn, final=True))
+    return reply.model_copy(update={"tool_calls": (), "stop": "end"}) if reply.tool_calls else reply

@@ -1,0 +1,79 @@
+"""What model calls cost, as people read it: a line, a table of calls, a table of sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from refold.cli.text.output import clean
+from refold.cost import Cost, ModelCall, total
+
+
+def dollars(usd: float | None) -> str:
+    """A price for people."""
+    if usd is None:
+        return "unknown"
+    return f"${usd:,.6f}" if usd else "$0"
+
+
+def in_words(cost: Cost) -> str:
+    """A cost in one line."""
+    if not cost.calls:
+        return "no model calls"
+    more = f" and {_counted(cost.unpriced_calls, 'call')} of unknown price" if cost.unpriced_calls else ""
+    price = "" if cost.usd is None else f"{dollars(cost.usd)}{' estimated' if cost.usd else ''}"
+    return f"{price}{more}".removeprefix(" and ") + (
+        f"; {_counted(cost.calls, 'call')}, {cost.input_tokens:,} tokens in, {cost.output_tokens:,} out"
+    )
+
+
+def remarks(cost: Cost) -> Iterator[str]:
+    """What people should know of a sum."""
+    if not cost.calls:
+        return
+    yield "an estimate: each call at the price of its day, as its worker recorded it; invoices may differ" + (
+        f". {_counted(cost.listed_calls, 'call')} without a recorded price: by {cost.prices}" if cost.prices else ""
+    )
+    if cost.unpriced_calls:
+        models = ", ".join(clean(one) or "a model that is not recorded" for one in cost.unpriced_models)
+        yield (
+            f"{_counted(cost.unpriced_calls, 'call')} not in the sum, for no price is known: {models}; the setting "
+            "usd_per_million_tokens gives later calls a price"
+        )
+
+
+def calls_table(calls: Sequence[ModelCall]) -> Iterator[str]:
+    """Calls as an aligned table, with their sum."""
+    rows: list[tuple[str, ...]] = [("TIME", "MODEL", "IN", "OUT", "USD", "CALL")]
+    for one in calls:
+        at, name = one.at.astimezone().strftime("%Y-%m-%d %H:%M:%S"), f"{one.invocation_id} {one.id}"
+        name += "  (answer of no use)" if one.failed else ""
+        usd = f"{dollars(one.usd)}{'*' if one.priced == 'listed' else ''}"
+        rows.append((at, one.model or "-", f"{one.input_tokens:,}", f"{one.output_tokens:,}", usd, name))
+    yield from _aligned([*rows, _sum("total", "", total(calls))], right=(2, 3, 4))
+
+
+def groups_table(head: str, groups: Sequence[tuple[str, Cost]], whole: Cost) -> Iterator[str]:
+    """Groups as an aligned table, with their sum."""
+    rows: list[tuple[str, ...]] = [(head, "CALLS", "IN", "OUT", "USD", "")]
+    rows += [_sum(name or "-", f"{cost.calls:,}", cost) for name, cost in groups]
+    yield from _aligned([*rows, _sum("total", f"{whole.calls:,}", whole)], right=(1, 2, 3, 4))
+
+
+def _sum(name: str, calls: str, cost: Cost) -> tuple[str, ...]:
+    more = f"+ {_counted(cost.unpriced_calls, 'call')} of unknown price" if cost.unpriced_calls else ""
+    return name, calls, f"{cost.input_tokens:,}", f"{cost.output_tokens:,}", dollars(cost.usd), more
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], *, right: Sequence[int]) -> Iterator[str]:
+    cleaned = [[clean(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cleaned) for column in range(len(cleaned[0]) - 1)]
+    for row in cleaned:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=False))
+        ]
+        yield "  ".join([*cells, row[-1]]).rstrip()
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,232 @@
+"""What model calls cost: the price of each call, and totals by task, skill, owner and day.
+
+A worker prices each call when it makes it, and the price is recorded with the result. A call that has no recorded price
+is priced when it is shown, by the price list of the installed `genai-prices` for the day of the call. Both are
+estimates: the provider's invoice knows of discounts, batches and credits that no price list has.
+
+Rule 1: a call whose price is unknown has none; it never counts as 0. The scripted model is free.
+Rule 2: no decision of a task depends on a price list: budgets count what is recorded.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Literal, TypeVar
+
+from pydantic import ValidationError
+
+from refold.core.chat import Usage
+from refold.core.commands import CallChat, CallLlm, CallSkill
+from refold.core.events import ChatResult, CommandFailed, LlmResult
+from refold.core.fold.journal import Entry
+from refold.core.values import Value, lean
+
+OWNER_DAY = "owner_day"
+"""The setting of a model call that limits what the task's owner spends in a day: `{"usd": 5.0, "tokens": 200000}`."""
+
+OWNER_DAY_SPENT = "owner_day_spent"
+"""The type of the failure of a model call that such a limit does not admit."""
+
+RATE = "usd_per_million_tokens"
+"""The setting of a model call that gives the model's price: `{"input": 0.2, "output": 0.6}`."""
+
+NO_PRICE = "no_price"
+"""The type of the failure of a model call that has a limit in US dollars, and whose model has no known price."""
+
+Priced = Literal["recorded", "listed", "free", "unknown"]
+"""Where a price is from: the worker recorded it, the installed price list has it, the model is the scripted one."""
+
+By = Literal["skill", "owner", "day"]
+T = TypeVar("T")
+
+
+class ModelCall(Value):
+    """A model call that was answered, and so was paid for.
+
+    Attributes:
+        task_id: The task that made it.
+        seq: The journal entry with its result.
+        at: The time of that entry.
+        invocation_id: The call.
+        id: The author's name of the call.
+        model: `provider:name`; empty if nobody recorded it.
+        input_tokens: As the provider counts them, in all requests of the call.
+        output_tokens: As the provider counts them, in all requests of the call.
+        usd: The estimated price in US dollars; None if it is not known.
+        priced: Where the price is from.
+        failed: The answer was of no use: cut off, filtered, or of the wrong type.
+    """
+
+    task_id: str
+    seq: int
+    at: datetime
+    invocation_id: str
+    id: str
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = None
+    priced: Priced = "unknown"
+    failed: bool = False
+
+    @property
+    def day(self) -> str:
+        """The day of the call in UTC: `2026-03-01`."""
+        return self.at.astimezone(UTC).date().isoformat()
+
+
+class Cost(Value):
+    """What some model calls cost together.
+
+    Attributes:
+        calls: How many calls were answered.
+        input_tokens: Of all calls.
+        output_tokens: Of all calls.
+        usd: The estimated sum, in US dollars, of the calls whose price is known; None if there are none.
+        unpriced_calls: How many calls have no known price, and are not in the sum.
+        unpriced_models: Their models; an empty text stands for a model that nobody recorded.
+        listed_calls: How many calls were priced just now, for want of a recorded price.
+        prices: The price list that those calls were priced by: `genai-prices 0.2.3`; empty without such calls.
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = None
+    unpriced_calls: int = lean(0)
+    unpriced_models: tuple[str, ...] = lean(())
+    listed_calls: int = lean(0)
+    prices: str = lean("")
+
+    @property
+    def tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
+
+
+def price_of(model: str, usage: Usage, at: datetime) -> tuple[float | None, Priced]:
+    """The estimated price of one model call in US dollars, and where it is from.
+
+    Args:
+        model: `provider:name`, as the result names it.
+        usage: What the call used; a recorded price in it is taken as it is.
+        at: The time of the call: prices change.
+
+    Returns:
+        None, "unknown" for a model without a known price.
+    """
+    if usage.usd is not None:
+        return usage.usd, "recorded"
+    if model.startswith("scripted:"):
+        return 0.0, "free"
+    listed = _listed(model, usage, at)
+    return listed, "unknown" if listed is None else "listed"
+
+
+def price_list() -> str:
+    """The installed price list, by name and version."""
+    return f"genai-prices {importlib.metadata.version('genai-prices')}"
+
+
+def _listed(model: str, usage: Usage, at: datetime) -> float | None:
+    from genai_prices import Usage as Tokens
+    from genai_prices import calc_price
+
+    provider, _, name = model.partition(":")
+    if not name:
+        return None
+    tokens = Tokens(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    # `openai-chat` and `google-gla` are ways to reach the models of `openai` and `google`.
+    for one in dict.fromkeys((provider, provider.partition("-")[0])):
+        try:
+            return float(calc_price(tokens, name, provider_id=one, genai_request_timestamp=at).total_price)
+        except (LookupError, ValueError):
+            continue
+    return None
+
+
+def model_calls(task_id: str, entries: Iterable[Entry]) -> Iterator[ModelCall]:
+    """The answered model calls of a journal, in order. Calls that were not made, such as cached ones, are not in it.
+
+    Args:
+        task_id: The task.
+        entries: Its journal from the first entry on, since a failed call is told by the model that it was sent to.
+    """
+    sent = _Sent()
+    for entry in entries:
+        if not entry.refused and (found := _paid(entry, sent)) is not None:
+            model, usage, failed = found
+            usd, priced = price_of(model, usage, entry.at)
+            event = entry.event
+            assert isinstance(event, LlmResult | ChatResult | CommandFailed), "only these were paid for"
+            yield ModelCall(
+                task_id=task_id, seq=entry.seq, at=entry.at, invocation_id=event.invocation_id, id=event.id,
+                model=model, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens,
+                usd=usd, priced=priced, failed=failed,
+            )  # fmt: skip
+        sent.note(entry)
+
+
+class _Sent:
+    """The models that the open calls of a journal were sent to."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, str] = {}
+        self._threads: dict[str, str] = {}
+
+    def note(self, entry: Entry) -> None:
+        for one in entry.commands:
+            match one.command:
+                case CallLlm(model=model):
+                    self.models[one.invocation_id] = model or ""
+                case CallChat(thread=thread, frame=frame):
+                    if frame is not None:  # else it is that of the thread's previous call
+                        self._threads[thread] = frame.model or ""
+                    self.models[one.invocation_id] = self._threads.get(thread, "")
+                case _:
+                    pass
+
+
+def _paid(entry: Entry, sent: _Sent) -> tuple[str, Usage, bool] | None:
+    """The model and usage of the call that an entry has the answer of, and whether the answer was of no use."""
+    match entry.event:
+        case LlmResult(model=model, usage=Usage() as usage):
+            return model, usage, False
+        case ChatResult(reply=reply) if reply.model:
+            return reply.model, reply.usage, False
+        case CommandFailed(invocation_id=id, failure=failure) if id in sent.models:
+            details = failure.details
+            if not isinstance(details, dict) or "usage" not in details:
+                return None
+            try:
+                return sent.models[id], Usage.model_validate(details["usage"]), True
+            except ValidationError:
+                return None  # a failure of the user's own making
+        case _:
+            return None
+
+
+def parts_of(entries: Iterable[Entry]) -> list[str]:
+    """The ids of the tasks that a task has started as its parts; their calls are in journals of their own."""
+    return [one.invocation_id for entry in entries for one in entry.commands if isinstance(one.command, CallSkill)]
+
+
+def total(calls: Iterable[ModelCall]) -> Cost:
+    """What these calls cost together."""
+    calls = list(calls)
+    known = [one.usd for one in calls if one.usd is not None]
+    listed = sum(one.priced == "listed" for one in calls)
+    unpriced = [one.model for one in calls if one.usd is None]
+    return Cost(
+        calls=len(calls),
+        input_tokens=sum(one.input_tokens for one in calls),
+        output_tokens=sum(one.output_tokens for one in calls),
+        usd=math.fsum(known) if known or not calls else None,
+        unpriced_calls=len(unpriced),
+        unpriced_models=tuple(sorted(set(unpriced))),
+        listed_calls=listed,
+        prices=price_list() if listed else "",
+    )

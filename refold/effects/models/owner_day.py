@@ -1,0 +1,140 @@
+"""The limit on what a task's owner spends in a day: checked before a model call, counted after it.
+
+The sum is in the ledger's database, so it holds for all tasks, workers and gateways. The answer is recorded with the
+call: a call that is not admitted fails, and a replay of the task decides nothing anew.
+
+Calls of one owner that are under way together are all admitted while the sum is below the limit; so a day may exceed it
+by what they cost. While the database does not answer, calls wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import JsonValue
+
+from refold.core.chat import Usage
+from refold.core.errors import DefinitionError, brief
+from refold.cost import NO_PRICE, OWNER_DAY, OWNER_DAY_SPENT
+from refold.effects.failures.network import permanent
+from refold.effects.failures.verdicts import Verdict
+from refold.effects.ledger.ledgered_call import until_answered
+
+if TYPE_CHECKING:
+    from refold.effects.ledger.spending import DaySpent, Spending
+
+T = TypeVar("T")
+LIMITS = ("usd", "tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerDay:
+    """The day of one owner, for one model call.
+
+    Attributes:
+        open: Opens the sums; raises `DefinitionError` if the ledger's setting is wrong.
+        owner: The hash of the owner.
+        invocation_id: The call, for the log.
+    """
+
+    open: Callable[[], Spending]
+    owner: str
+    invocation_id: str
+
+    async def today(self) -> DaySpent:
+        """What the owner has spent today. Waits while the database does not answer."""
+        return await self._answered(partial(self._spending().today, self.owner))
+
+    async def add(self, usage: Usage) -> None:
+        """Count a call. Is not cut off by a cancellation: the call was paid for."""
+        add = partial(self._spending().add, self.owner)
+        tokens = usage.input_tokens + usage.output_tokens
+        await asyncio.shield(self._answered(partial(add, tokens=tokens, usd=usage.usd or 0.0)))
+
+    async def _answered(self, work: Callable[[], DaySpent]) -> DaySpent:
+        return await until_answered(lambda: asyncio.to_thread(work), self.invocation_id)
+
+    def _spending(self) -> Spending:
+        try:
+            return self.open()
+        except DefinitionError as error:
+            raise Verdict(permanent("configuration", f"settings: {OWNER_DAY} needs the ledger: {error}")) from None
+
+
+async def within_day(
+    day: OwnerDay,
+    settings: Mapping[str, JsonValue],
+    call: Callable[[], Awaitable[T]],
+    paid: Callable[[T], tuple[str, Usage | None]],
+) -> T:
+    """Make a model call if the owner's day admits it; without the setting, make it.
+
+    Args:
+        day: The owner's.
+        settings: The call's.
+        call: Makes the call.
+        paid: The model and the usage in the result.
+
+    Raises:
+        Verdict: The limit is reached; it is in US dollars, and the model has no known price; or the setting is wrong.
+    """
+    if OWNER_DAY not in settings:
+        return await call()
+    limits = _limits(settings[OWNER_DAY])
+    if limits:
+        _admit(limits, await day.today())
+    try:
+        result = await call()
+    except Verdict as verdict:
+        details = verdict.failure.details
+        if isinstance(details, dict) and "usage" in details:  # the provider answered, and was paid
+            await day.add(Usage.model_validate(details["usage"]))
+        raise
+    model, usage = paid(result)
+    usage = usage or Usage()
+    await day.add(usage)
+    if "usd" in limits and usage.usd is None and not model.startswith("scripted:"):
+        said = (
+            f"the owner's day has a limit in usd, and no price is known for model {model!r}, so it bounds nothing; "
+            "give the limit in tokens, or the model's price by the setting usd_per_million_tokens"
+        )
+        failure = permanent(NO_PRICE, said)
+        raise Verdict(failure.model_copy(update={"details": {"model": model, "usage": usage.model_dump(mode="json")}}))
+    return result
+
+
+def _admit(limits: Mapping[str, float], spent: DaySpent) -> None:
+    for what, limit in limits.items():
+        used = spent.usd if what == "usd" else spent.tokens
+        if used >= limit:
+            said = (
+                f"the owner's budget of {limit:g} {what} for {spent.day} (UTC) is used up: {used:g} spent; the day "
+                "ends at midnight UTC"
+            )
+            found = {"what": what, "limit": limit, "spent": used, "day": spent.day}
+            raise Verdict(permanent(OWNER_DAY_SPENT, said).model_copy(update={"details": found}))
+
+
+def _limits(given: JsonValue) -> dict[str, float]:
+    """The limits of a day, by what they limit; none counts only.
+
+    Raises:
+        Verdict: The setting is something else.
+    """
+    found = given if isinstance(given, dict) and set(given) <= set(LIMITS) else None
+    if found is None or not all(_is_limit(one) for one in found.values()):
+        said = (
+            f'settings: {OWNER_DAY}={brief(given)} is no limit; give {{"usd": 5}}, {{"tokens": 100000}}, both, or {{}} '
+            "to count only"
+        )
+        raise Verdict(permanent("configuration", said))
+    return {what: float(found[what]) for what in LIMITS if what in found}  # type: ignore[arg-type]  # numbers
+
+
+def _is_limit(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf

@@ -1,0 +1,116 @@
+"""What model calls cost, by the journal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from refold import Ctx, Transition, flow_skill, step
+from refold.core.chat import Reply, Usage
+from refold.cost import model_calls, parts_of, price_list, price_of, total
+from refold.testing import Played, permanent, play, reply
+from tests.agent.shop import shop
+
+AT = datetime(2026, 11, 2, tzinfo=UTC)
+
+
+@flow_skill(id="asks_thrice")
+class AsksThrice:
+    """Asks a model three times."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx) -> Transition:
+        """Ask."""
+        for name in ("one", "two", "three"):
+            await ctx.chat(name, [name], model="openai:gpt-4o")
+        return ctx.complete("done")
+
+
+def answered(model: str, taken: int, given: int, usd: float | None = None) -> Reply:
+    """A reply of a provider."""
+    return Reply(text="ok", model=model, usage=Usage(input_tokens=taken, output_tokens=given, usd=usd))
+
+
+def journal_of(*replies: Reply) -> Played:
+    """A task whose three calls are answered so."""
+    return play(AsksThrice, "go", answers=dict(zip(("one", "two", "three"), replies, strict=True)))
+
+
+def test_a_sum_equals_a_hand_count() -> None:
+    """
+    A recorded price is taken as it is; a call without one is priced for its day, by the list, and said to be.
+    """
+    story = journal_of(
+        answered("openai:gpt-4o", 1_000, 100, usd=0.5),
+        answered("openai:gpt-4o", 2_000, 200),
+        answered("scripted:demo", 9, 9),
+    )
+    calls = [*model_calls("t", story.entries)]
+    cost = total(calls)
+
+    # By hand: $2.50 for a million tokens in, $10 for a million out.
+    by_hand = 0.5 + 2_000 * 2.50 / 1e6 + 200 * 10 / 1e6 + 0
+    assert [one.priced for one in calls] == ["recorded", "listed", "free"]
+    assert cost.usd == pytest.approx(by_hand)
+    assert (cost.calls, cost.input_tokens, cost.output_tokens) == (3, 3_009, 309)
+    assert (cost.listed_calls, cost.prices) == (1, price_list())
+    assert cost.unpriced_calls == 0
+
+
+def test_an_unknown_price_is_no_price() -> None:
+    """
+    A model that no list knows is named, and is in no sum; with nothing but such calls there is no sum.
+    """
+    odd = answered("vllm:our-own", 1_000, 100)
+    some = total(model_calls("t", journal_of(odd, answered("openai:gpt-4o", 1, 1, usd=0.25), odd).entries))
+    none = total(model_calls("t", journal_of(odd, odd, odd).entries))
+
+    assert (some.usd, some.unpriced_calls, some.unpriced_models) == (0.25, 2, ("vllm:our-own",))
+    assert (none.usd, none.unpriced_calls, none.input_tokens) == (None, 3, 3_000)
+
+
+@pytest.mark.parametrize(
+    ("model", "known"),
+    [
+        pytest.param("openai:gpt-4o", True, id="a model"),
+        pytest.param("openai-chat:gpt-4o", True, id="another way to its provider"),
+        pytest.param("anthropic:gpt-4o", False, id="not of that provider"),
+        pytest.param("gpt-4o", False, id="no provider"),
+        pytest.param("", False, id="nothing recorded"),
+        pytest.param(":", False, id="no name at all"),
+    ],
+)
+def test_a_price_is_of_a_provider_and_a_model(model: str, known: bool) -> None:
+    """
+    Nothing is guessed.
+    """
+    usd, priced = price_of(model, Usage(input_tokens=10, output_tokens=10), AT)
+
+    assert (usd is not None, priced) == (known, "listed" if known else "unknown")
+
+
+def test_an_answer_of_no_use_was_paid_for() -> None:
+    """
+    A cut answer is in the sum, with the model that it came from; a call that got no answer is not.
+    """
+    cut = permanent("cut off", type="length").model_copy(
+        update={"details": {"usage": {"output_tokens": 100, "usd": 0.1}}}
+    )
+    cut_off = play(AsksThrice, "go", reply("one", cut))
+    refused = play(AsksThrice, "go", reply("one", permanent("no", type="http_401")))
+    (call,) = model_calls("t", cut_off.entries)
+
+    assert (call.model, call.usd, call.failed, call.output_tokens) == ("openai:gpt-4o", 0.1, True, 100)
+    assert [*model_calls("t", refused.entries)] == []
+
+
+def test_what_was_not_asked_costs_nothing() -> None:
+    """
+    A reply that middleware took from a cache has no model, and is no call.
+    """
+    story = play(shop(), "go", answers={"model": Reply(text="ok")})
+
+    assert [*model_calls("t", story.entries)] == []
+    assert total([]).usd == 0.0
+    assert parts_of(story.entries) == []
