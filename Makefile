@@ -102,7 +102,7 @@ format: $(STAMP)
 # Needs uv on PATH. Universal: one file for Python 3.11 to 3.14 on every platform.
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --no-emit-index-url \
-	  --custom-compile-command "make lock" --extra server --extra a2a --extra grpc --extra mcp --extra encryption --group dev \
+	  --custom-compile-command "make lock" --extra server --extra a2a --extra grpc --extra mcp --extra encryption --extra otel --group dev \
 	  --output-file requirements.lock pyproject.toml
 
 clean:

@@ -90,6 +90,8 @@ EFFECTS_IMPORTERS = {
     "refold.temporal.client.connection",
     "refold.temporal.worker.committed",
     "refold.temporal.recorded.recorder",
+    # The span of an effect, which the effect adds to.
+    "refold.temporal.tracing",
     # What an operator does with receipts needs the ledger's database alone.
     "refold.cli.verbs.ledger",
     "refold.cli.verbs.records",
@@ -124,6 +126,8 @@ OUTSIDE = {"a2a", "asyncio", "httpx", "pydantic_ai", "starlette", "structlog", "
 LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.effects.activities", "_ledger_from_env"): "SQLAlchemy is loaded only by workers whose tools keep receipts",
     ("refold.effects.activities", "_open_spending"): "SQLAlchemy is loaded only by workers that limit an owner's day",
+    ("refold.temporal.client.connection", "_tracing"): "OpenTelemetry's SDK is an extra, and takes long to load",
+    ("refold.temporal.tracing", "instrument"): "the providers' libraries load in a thread, while the worker polls",
     ("refold.cost", "_listed"): "the price list is large, and needed only where no price is recorded",
     ("refold.effects.activities", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",
     (

@@ -8,6 +8,7 @@ from typing import Any
 
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
 from a2a.utils.errors import TaskNotFoundError
+from opentelemetry.trace import Tracer
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
@@ -33,6 +34,7 @@ from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import Engine
 from refold.web.callback import approval_app
+from refold.web.traced import TracedRequests
 
 
 def a2a_app(
@@ -43,6 +45,7 @@ def a2a_app(
     push: Push | None = None,
     router: str | Router | None = None,
     security: Security | None = None,
+    tracer: Tracer | None = None,
 ) -> Starlette:
     """The gateway as an ASGI application: JSON-RPC at `/`, REST beside it, the card under `/.well-known`.
 
@@ -57,6 +60,7 @@ def a2a_app(
         router: Chooses the skill for a message that names none: a skill's id, or a `Router`.
         security: Who may call; None allows callers on this machine. `security_from_env()` reads it from the
             environment.
+        tracer: OpenTelemetry's, for a span of each request; None makes none.
 
     Raises:
         ValueError: No skill is given, or a setting does not fit the skills.
@@ -71,6 +75,7 @@ def a2a_app(
     app = Starlette(
         exception_handlers={404: told_as_json, 405: told_as_json},
         middleware=[
+            *([] if tracer is None else [Middleware(TracedRequests, tracer=tracer)]),
             *guards(security, engine.ping, url=settings.url, admission=admission),
             Middleware(JsonOnly),
             Middleware(Activated, declared=[one.uri for one in settings.declared_extensions]),

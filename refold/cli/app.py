@@ -132,5 +132,7 @@ def main() -> None:
     with contextlib.suppress(BrokenPipeError):  # the reader of our output has closed it, as `head` does
         sys.stdout.flush()
     sys.stderr.flush()
+    if (tracing := sys.modules.get("refold.temporal.tracing")) is not None:
+        tracing.flush()
     # Not sys.exit: threads of the Temporal SDK may still be on their way out of Python, which then aborts (exit 134).
     os._exit(code if isinstance(code, int) else WRONG_CALL)

@@ -80,6 +80,7 @@ from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.threads import TOOL_THREADS, Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
+from refold.effects.tracing import note, note_content
 from refold.middleware import ActivityMiddleware, ActivityTurn
 
 if TYPE_CHECKING:
@@ -330,6 +331,7 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
     async def llm(command: RawValue, stream: bool = False, owner: str | None = None) -> LlmOutcome:
         asked = readable(CallLlm, command)
         info = activity.info()
+        note("refold.command", asked.id)
         tail = Tail(info.attempt, activity.heartbeat) if stream else None
         key = wire_key(namespace=info.namespace, tool=LLM, key=info.activity_id)
 
@@ -365,6 +367,7 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
     async def chat(command: RawValue, stream: bool = False, owner: str | None = None) -> Reply:
         request = readable(ChatRequest, command)
         info = activity.info()
+        note("refold.thread", request.thread)
         tail = Tail(info.attempt, activity.heartbeat) if stream else None
         key = wire_key(namespace=info.namespace, tool=CHAT, key=info.activity_id)
 
@@ -463,6 +466,10 @@ async def _tool_effect(
             attempt=info.attempt,
             http=opened.http,
         )
+        note("refold.command", command.id)
+        note_content("refold.idempotency_key", invocation.idempotency_key)
+        if command.undoes is not None:
+            note("refold.compensates", command.undoes.invocation_id)
         with heartbeats(opened.heartbeater):
             if given is not None:
                 result = await record_outcome(name, command, invocation, opened.ledger, given.outcome, returns)

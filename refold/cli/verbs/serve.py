@@ -31,9 +31,12 @@ from refold.cli.verbs.worker import (
 )
 from refold.core.authoring.skill import Skill
 from refold.core.schema import problems
+from refold.engine import Engine
+from refold.temporal.traced import tracer_of
 from refold.temporal.worker.profile import DEFAULT
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
     from starlette.applications import Starlette
 
     from refold.a2a import Security
@@ -143,7 +146,8 @@ async def serve(
             push = None if delivering is None else a2a.WebhookPush(delivering)
             try:
                 offered = [skill for id, skill in skills.items() if id != router]
-                app = a2a.a2a_app(engine, offered, told, push=push, router=router, security=security)
+                tracer = _tracer(engine)
+                app = a2a.a2a_app(engine, offered, told, push=push, router=router, security=security, tracer=tracer)
             except ValueError as error:
                 raise CallError(str(error)) from None
             async with _serving(grpc, app, stop):
@@ -158,6 +162,11 @@ def _security(security: Security, host: str, *, anonymous: bool) -> Security:
         security = replace(security, anonymous="everywhere")
     security.check_bind(host)
     return security
+
+
+def _tracer(engine: Engine) -> Tracer | None:
+    """What requests are traced with; None if the connection is not traced."""
+    return tracer_of(engine.client) if isinstance(engine, temporal.TemporalEngine) else None
 
 
 def _grpc(security: Security, host: str, port: int | None) -> tuple[GrpcServer | None, str | None]:

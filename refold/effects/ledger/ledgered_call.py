@@ -66,6 +66,7 @@ from refold.effects.ledger.receipts import (
 )
 from refold.effects.probing import Done, NotDone, Unknown
 from refold.effects.threads import in_own_thread
+from refold.effects.tracing import note
 from refold.seen import metrics
 from refold.seen.meters import count
 
@@ -173,10 +174,12 @@ class LedgeredCall:
                 case Perform():
                     return await self._performed(answer)
                 case Finished():
+                    note("refold.receipt_found", True)
                     return answer.value
                 case KeyReused():
                     raise Verdict(self._reused(answer))
                 case OutcomeUnknown():
+                    note("refold.outcome_unknown", True)
                     probed = await self._probed(answer.receipt.undone)
                     if isinstance(probed, Done):
                         return await self._note(self._ledger.finish, self._ask.key, answer.fence, probed.result)

@@ -32,6 +32,7 @@ from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import nth
 from refold.effects.models.output import FINAL_RESULT, OUTPUT_MODE
 from refold.effects.models.trouble import failure_of
+from refold.effects.tracing import instrument
 
 KEY_HEADER = "Idempotency-Key"
 FIRST_TOKEN = "first_token_s"
@@ -201,13 +202,23 @@ async def _request(
     first_s: float | None,
 ) -> ModelResponse:
     if pieces is None and first_s is None:
-        return await model_request(model, messages, model_settings=settings, model_request_parameters=parameters)
+        return await model_request(
+            model,
+            messages,
+            model_settings=settings,
+            model_request_parameters=parameters,
+            instrument=instrument(),
+        )
     begun = False
     try:
         async with (
             asyncio.timeout(first_s) as silence,
             model_request_stream(
-                model, messages, model_settings=settings, model_request_parameters=parameters
+                model,
+                messages,
+                model_settings=settings,
+                model_request_parameters=parameters,
+                instrument=instrument(),
             ) as stream,
         ):
             _count_once(stream)

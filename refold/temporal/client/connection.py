@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import (
     Client,
+    Interceptor,
     Plugin,
     RPCTimeoutOrCancelledError,
     WorkflowExecutionDescription,
@@ -25,6 +27,7 @@ from temporalio.common import QueryRejectCondition
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
+from refold.core.errors import DefinitionError
 from refold.effects.asking import asked
 from refold.engine import NotConnected, TaskNotFound
 from refold.temporal.client import search, stopped
@@ -177,6 +180,8 @@ async def connected(
         given["namespace"] = namespace
     if not plugins:
         given["data_converter"] = data_converter()
+    if os.environ.get("REFOLD_TRACES", "").strip():
+        given["interceptors"] = [_tracing()]
     try:
         return await Client.connect(**given)
     except (RuntimeError, RPCError) as error:
@@ -184,6 +189,18 @@ async def connected(
             f"no Temporal server answers at {target}: {_cause(error)}. Start one with `refold dev`, or name another "
             "with --address or TEMPORAL_ADDRESS"
         ) from None
+
+
+def _tracing() -> Interceptor:
+    try:
+        from refold.temporal.tracing import tracing_from_env
+    except ModuleNotFoundError as error:
+        raise DefinitionError(
+            "REFOLD_TRACES", [f"it needs more packages ({error}): pip install 'refold[otel]'"], what="setting"
+        ) from None
+    tracing = tracing_from_env()
+    assert tracing is not None, "the setting is there"
+    return tracing
 
 
 @cache

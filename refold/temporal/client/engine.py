@@ -40,6 +40,7 @@ from refold.temporal.data.storage import ValueDriver
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.keeping.purge import Purge, ReceiptsOfTask
 from refold.temporal.keeping.runs import histories
+from refold.temporal.traced import going_on_from
 
 
 async def connect(
@@ -126,7 +127,8 @@ class TemporalEngine:
     async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
         """See `Engine.recover`."""
         argument, origin, new_id = await lineage.recovery(self.connection, task_id, by=by)
-        return await self._start_from(origin, argument, new_id)
+        async with going_on_from(self.client, task_id):
+            return await self._start_from(origin, argument, new_id)
 
     async def fork(
         self, task_id: str, *, at: int, live: bool = False, new_id: str | None = None, by: str | None = None

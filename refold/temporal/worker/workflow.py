@@ -43,6 +43,7 @@ from refold.temporal.data.inputs import AnotherRelease, check_start, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, PartEnded, Segment, TaskResult, TaskStart
 from refold.temporal.recorded.here import announce
+from refold.temporal.traced import tell_entry
 from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
@@ -214,6 +215,7 @@ class SkillWorkflow(TaskHandlers):
             self._marks.append(self._now)
         bug, self._live.bug = self._live.bug, ""
         self._display.update(self._now, entry, bug)
+        tell_entry(self._now, entry)
         return entry
 
     def _feed(self, event: Event) -> Entry:
