@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
+
 from refold import tool
 from refold.agent import Agent, Budget
 from refold.temporal import workflow_for
 
-DOLLAR_PER_THOUSAND = {"usd_per_million_tokens": {"input": 1_000.0, "output": 1_000.0}}
+DOLLAR_PER_THOUSAND: dict[str, JsonValue] = {"usd_per_million_tokens": {"input": 1_000.0, "output": 1_000.0}}
 
 
 @tool(effect="read_only")
@@ -18,12 +20,12 @@ def weigh(item: str) -> int:
 Thrifty = Agent(
     "thrifty",
     tools=[weigh],
-    settings={**DOLLAR_PER_THOUSAND},
+    settings=DOLLAR_PER_THOUSAND,
     middleware=[Budget(usd=0.01)],
 )
 Daily = Agent(
     "daily",
-    settings={**DOLLAR_PER_THOUSAND},
+    settings=DOLLAR_PER_THOUSAND,
     middleware=[Budget(usd=0.04, per="owner_day", when_spent="ask")],
 )
 

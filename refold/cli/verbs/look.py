@@ -100,7 +100,9 @@ async def cost(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many tasks at most, the newest.")] = 1000,
 ) -> None:
-    """Add up what model calls cost, in tokens and US dollars: of one task with its parts, or of all tasks.
+    """Add up the tokens and the price of model calls.
+
+    Of one task with its parts, or of all tasks, in US dollars.
 
     Prices are estimates. A worker records each call's price with its result; calls without one are priced by the
     installed price list (genai-prices) for their day, and marked with `*`. A call whose price nobody knows is said to
