@@ -27,7 +27,8 @@ What = Annotated[
     typer.Argument(
         metavar="TASK|FILE",
         help="Tasks by their ids; files and folders of histories, each as `temporal workflow show --output json` "
-        "prints it, or an export with histories. What exists as a file or folder, or ends in `.json`, is one.",
+        "prints it, or an export with histories. What exists as a file or folder, or ends in `.json` or `.jsonl`, is "
+        "one.",
         show_default=False,
     ),
 ]
@@ -107,7 +108,7 @@ async def replay(
 
 def _sorted(what: Sequence[str]) -> tuple[list[str], list[Path]]:
     """The arguments that name tasks, and those that name files and folders."""
-    files = {one: Path(one) for one in what if one.endswith((".json", ".json.gz")) or Path(one).exists()}
+    files = {one: Path(one) for one in what if one.endswith((".json", ".json.gz", ".jsonl")) or Path(one).exists()}
     return [one for one in what if one not in files], list(files.values())
 
 

@@ -170,7 +170,12 @@ class Purge:
         for part in parts:
             if await self._is_open(part):
                 return [], self._stays(task_id, f"its part {part!r} is open; `refold cancel {part}` ends it")
-        return [await self._collected(one, task_id) for one in (*sorted(parts, key=len, reverse=True), task_id)], None
+        found = [await self._collected(one, task_id) for one in (*sorted(parts, key=len, reverse=True), task_id)]
+        if locked := next((one.refers.locked for one in found if one.refers.locked), ""):
+            way_out = f"`temporal workflow delete --workflow-id {task_id}` deletes the history alone"
+            why = f"which stored values belong to it cannot be read here: {locked}. Without the key, {way_out}"
+            return [], self._stays(task_id, why)
+        return found, None
 
     async def _collected(self, task_id: str, of: str) -> _Ended:
         try:
@@ -191,6 +196,7 @@ class Purge:
             ended.refers.holders |= refers.holders
             ended.refers.shared |= refers.shared
             ended.refers.unread |= refers.unread
+            ended.refers.locked = ended.refers.locked or refers.locked
         return ended
 
     async def _ids(self, query: str) -> list[str]:

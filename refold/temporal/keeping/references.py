@@ -35,12 +35,14 @@ class References:
         holders: Values that name own values, and so belong to this task alone: own values are found through them.
         shared: Values that another task may have, too.
         unread: Values that cannot be read here, with the reason.
+        locked: Why this process cannot decrypt what the history holds; empty if it can.
     """
 
     own: set[str] = field(default_factory=set)
     holders: set[str] = field(default_factory=set)
     shared: set[str] = field(default_factory=set)
     unread: dict[str, str] = field(default_factory=dict)
+    locked: str = ""
 
 
 async def references_of(client: Client, task_id: str, run_id: str) -> References:
@@ -62,7 +64,10 @@ async def _parts_in(client: Client, payload: Payload, found: References) -> set[
         data = (await plain(payload, client.data_converter)).data
     except ValueMissing:
         return set()  # deleted by a purge that was interrupted
-    except (StorageError, CodecError) as error:
+    except CodecError as error:
+        found.locked = str(error)
+        return set()
+    except StorageError as error:
         claim = reference_in(payload)
         found.unread["a payload" if claim is None else claim.claim_data["sha256"]] = str(error)
         return set()

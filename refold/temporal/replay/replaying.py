@@ -27,7 +27,7 @@ from refold.temporal.replay.divergence import Divergence, of_entries, step_befor
 from refold.temporal.replay.marks import compared
 from refold.temporal.replay.values import clear, data_in, name_of, stored_in
 from refold.temporal.replay.watched import Seen, Watching
-from refold.temporal.worker.plugin import RefoldPlugin
+from refold.temporal.worker.plugin import RefoldPlugin, silently
 from refold.temporal.worker.registry import workflows_of
 from refold.temporal.worker.workflow import SkillWorkflow
 
@@ -104,8 +104,9 @@ class _Plugin(RefoldPlugin):
         self, replayer: Replayer, histories: AsyncIterator[WorkflowHistory], next: Callable[..., Any]
     ) -> AsyncIterator[AsyncIterator[WorkflowReplayResult]]:
         """See the SDK."""
-        async with next(replayer, histories) as results:
-            yield results
+        with silently(histories) as silent:
+            async with next(replayer, silent) as results:
+                yield results
 
 
 class Replays:

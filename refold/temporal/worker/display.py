@@ -36,6 +36,10 @@ REFUSED: dict[tuple[str, str], Callable[..., None]] = {}
 """What keeps the refused updates of this process's workers, by namespace and task queue: `RefusalRecord.note`."""
 
 
+SILENT: set[str] = set()
+"""Runs that a `Replayer` replays: what comes after the end of their history never happened, and is not logged."""
+
+
 class Display:
     """Publishes one task; upserts a search attribute only after a change."""
 
@@ -65,7 +69,7 @@ class Display:
         if snapshot.lifecycle is not before.lifecycle:
             self.since = entry.at
         self._upsert(snapshot)
-        if not workflow.unsafe.is_replaying():
+        if not workflow.unsafe.is_replaying() and workflow.info().run_id not in SILENT:
             _log(snapshot, entry)
             if bug:
                 log.error("skill_bug", task_id=snapshot.task_id, seq=entry.seq, skill=snapshot.skill, at=bug)

@@ -9,8 +9,8 @@ replayer = Replayer(workflows=[], plugins=[plugin])
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
@@ -39,7 +39,7 @@ from refold.temporal.recorded.reading import FromReplay, FromServer
 from refold.temporal.seen.runtime import begin_at_zero, follow
 from refold.temporal.worker import profile
 from refold.temporal.worker.committed import Unsandboxed
-from refold.temporal.worker.display import REFUSED
+from refold.temporal.worker.display import REFUSED, SILENT
 from refold.temporal.worker.logs import keep_texts_out
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
@@ -211,8 +211,9 @@ class RefoldPlugin(SimplePlugin):
                 await self.replayed.give(history.events, converter)
                 yield history
 
-        async with next(replayer, given()) as results:
-            yield results
+        with silently(given()) as silent:
+            async with next(replayer, silent) as results:
+                yield results
 
     @asynccontextmanager
     async def _at_work(self) -> AsyncIterator[None]:
@@ -236,6 +237,23 @@ class RefoldPlugin(SimplePlugin):
         store = store_from_env()
         store.seal = self._seal
         return RefusedTable(store)
+
+
+@contextmanager
+def silently(histories: AsyncIterator[WorkflowHistory]) -> Iterator[AsyncIterator[WorkflowHistory]]:
+    """Histories to replay, whose tasks log nothing inside the block."""
+    runs: set[str] = set()
+
+    async def each() -> AsyncIterator[WorkflowHistory]:
+        async for history in histories:
+            runs.add(history.run_id)
+            SILENT.add(history.run_id)
+            yield history
+
+    try:
+        yield each()
+    finally:
+        SILENT.difference_update(runs)
 
 
 def _is_dynamic(cls: type) -> bool:

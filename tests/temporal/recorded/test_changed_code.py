@@ -26,6 +26,7 @@ from refold.temporal.dev import DevServer
 from refold.temporal.encryption import Encryption
 from tests.temporal.recorded import purchase, wordless
 from tests.temporal.recorded.deploying import Site, changed
+from tests.temporal.replay.changed import each
 from tests.temporal.test_task import collected
 
 
@@ -152,6 +153,12 @@ async def test_what_came_meanwhile_is_taken_once_the_code_is_back(site: Site, co
         [exported] = read_export([line async for line in written(site.engine, id)])
         assert exported.entries == before[2]
         assert (await site.engine.fork(id, at=1)).forked_from == ForkView(task_id=id, seq=1, live=False)
+
+    history = await site.engine.client.get_workflow_handle(id).fetch_history()
+    with capture_logs() as logs:
+        [replayed] = await each([history], purchase, values=site.values.path)
+    assert replayed.same
+    assert logs == [], "what the replayed code makes of the signal has not happened"
 
     async with site.deployed(purchase):
         await happened(site, id, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, times=2)
