@@ -354,7 +354,7 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
             return outcome
 
         try:
-            return await effect("llm", asked.model or "the worker's", call)
+            return await effect("llm", asked.model or "the worker's", call, counted_as=asked.model or "default")
         finally:
             if tail is not None:
                 tail.close()

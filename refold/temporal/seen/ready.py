@@ -85,6 +85,16 @@ async def _polled(client: Client, queue: str, identity: str) -> None:
         raise EngineError(f"the server has not seen this worker ask task queue {queue!r} for {kinds} tasks")
 
 
+def check_place(where: str | None, *, said_as: str = "--health") -> tuple[str, int] | None:
+    """The host and port for `answering`; None if nothing is to be served.
+
+    Raises:
+        DefinitionError: It is no `HOST:PORT`.
+    """
+    given = (where or os.environ.get(HEALTH_ENV, "")).strip()
+    return address(given, said_as if where else HEALTH_ENV, free=True) if given else None
+
+
 @asynccontextmanager
 async def answering(checks: dict[str, Check], where: str | None, *, said_as: str = "--health") -> AsyncIterator[str]:
     """Answer `/livez` and `/readyz` inside the block, if this process was told where.
@@ -100,15 +110,15 @@ async def answering(checks: dict[str, Check], where: str | None, *, said_as: str
     Raises:
         DefinitionError: It is no such place, or the port is in use.
     """
-    given = (where or os.environ.get(HEALTH_ENV, "")).strip()
-    if not given:
+    place = check_place(where, said_as=said_as)
+    if place is None:
         yield ""
         return
-    name = said_as if where else HEALTH_ENV
-    host, port = address(given, name, free=True)
+    host, port = place
     async with AsyncExitStack() as stack:
         try:
             at = await stack.enter_async_context(health_server(Health(checks), host, port))
         except OSError as error:
-            raise DefinitionError(name, [f"{given!r}: {error.strerror or error}"], what="setting") from None
+            why = f"{host}:{port}: {error.strerror or error}"
+            raise DefinitionError(said_as if where else HEALTH_ENV, [why], what="setting") from None
         yield f"http://[{at[0]}]:{at[1]}" if ":" in at[0] else f"http://{at[0]}:{at[1]}"

@@ -23,7 +23,7 @@ from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
 from refold.temporal.client import search
 from refold.temporal.client.connection import connected
-from refold.temporal.seen.ready import answering, worker_checks
+from refold.temporal.seen.ready import answering, check_place, worker_checks
 from refold.temporal.seen.runtime import measure
 from refold.temporal.worker.logs import log_to_stderr
 from refold.temporal.worker.plugin import RefoldPlugin
@@ -179,6 +179,7 @@ async def run_worker(
     log_to_stderr(as_json=log_json)
     servers = servers_in(mcp) if isinstance(mcp, Path) else mcp
     grace = grace_from_env() if grace_s is None else checked_grace(grace_s)
+    check_place(health)
     measure(metrics)
     plugin = RefoldPlugin(
         skills,
