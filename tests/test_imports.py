@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "agent": {"agent", "middleware", "cost", "engine", "core"},
     "record": {"core"},
     "cost": {"core"},
+    "projection": {"projection", "engine", "core"},
     "digests": {"core"},
     "export": {"export", "testing", "digests", "divergence", "formats", "record", "engine", "core"},
     "evals": {"evals", "export", "junit", "testing", "record", "engine", "core"},
@@ -73,7 +74,7 @@ MAY_IMPORT = {
     "web": {"web", "engine", "core"},
     "cli": {
         *("cli", "evals", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
-        *("static", "agent", "cost", "junit", "seen", "core"),
+        *("static", "agent", "cost", "junit", "projection", "seen", "core"),
     },
 }
 
@@ -128,6 +129,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.effects.activities", "_open_spending"): "SQLAlchemy is loaded only by workers that limit an owner's day",
     ("refold.temporal.client.connection", "_tracing"): "OpenTelemetry's SDK is an extra, and takes long to load",
     ("refold.temporal.tracing", "instrument"): "the providers' libraries load in a thread, while the worker polls",
+    ("refold.cli.verbs.records", "project"): "SQLAlchemy is loaded only by the verbs about databases",
     ("refold.cost", "_listed"): "the price list is large, and needed only where no price is recorded",
     ("refold.effects.activities", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",
     (

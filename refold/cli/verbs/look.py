@@ -100,13 +100,11 @@ async def cost(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many tasks at most, the newest.")] = 1000,
 ) -> None:
-    """Add up the tokens and the price of model calls.
+    """Add up what model calls cost: of a task, or of all tasks.
 
-    Of one task with its parts, or of all tasks, in US dollars.
-
-    Prices are estimates. A worker records each call's price with its result; calls without one are priced by the
-    installed price list (genai-prices) for their day, and marked with `*`. A call whose price nobody knows is said to
-    be unknown, and is not in the sum.
+    In tokens and US dollars; a task's parts are counted with it. Prices are estimates: a worker records each call's
+    price with its result; calls without one are priced by the installed price list (genai-prices) for their day, and
+    marked with `*`. A call whose price nobody knows is said to be unknown, and is not in the sum.
 
     With --json, one line for each call of a task, or for each sum; the last line is the total.
     """

@@ -1,8 +1,9 @@
-"""`refold export` and `refold purge`: what was recorded of tasks, written to a file or deleted."""
+"""`refold export`, `purge` and `project`: what was recorded of tasks, written to a file or a database, or deleted."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -26,12 +27,13 @@ from refold.export.write import Histories, Receipts, Wanted, written
 if TYPE_CHECKING:
     from refold.effects.ledger.purging import PurgedReceipts
     from refold.effects.ledger.store import Store
+    from refold.projection import Hook
     from refold.temporal.keeping.purge import Purged
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs."""
-    for run in (export, purge):
+    for run in (export, purge, project):
         add(app, run)
 
 
@@ -191,3 +193,67 @@ def _receipts() -> Receipts:
         return [asdict(one) for one in await asyncio.to_thread(store.of_task, task_id)]
 
     return receipts
+
+
+async def project(
+    call: Call,
+    db: Annotated[
+        str,
+        typer.Option("--db", metavar="DATABASE", help="A SQLite file, or `postgresql://user@host/database`."),
+    ],
+    once: Annotated[bool, typer.Option("--once", help="Write what is new, and leave.")] = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option("--rebuild", help="Empty the tables first. Tasks whose journals are deleted do not come back."),
+    ] = False,
+    hook: Annotated[
+        list[str] | None,
+        typer.Option("--hook", metavar="MODULE:FUNCTION", help="Tell this function of each transition; repeatable."),
+    ] = None,
+    every: Annotated[
+        str, typer.Option("--every", metavar="AGE", help="The pause between two looks, such as 2s.")
+    ] = "2s",
+) -> None:
+    """Write all tasks and their transitions to SQL tables.
+
+    Goes on as tasks change, until Ctrl-C. `task_checkpoints` has a row for each task, `state_transitions` one for each
+    change of a lifecycle: each exactly once, however often this command is killed or run beside itself. No row has what
+    was said or returned. A hook is told of each transition at least once, a task's in order; one that raises is asked
+    again.
+    """
+    from refold.projection import Projection, ProjectionUnavailable, Projector
+
+    every_s, hooks = seconds_of(every), [_hook(named) for named in hook or ()]
+    projection = Projection(db)
+    projector = Projector(await call.engine(), projection, hooks)
+    try:
+        if rebuild:
+            projection.clear()
+        if not once:
+            call.out.note(f"projecting into {projection.place}")
+            await projector.follow(every_s)
+        done = await projector.once()
+    except ProjectionUnavailable as error:
+        raise CallError(str(error)) from None
+    finally:
+        projection.close()
+    if call.out.json:
+        call.out.value(asdict(done))
+    else:
+        call.out.say(f"{done.tasks} tasks with news in {projection.place}; hooks told {done.transitions} times")
+    for task_id, why in done.unread.items():
+        call.out.alert(f"not projected yet, for its journal cannot be read: {task_id}: {why}")
+
+
+def _hook(named: str) -> Hook:
+    module, _, name = named.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CallError(f"--hook {named} names no function: {error}; write `module:function`") from None
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not callable(found):
+        raise CallError(f"--hook {named} is no function, but a {type(found).__name__}")
+    return cast("Hook", found)

@@ -1,0 +1,319 @@
+"""The two tables, in a SQLite file or in PostgreSQL, made on first use.
+
+Each call of `take` is one transaction that reads how far the task is projected and writes what comes after, so a
+projector may be killed at any moment, and several may run at once: no row is missing, and none is there twice.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from refold.core.errors import DefinitionError, RefoldError
+from refold.core.fold.journal import Entry
+from refold.core.lifecycle import TaskState
+from refold.projection.rows import TaskRow, Transition, after
+
+T = TypeVar("T")
+_LOCK = 0x70726F6A  # any number that nobody else locks: "proj"
+_METADATA = MetaData()
+
+TASKS = Table(
+    "task_checkpoints",
+    _METADATA,
+    Column("task_id", String(255), primary_key=True),
+    Column("state", String(16), nullable=False),
+    Column("retry_count", Integer, nullable=False),
+    Column("checkpoint_data", Text, nullable=False),
+    Column("updated_at", String(40), nullable=False),
+)
+TRANSITIONS = Table(
+    "state_transitions",
+    _METADATA,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("task_id", String(255), nullable=False),
+    Column("from_state", String(16), nullable=False),
+    Column("to_state", String(16), nullable=False),
+    Column("event", String(32), nullable=False),
+    Column("timestamp", String(40), nullable=False),
+    Column("metadata", Text, nullable=False),
+)
+Index("state_transitions_by_task", TRANSITIONS.c.task_id, TRANSITIONS.c.timestamp)
+_MADE = Table(
+    "refold_made",
+    _METADATA,
+    Column("task_id", String(255), primary_key=True),
+    Column("number", Integer, nullable=False),
+)
+"""How many transitions each task has."""
+
+_TOLD = Table(
+    "refold_told",
+    _METADATA,
+    Column("task_id", String(255), primary_key=True),
+    Column("number", Integer, nullable=False),
+)
+"""Up to which transition hooks have been told of a task; stays when the two tables are made anew."""
+
+
+class ProjectionUnavailable(RefoldError):
+    """The projection's database does not answer, or refuses. Nothing has changed, or all of one call has."""
+
+
+class Projection:
+    """The two tables. Its methods block; thread-safe.
+
+    Attributes:
+        place: The file or database, without user and password.
+    """
+
+    def __init__(self, named: str) -> None:
+        """Open nothing yet.
+
+        Args:
+            named: A file, or `postgresql://user@host/database`.
+
+        Raises:
+            DefinitionError: It names an unsupported database, or the driver is not installed.
+        """
+        try:
+            url = make_url(named) if "://" in named else URL.create("sqlite", database=str(Path(named).absolute()))
+            if url.drivername == "postgresql":
+                url = url.set(drivername="postgresql+psycopg")
+            if url.get_backend_name() not in ("sqlite", "postgresql"):
+                raise DefinitionError(named, ["name a file, or postgresql://…"], what="projection")
+            self._engine = create_engine(url, pool_pre_ping=True)
+        except (ArgumentError, NoSuchModuleError):
+            raise DefinitionError(
+                "", ["it is no database URL; name a file, or postgresql://…"], what="projection"
+            ) from None
+        except ModuleNotFoundError:
+            raise DefinitionError(
+                "", ["PostgreSQL needs a driver: pip install 'refold[postgres]'"], what="projection"
+            ) from None
+        self._sqlite = url.get_backend_name() == "sqlite"
+        self.place = (
+            f"the file {url.database}" if self._sqlite else f"the database {url.database} on {url.host or 'this host'}"
+        )
+        self._made = False
+        if self._sqlite:
+            event.listen(self._engine, "connect", _settings)
+
+    def take(self, task_id: str, skill: str, entries: Sequence[Entry]) -> TaskRow:
+        """Project a task's next entries; those that are projected already are skipped.
+
+        Args:
+            task_id: The task.
+            skill: Its skill.
+            entries: In order, without gaps, from entry `row(task_id).seq + 1` on or earlier.
+
+        Raises:
+            ProjectionUnavailable: The database does not answer.
+            ValueError: Entries between the projected ones and these are missing.
+        """
+        return self._within(lambda connection: self._take(connection, task_id, skill, entries), writes=True)
+
+    def row(self, task_id: str) -> TaskRow:
+        """A task as it is projected; an empty row for one that is not.
+
+        Raises:
+            ProjectionUnavailable: The database does not answer.
+        """
+        return self._within(lambda connection: _row(connection, task_id, ""))
+
+    def untold(self, tasks: int = 100) -> list[list[Transition]]:
+        """The transitions that hooks have not been told of: of each task in order, some tasks at a time.
+
+        Raises:
+            ProjectionUnavailable: The database does not answer.
+        """
+        known = func.coalesce(_TOLD.c.number, 0)
+        behind = (
+            select(_MADE.c.task_id, known.label("told"))
+            .outerjoin(_TOLD, _TOLD.c.task_id == _MADE.c.task_id)
+            .where(_MADE.c.number > known)
+            .order_by(_MADE.c.task_id)
+            .limit(tasks)
+        )
+
+        def read(connection: Connection) -> list[list[Transition]]:
+            found = []
+            for row in connection.execute(behind).all():
+                mine = select(TRANSITIONS).where(TRANSITIONS.c.task_id == row.task_id)
+                made = sorted(map(_transition, connection.execute(mine)), key=lambda one: one.number)
+                found.append(made[row.told :])
+            return found
+
+        return self._within(read)
+
+    def told(self, transition: Transition) -> None:
+        """Note that hooks have been told of a transition, and of all before it.
+
+        Raises:
+            ProjectionUnavailable: The database does not answer.
+        """
+
+        self._within(lambda connection: _put(connection, _TOLD, transition.task_id, transition.number), writes=True)
+
+    def clear(self) -> None:
+        """Empty the two tables, to make them anew. What hooks have been told of stays told.
+
+        Raises:
+            ProjectionUnavailable: The database does not answer.
+        """
+
+        def write(connection: Connection) -> None:
+            for table in (TRANSITIONS, TASKS, _MADE):
+                connection.execute(delete(table))
+
+        self._within(write, writes=True)
+
+    def dump(self) -> Iterator[str]:
+        """Both tables as lines of JSON, in an order of their own: equal for equal tables.
+
+        Raises:
+            ProjectionUnavailable: The database does not answer.
+        """
+        rows = self._within(
+            lambda connection: [
+                dict(row._mapping)
+                for wanted in (select(TASKS).order_by(TASKS.c.task_id), select(TRANSITIONS).order_by(TRANSITIONS.c.id))
+                for row in connection.execute(wanted)
+            ]
+        )
+        yield from (json.dumps(row, ensure_ascii=False) for row in rows)
+
+    def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        self._engine.dispose()
+
+    def _take(self, connection: Connection, task_id: str, skill: str, entries: Sequence[Entry]) -> TaskRow:
+        before = _row(connection, task_id, skill)
+        if entries and before.seq and entries[0].seq > before.seq + 1:
+            raise ValueError(
+                f"task {task_id!r} is projected up to entry {before.seq}; entry {entries[0].seq} came next"
+            )
+        row, made = after(before, entries)
+        if row == before:
+            return row
+        assert row.updated_at is not None, "an entry has a time"
+        values: dict[str, Any] = {
+            "state": row.state.value,
+            "retry_count": row.retry_count,
+            "checkpoint_data": _json(
+                {"skill": row.skill, "seq": row.seq, "number": row.number, "effects": row.effects}
+            ),
+            "updated_at": row.updated_at.isoformat(),
+        }
+        if before.seq:
+            connection.execute(update(TASKS).where(TASKS.c.task_id == task_id).values(values))
+        else:
+            connection.execute(insert(TASKS), {"task_id": task_id, **values})
+        if made:
+            connection.execute(insert(TRANSITIONS), [_values(one) for one in made])
+            _put(connection, _MADE, task_id, row.number)
+        return row
+
+    def _within(self, work: Callable[[Connection], T], *, writes: bool = False) -> T:
+        try:
+            if not self._made:
+                with self._transaction(writes=True) as connection:
+                    _METADATA.create_all(connection)
+                self._made = True
+            with self._transaction(writes=writes) as connection:
+                return work(connection)
+        except SQLAlchemyError as error:
+            said = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()[0]
+            raise ProjectionUnavailable(f"the projection in {self.place} does not answer: {said}") from None
+
+    @contextmanager
+    def _transaction(self, *, writes: bool) -> Iterator[Connection]:
+        with self._engine.begin() as connection:
+            if self._sqlite:
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+            elif writes:
+                # One writer at a time: two that project a task for the first time see no row to lock.
+                connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+            yield connection
+
+
+def _settings(connection: sqlite3.Connection, _record: object) -> None:
+    connection.isolation_level = None  # the transaction is begun by hand, with its lock
+    connection.execute("PRAGMA busy_timeout=10000")
+    connection.execute("PRAGMA journal_mode=WAL")
+
+
+def _put(connection: Connection, table: Table, task_id: str, number: int) -> None:
+    if not connection.execute(update(table).where(table.c.task_id == task_id).values(number=number)).rowcount:
+        connection.execute(insert(table), {"task_id": task_id, "number": number})
+
+
+def _row(connection: Connection, task_id: str, skill: str) -> TaskRow:
+    found = connection.execute(select(TASKS).where(TASKS.c.task_id == task_id)).first()
+    if found is None:
+        return TaskRow(task_id=task_id, skill=skill)
+    data = json.loads(found.checkpoint_data)
+    return TaskRow(
+        task_id=task_id,
+        skill=data["skill"],
+        seq=data["seq"],
+        number=data["number"],
+        state=TaskState(found.state),
+        retry_count=found.retry_count,
+        effects=data["effects"],
+        updated_at=datetime.fromisoformat(found.updated_at),
+    )
+
+
+def _values(one: Transition) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "task_id": one.task_id,
+        "from_state": one.from_state.value,
+        "to_state": one.to_state.value,
+        "event": one.event,
+        "timestamp": one.at.isoformat(),
+        "metadata": _json(one.metadata),
+    }
+
+
+def _transition(row: Any) -> Transition:
+    known = json.loads(row.metadata)
+    return Transition(
+        task_id=row.task_id,
+        from_state=TaskState(row.from_state),
+        to_state=TaskState(row.to_state),
+        event=row.event,
+        at=datetime.fromisoformat(row.timestamp),
+        **known,
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\\u0000", "\ufffd")  # PostgreSQL stores no zero

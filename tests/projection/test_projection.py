@@ -1,0 +1,260 @@
+"""The two tables have each transition once, whatever happens to who writes them; and hooks hear of each, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import operator
+import sqlite3
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import Content, Ctx, TaskState, flow_skill, step
+from refold import Transition as Step
+from refold.core.errors import DefinitionError
+from refold.core.fold.journal import Entry
+from refold.projection import Projection, ProjectionUnavailable, Projector, Transition
+from refold.testing import FakeEngine, transient
+from tests.cli.conftest import Shell
+from tests.faults.processes import until
+
+
+@flow_skill(id="errand")
+class Errand:
+    """Asks a person, then calls a tool."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Step:
+        """Ask, and call."""
+        await ctx.ask("sure", "Sure?")
+        return ctx.complete(await ctx.tool("fetch"))
+
+
+def engine_with(*tasks: str) -> FakeEngine:
+    """An engine in which these tasks wait for an answer."""
+    engine = FakeEngine([Errand], answers={"fetch": [transient("busy"), "done"]})
+    for task in tasks:
+        asyncio.run(engine.start("errand", Content.from_text("SECRET"), task_id=task))
+    return engine
+
+
+def answer(engine: FakeEngine, task: str) -> None:
+    asyncio.run(engine.send(task, Content.from_text("yes")))
+    engine.clock.advance(10)
+    asyncio.run(engine.settle())
+
+
+def rows(file: Path, table: str) -> list[dict[str, Any]]:
+    """A table as anyone reads it."""
+    with closing(sqlite3.connect(file)) as db:
+        db.row_factory = sqlite3.Row
+        return [dict(row) for row in db.execute(f"SELECT * FROM {table} ORDER BY 1")]
+
+
+def moves(projection: Projection, task: str) -> list[str]:
+    """The states that a task has moved to, by the table."""
+    mine = [json.loads(line) for line in projection.dump() if '"to_state"' in line]
+    ordered = sorted(
+        (one for one in mine if one["task_id"] == task), key=lambda one: json.loads(one["metadata"])["number"]
+    )
+    return [one["to_state"] for one in ordered]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tasks.db"
+
+
+def test_the_tables_have_what_the_journals_have(file: Path) -> None:
+    """
+    With the columns of the source; nothing of what was said.
+    """
+    engine = engine_with("t1", "t2")
+    projection = Projection(str(file))
+    projector = Projector(engine, projection)
+    first = asyncio.run(projector.once())
+    answer(engine, "t1")
+    second = asyncio.run(projector.once())
+    nothing = asyncio.run(projector.once())
+    tasks, made = rows(file, "task_checkpoints"), rows(file, "state_transitions")
+
+    assert (first.tasks, second.tasks, nothing.tasks) == (2, 1, 0)
+    assert [(one["task_id"], one["state"], one["retry_count"]) for one in tasks] == [
+        ("t1", "done", 1),
+        ("t2", "paused", 0),
+    ]
+    assert moves(projection, "t1") == ["running", "paused", "running", "retrying", "running", "done"]
+    assert list(tasks[0]) == ["task_id", "state", "retry_count", "checkpoint_data", "updated_at"]
+    assert list(made[0]) == ["id", "task_id", "from_state", "to_state", "event", "timestamp", "metadata"]
+    assert json.loads(tasks[0]["checkpoint_data"])["effects"] == {"t1/2.1": "ok"}
+    assert "SECRET" not in "".join(projection.dump())
+
+
+def test_dropped_and_rebuilt_it_is_the_same(file: Path, tmp_path: Path) -> None:
+    """
+    Byte by byte: written as it happened, emptied and made anew, or made in another file at once.
+    """
+    engine = engine_with("t1", "t2", "t3")
+    projection, other = Projection(str(file)), Projection(str(tmp_path / "other.db"))
+    for task in ("t3", "t1"):
+        asyncio.run(Projector(engine, projection).once())
+        answer(engine, task)
+    asyncio.run(engine.cancel("t2", reason="no"))
+    asyncio.run(Projector(engine, projection).once())
+    as_it_happened = [*projection.dump()]
+    projection.clear()
+    emptied = [*projection.dump()]
+    asyncio.run(Projector(engine, projection).once())
+    asyncio.run(Projector(engine, other).once())
+
+    assert emptied == []
+    assert as_it_happened == [*projection.dump()] == [*other.dump()]
+    assert moves(projection, "t2")[-1] == "failed"
+
+
+def long_journal(length: int) -> list[Entry]:
+    """A journal of so many entries, each with a move there and back."""
+    start, *_ = engine_entries()
+    there, back = engine_entries()[1:3]
+    made = [start]
+    return made + [(there if seq % 2 == 0 else back).model_copy(update={"seq": seq}) for seq in range(2, length + 1)]
+
+
+def engine_entries() -> list[Entry]:
+    engine = engine_with("t")
+    answer(engine, "t")
+
+    async def read() -> list[Entry]:
+        return [entry async for entry in engine.journal("t")]
+
+    return asyncio.run(read())
+
+
+def _write(file: str, entries: list[str]) -> None:
+    projection, known = Projection(file), [Entry.model_validate_json(one) for one in entries]
+    while (at := projection.row("t").seq) < len(known):
+        projection.take("t", "errand", known[at : at + 1])
+
+
+async def test_killed_at_any_moment_nothing_is_missing_or_twice(file: Path) -> None:
+    """
+    Two processes write the same journal, and are killed in the middle, twice.
+    """
+    entries = await asyncio.to_thread(long_journal, 1000)
+    texts = [one.model_dump_json() for one in entries]
+    projection = Projection(str(file))
+    context = multiprocessing.get_context("spawn")
+
+    async def written() -> int:
+        return (await asyncio.to_thread(projection.row, "t")).seq
+
+    for _ in range(2):
+        writers = [context.Process(target=_write, args=(str(file), texts), daemon=True) for _ in range(2)]
+        enough = await written() + 20
+        for one in writers:
+            one.start()
+        await until(written, partial(operator.le, enough))
+        for one in writers:
+            one.kill()
+            one.join()
+    half = await written()
+    projection.take("t", "errand", entries)
+    killed = [*projection.dump()]
+    projection.clear()
+    projection.take("t", "errand", entries)
+
+    assert half > 0
+    assert killed == [*projection.dump()]
+    assert await written() == 1000
+
+
+def test_a_gap_is_refused(file: Path) -> None:
+    """
+    Entries that come too early change nothing.
+    """
+    entries = engine_entries()
+    projection = Projection(str(file))
+    projection.take("t", "errand", entries[:2])
+    before = [*projection.dump()]
+
+    with pytest.raises(ValueError, match="projected up to entry 2; entry 4 came next"):
+        projection.take("t", "errand", entries[3:])
+    assert before == [*projection.dump()]
+
+
+def test_hooks_hear_of_each_transition_in_order(file: Path) -> None:
+    """
+    At least once: one that raises hears of the same again, and nothing after it before; others' tasks do not wait.
+    """
+    engine = engine_with("t1", "t2")
+    heard: list[tuple[str, int]] = []
+    troubled = {("t1", 2): 2}
+
+    async def hook(one: Transition) -> None:
+        if troubled.get((one.task_id, one.number), 0):
+            troubled[one.task_id, one.number] -= 1
+            raise RuntimeError("no network")
+        heard.append((one.task_id, one.number))
+
+    projector = Projector(engine, Projection(str(file)), [hook])
+    asyncio.run(projector.once())
+    at_first = list(heard)
+    answer(engine, "t1")
+    for _ in range(3):
+        asyncio.run(projector.once())
+
+    assert at_first == [("t1", 1), ("t2", 1), ("t2", 2)]
+    assert heard[3:] == [("t1", 2), ("t1", 3), ("t1", 4), ("t1", 5), ("t1", 6)]
+
+
+def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
+    """
+    What hooks have heard of stays told.
+    """
+    engine = engine_with("t1")
+    heard: list[Transition] = []
+    projection = Projection(str(file))
+    asyncio.run(Projector(engine, projection, [heard.append]).once())
+    projection.clear()
+    asyncio.run(Projector(engine, projection, [heard.append]).once())
+
+    assert [one.to_state for one in heard] == [TaskState.RUNNING, TaskState.PAUSED]
+
+
+@pytest.mark.parametrize("named", ["mysql://u@h/d", "nonsense://", "http://x"])
+def test_another_database_is_refused(named: str) -> None:
+    """
+    In words, before anything is written.
+    """
+    with pytest.raises(DefinitionError, match="name a file, or postgresql"):
+        Projection(named)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    """
+    The error names the file.
+    """
+    with pytest.raises(ProjectionUnavailable, match=r"no\.db"):
+        Projection(str(tmp_path / "none" / "no.db")).row("t")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """
+    `refold project --once` writes what is new; mistakes are one line.
+    """
+    shell, file = Shell(engine_with("t1", "t2")), tmp_path / "tasks.db"
+
+    done = shell("project", "--db", str(file), "--once", "--json")
+    again = shell("project", "--db", str(file), "--once", "--rebuild", "--json")
+    wrong = shell("project", "--db", str(file), "--once", "--hook", "no_such_module:f")
+    no_folder = shell("project", "--db", str(tmp_path / "none" / "x.db"), "--once")
+
+    assert (done.json["tasks"], again.json["tasks"]) == (2, 2)
+    assert (wrong.exit, no_folder.exit) == (2, 2)
+    assert "names no function" in wrong.err
+    assert "x.db does not answer" in no_folder.err

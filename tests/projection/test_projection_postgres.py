@@ -1,0 +1,55 @@
+"""The projection in PostgreSQL, written by several at once."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from refold.projection import Projection, ProjectionUnavailable
+from tests.projection.test_projection import long_journal
+from tests.services.postgres import Postgres
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    # Sockets want a short path, and the server, if the tests run as root, a user and a folder that it may enter.
+    with tempfile.TemporaryDirectory() as name:
+        running = Postgres(Path(name))
+        yield running
+        with contextlib.suppress(Exception):
+            running.stop()
+
+
+def test_several_write_what_one_would(server: Postgres, tmp_path: Path) -> None:
+    """
+    The rows are those of a file, byte by byte; hooks hear of each; a database that is away is named.
+    """
+    entries = long_journal(60)
+    several, alone = [Projection(server.url) for _ in range(3)], Projection(str(tmp_path / "alone.db"))
+
+    def write(projection: Projection) -> None:
+        while (at := projection.row("t").seq) < len(entries):
+            projection.take("t", "errand", entries[at : at + 7])
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, several))
+    alone.take("t", "errand", entries)
+    (made,) = several[0].untold()
+    several[0].told(made[-1])
+    rows = [*several[0].dump()]
+    told = several[1].untold()
+    for one in several:
+        one.close()
+    server.stop()
+
+    assert rows == [*alone.dump()]
+    assert told == []
+    with pytest.raises(ProjectionUnavailable, match="does not answer"):
+        several[0].row("t")
