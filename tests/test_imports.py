@@ -53,6 +53,7 @@ MAY_IMPORT = {
     "junit": set(),
     "formats": {"engine"},
     "task_lifecycle": {"engine", "core"},
+    "task_store": {"task_lifecycle", "core"},
     "effects": {"effects", "middleware", "conversation", "cost", "engine", "seen", "webhooks", "core"},
     "temporal": {
         "temporal",

@@ -1,10 +1,6 @@
 """The lifecycle by itself: the source's three demos, and the promises they rest on."""
 
-import json
 import logging
-import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -23,20 +19,10 @@ from refold.task_lifecycle import (
     Stored,
     TaskLifecycle,
     TookPlace,
-    refuse_stale,
 )
+from refold.task_store import SqlitePersistence
 
 S, E = TaskState, TaskEvent
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS task_checkpoints (
-    task_id TEXT PRIMARY KEY, state TEXT, retry_count INTEGER, checkpoint_data TEXT, version INTEGER, updated_at TEXT
-);
-CREATE TABLE IF NOT EXISTS state_transitions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, task_id TEXT, from_state TEXT, to_state TEXT, event TEXT, timestamp TEXT,
-    metadata TEXT
-);
-CREATE INDEX IF NOT EXISTS by_task ON state_transitions (task_id, timestamp);
-"""
 
 
 class Clock:
@@ -50,72 +36,6 @@ class Clock:
 
     def pass_s(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
-
-
-class SqlitePersistence:
-    """The two tables of the source in one SQLite file; state and move in one transaction."""
-
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self.path, self.clock = path, clock
-        with closing(self._connect()) as db:
-            db.executescript(SCHEMA)
-
-    def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, isolation_level="IMMEDIATE")
-
-    def now(self) -> datetime:
-        return self.clock()
-
-    def load(self, task_id: str) -> Stored | None:
-        with closing(self._connect()) as db:
-            found = db.execute(
-                "SELECT state, retry_count, checkpoint_data, version, updated_at FROM task_checkpoints WHERE task_id=?",
-                [task_id],
-            ).fetchone()
-        if found is None:
-            return None
-        state, retries, checkpoint, version, at = found
-        return Stored(
-            task_id=task_id,
-            state=TaskState(state),
-            retry_count=retries,
-            checkpoint=json.loads(checkpoint),
-            version=version,
-            updated_at=datetime.fromisoformat(at),
-        )
-
-    def save(self, stored: Stored, transition: StateTransition | None) -> None:
-        with closing(self._connect()) as db, db:
-            db.execute("BEGIN IMMEDIATE")
-            held = db.execute("SELECT version FROM task_checkpoints WHERE task_id=?", [stored.task_id]).fetchone()
-            refuse_stale(stored, 0 if held is None else held[0])
-            row = [stored.task_id, stored.state.value, stored.retry_count, json.dumps(stored.checkpoint)]
-            values = [*row, stored.version, stored.updated_at.isoformat()]
-            db.execute("INSERT OR REPLACE INTO task_checkpoints VALUES (?, ?, ?, ?, ?, ?)", values)
-            if transition is not None:
-                t = transition
-                moved = [t.task_id, t.from_state, t.to_state, t.event, t.timestamp.isoformat(), json.dumps(t.metadata)]
-                columns = "task_id, from_state, to_state, event, timestamp, metadata"
-                db.execute(f"INSERT INTO state_transitions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", moved)
-
-    def history(self, task_id: str) -> Sequence[StateTransition]:
-        with closing(self._connect()) as db:
-            rows = db.execute(
-                "SELECT from_state, to_state, event, timestamp, metadata FROM state_transitions WHERE task_id=? "
-                "ORDER BY id",
-                [task_id],
-            ).fetchall()
-        return [
-            StateTransition(
-                task_id=task_id,
-                from_state=TaskState(source),
-                to_state=TaskState(target),
-                event=TaskEvent(event),
-                timestamp=datetime.fromisoformat(at),
-                metadata=json.loads(metadata),
-            )
-            for source, target, event, at, metadata in rows
-        ]
 
 
 @pytest.fixture
@@ -442,3 +362,20 @@ def test_recovery_of_a_block(store: StatePersistence, clock: Clock) -> None:
     assert task.recover() is S.BLOCKED
     assert task.recover(resolved=lambda: False) is S.BLOCKED
     assert task.recover(resolved=lambda: True) is S.RUNNING
+
+
+def test_of_two_processes_one_moves_the_task(tmp_path: Path) -> None:
+    """
+    Each has a store of its own over one file: the second is refused, changes nothing, and goes on once it has looked.
+    """
+    one = TaskLifecycle("t", SqlitePersistence(tmp_path / "tasks.db"))
+    other = TaskLifecycle("t", SqlitePersistence(tmp_path / "tasks.db"))
+    one.transition(E.START)
+
+    with pytest.raises(InputRejected, match="changed meanwhile"):
+        other.transition(E.START)
+    assert other.recover() is S.RETRYING
+    assert [row.event for row in other.history] == [E.START, E.TRANSIENT_ERROR]
+    stored = SqlitePersistence(tmp_path / "tasks.db").load("t")
+    assert stored is not None
+    assert (stored.state, stored.version) == (S.RETRYING, 2)

@@ -1,0 +1,166 @@
+"""A store for `refold.task_lifecycle` in a SQLite file: the source's two tables, state and move in one transaction.
+
+For programs without a server. Tasks on a server need no store: see `refold.projection` for their tables.
+Source: S3.56, S3.57, S3.59.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from refold.core.lifecycle import TaskEvent, TaskState
+from refold.task_lifecycle import StateTransition, Stored, refuse_stale
+
+BUSY_S = 5.0
+"""How long a write waits for another process's write, in seconds."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS task_checkpoints (
+    task_id TEXT PRIMARY KEY, state TEXT NOT NULL, retry_count INTEGER NOT NULL, checkpoint_data TEXT NOT NULL,
+    version INTEGER NOT NULL, updated_at TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS state_transitions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, task_id TEXT NOT NULL, from_state TEXT NOT NULL, to_state TEXT NOT NULL,
+    event TEXT NOT NULL, timestamp TEXT NOT NULL, metadata TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS by_task ON state_transitions (task_id, timestamp);
+"""
+
+
+class SqlitePersistence:
+    """Tasks in a SQLite file, for all processes of one host; see `StatePersistence`.
+
+    Each write is on the disk before it is reported. Any number of tasks share a file.
+    """
+
+    def __init__(self, path: Path | str, clock: Callable[[], datetime] | None = None) -> None:
+        """Make the file and its tables, if they are missing.
+
+        Args:
+            path: The file; its folder must be there.
+            clock: Supplies the time, aware; None takes the machine's.
+
+        Raises:
+            sqlite3.Error: The file cannot be opened, or is no database.
+        """
+        self.path = Path(path)
+        self._clock = clock or _now
+        with closing(self._connect()) as db:
+            _write_ahead(db)
+            db.executescript(_SCHEMA)
+
+    def now(self) -> datetime:
+        """See `StatePersistence.now`."""
+        return self._clock()
+
+    def load(self, task_id: str) -> Stored | None:
+        """See `StatePersistence.load`.
+
+        Raises:
+            sqlite3.Error: The file cannot be read.
+        """
+        wanted = "SELECT state, retry_count, checkpoint_data, version, updated_at FROM task_checkpoints WHERE task_id=?"
+        with closing(self._connect()) as db:
+            found = db.execute(wanted, [task_id]).fetchone()
+        if found is None:
+            return None
+        state, retries, checkpoint, version, at = found
+        return Stored(
+            task_id=task_id,
+            state=TaskState(state),
+            retry_count=retries,
+            checkpoint=json.loads(checkpoint),
+            version=version,
+            updated_at=datetime.fromisoformat(at),
+        )
+
+    def save(self, stored: Stored, transition: StateTransition | None) -> None:
+        """See `StatePersistence.save`.
+
+        Raises:
+            InputRejected: Another process changed the task meanwhile.
+            sqlite3.Error: The file cannot be written; nothing was stored.
+        """
+        with self._transaction() as db:
+            held = db.execute("SELECT version FROM task_checkpoints WHERE task_id=?", [stored.task_id]).fetchone()
+            refuse_stale(stored, 0 if held is None else held[0])
+            row = [stored.task_id, stored.state.value, stored.retry_count, json.dumps(dict(stored.checkpoint))]
+            db.execute(
+                "INSERT OR REPLACE INTO task_checkpoints VALUES (?, ?, ?, ?, ?, ?)",
+                [*row, stored.version, stored.updated_at.isoformat()],
+            )
+            if transition is not None:
+                states = [transition.from_state.value, transition.to_state.value, transition.event.value]
+                db.execute(
+                    "INSERT INTO state_transitions (task_id, from_state, to_state, event, timestamp, metadata) "
+                    "VALUES (?, ?, ?, ?, ?, ?)",
+                    [
+                        transition.task_id,
+                        *states,
+                        transition.timestamp.isoformat(),
+                        json.dumps(dict(transition.metadata)),
+                    ],
+                )
+
+    def history(self, task_id: str) -> Sequence[StateTransition]:
+        """See `StatePersistence.history`.
+
+        Raises:
+            sqlite3.Error: The file cannot be read.
+        """
+        wanted = (
+            "SELECT from_state, to_state, event, timestamp, metadata FROM state_transitions WHERE task_id=? ORDER BY id"
+        )
+        with closing(self._connect()) as db:
+            rows = db.execute(wanted, [task_id]).fetchall()
+        return [
+            StateTransition(
+                task_id=task_id,
+                from_state=TaskState(source),
+                to_state=TaskState(target),
+                event=TaskEvent(event),
+                timestamp=datetime.fromisoformat(at),
+                metadata=json.loads(metadata),
+            )
+            for source, target, event, at, metadata in rows
+        ]
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_S)
+        db.execute("PRAGMA synchronous=FULL")
+        return db
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with closing(self._connect()) as db:
+            db.execute("BEGIN IMMEDIATE")  # takes the write lock at once, so that the version read is the newest
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+
+def _write_ahead(db: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log; repeated, since SQLite fails at once while another process does the same."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.005)
+        else:
+            return
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
