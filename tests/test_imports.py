@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "static": {"static", "refold", "core"},
     "agent": {"agent", "middleware", "cost", "engine", "core"},
     "record": {"core"},
+    "summary": {"record", "core"},
     "cost": {"core"},
     "projection": {"projection", "engine", "core"},
     "digests": {"core"},
