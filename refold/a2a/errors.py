@@ -8,7 +8,6 @@ from contextlib import aclosing
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
-import structlog
 from a2a.server.context import ServerCallContext
 from a2a.utils.errors import (
     A2AError,
@@ -24,8 +23,9 @@ from google.protobuf.message import Message as ProtoMessage
 from refold.a2a.names import check_names
 from refold.core.errors import InputRejected
 from refold.engine import CodeChanged, EngineError, NotConnected, NoWorker, PayloadTooLarge, TaskNotFound, UnknownSkill
+from refold.logs import logger
 
-log = structlog.get_logger("refold.a2a")
+log = logger("refold.a2a")
 
 P = ParamSpec("P")
 S = TypeVar("S")

@@ -36,7 +36,6 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import structlog
 from pydantic import JsonValue, TypeAdapter
 from temporalio import activity
 from temporalio.client import WorkflowQueryFailedError, WorkflowQueryRejectedError
@@ -81,6 +80,7 @@ from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.threads import TOOL_THREADS, Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
 from refold.effects.tracing import note, note_content
+from refold.logs import logger
 from refold.middleware import ActivityMiddleware, ActivityTurn
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ replays its whole history first, and the SDK drops a query that arrives while it
 _TOO_LATE = (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
 T = TypeVar("T")
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import structlog
 from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio import activity
@@ -27,6 +26,7 @@ from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
 from refold.engine import PayloadTooLarge, StorageError
+from refold.logs import logger
 from refold.seen import metrics
 from refold.seen.meters import count, observe
 
@@ -54,7 +54,7 @@ OTHERS_PAUSE = timedelta(seconds=1)
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Value)
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 
 async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]], *, counted_as: str | None = None) -> T:

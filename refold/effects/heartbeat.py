@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 
-import structlog
+from refold.logs import logger
 
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 BEATS_PER_TIMEOUT = 4
 """Heartbeats per timeout: two may be missed and a third be late before the server counts the worker as lost."""

@@ -15,17 +15,16 @@ import os
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-import structlog
-
 from refold.core.commands import Notify
 from refold.core.errors import DefinitionError
 from refold.core.values import Value, lean
 from refold.effects.http.client import HttpClient
+from refold.logs import logger
 
 ENV = "REFOLD_NOTIFY_URL"
 TIMEOUT_S = 10.0
 
-log = structlog.get_logger("refold.notify")
+log = logger("refold.notify")
 
 
 class Reminder(Value):

@@ -126,17 +126,23 @@ class Workers:
         modules: Sequence[str] = MODULES,
         env: Mapping[str, str] | None = None,
         doomed: bool = False,
+        log: Path | None = None,
     ) -> WorkerProcess:
-        """A worker that polls `queue`; if it is doomed, it may be killed before it is ready."""
+        """A worker that polls `queue`; if it is doomed, it may be killed before it is ready. `log` is its stderr."""
         command = ["-m", "refold.cli", "worker", *modules, "--json", "--with-parent"]
         command += ["--address", self.address, "--task-queue", queue, "--recovery", recovery]
-        return await self.launch(command, env=env, doomed=doomed)
+        return await self.launch(command, env=env, doomed=doomed, log=log)
 
     async def launch(
-        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, doomed: bool = False
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        doomed: bool = False,
+        log: Path | None = None,
     ) -> WorkerProcess:
         """Another Python process that says on stdout what it serves, and ends when its stdin closes."""
-        log = self.folder / f"worker-{len(self.started)}.log"
+        log = log or self.folder / f"worker-{len(self.started)}.log"
         with log.open("wb") as err:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

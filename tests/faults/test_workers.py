@@ -176,6 +176,24 @@ async def test_a_payment_that_takes_longer_is_handed_over(
     assert "block_on_dependency" not in await moves(engine, view.task_id)
 
 
+async def test_a_log_that_cannot_be_written_stops_no_task(
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """
+    The disk is full, or nobody reads the worker's stderr any more: its tasks go on, each effect takes place once, and
+    it leaves as ever.
+    """
+    worker = await workers.start(queue, log=Path("/dev/full"))
+    (tmp_path / "gate").touch()
+    view = await engine.start("pays_once", Content.from_data({"gate": str(tmp_path / "gate")}))
+    done = await settled(engine, view.task_id)
+
+    assert done.messages[-1].text == "paid"
+    assert [(line.what, line.attempt) for line in ledger.lines] == [("begun", 1), ("paid", 1)]
+    worker.ask_to_stop()
+    assert await worker.gone() == 0
+
+
 @pytest.mark.sweep
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("grace_s", "attempts"), [(30, [1, 1]), (5, [1, 2, 2])], ids=["finished", "handed over"])

@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import grpc
-import structlog
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.grpc_handler import GrpcHandler, GrpcServerCallContextBuilder
@@ -28,8 +27,9 @@ from refold.a2a.security.admission import Admission
 from refold.a2a.security.http_errors import WORDS, Refused
 from refold.a2a.security.principal import NOBODY, Principal
 from refold.a2a.streams.sse import STOPPED
+from refold.logs import logger
 
-log = structlog.get_logger("refold.a2a")
+log = logger("refold.a2a")
 
 _caller: ContextVar[Principal] = ContextVar("caller", default=NOBODY)
 

@@ -10,7 +10,6 @@ import secrets
 import time
 from urllib.parse import urlsplit
 
-import structlog
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -25,6 +24,7 @@ from refold.a2a.security.host_and_origin import LOOPBACK_NAMES, address_of, chec
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import Principal
 from refold.a2a.security.settings import Security
+from refold.logs import logger
 from refold.seen import metrics
 from refold.seen.meters import count, observe, recording
 
@@ -45,7 +45,7 @@ CLIENT_HEADERS = (
 )
 """Headers that web pages of other origins may send; the last one is of Temporal's web UI."""
 
-log = structlog.get_logger("refold.a2a")
+log = logger("refold.a2a")
 
 
 def guards(security: Security, ping: Ping, *, url: str = "", admission: Admission | None = None) -> list[Middleware]:

@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-import structlog
 from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, OctKey
 from pydantic_core import from_json
 
 from refold.a2a.security.host_and_origin import is_loopback
 from refold.a2a.security.tokens import KeysUnavailable
+from refold.logs import logger
 
 FRESH_S = 600.0
 """Seconds for which keys are cached; a key that the issuer revokes stays valid for so long."""
@@ -26,7 +26,7 @@ PAUSE_S = 30.0
 TIMEOUT_S = 5.0
 LARGEST = 1024 * 1024  # maximum bytes of a key set
 
-log = structlog.get_logger("refold.a2a")
+log = logger("refold.a2a")
 
 
 class KeySet:

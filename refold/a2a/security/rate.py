@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 
-import structlog
 from limits import parse_many
 from limits.aio.storage import Storage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
@@ -13,8 +12,9 @@ from limits.errors import ConfigurationError, StorageError
 from limits.storage import storage_from_string
 
 from refold.a2a.security.http_errors import Refused
+from refold.logs import logger
 
-log = structlog.get_logger("refold.a2a")
+log = logger("refold.a2a")
 
 
 class Rate:

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
-import structlog
 from a2a.utils.error_handlers import build_rest_error_payload
 from google.protobuf.json_format import ParseError
 from pydantic_core import from_json
@@ -26,10 +25,11 @@ from refold.a2a.convert import METADATA
 from refold.a2a.errors import as_a2a
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.streams.updates import EventId
+from refold.logs import logger
 from refold.seen import metrics
 from refold.seen.meters import level
 
-log = structlog.get_logger("refold.a2a")
+log = logger("refold.a2a")
 
 STOPS = b": the gateway stops; subscribe again with the last id\r\n\r\n"
 """The last thing in a stream that the gateway ends: a comment, so that every client understands it."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import uuid4
 
-import structlog
 from a2a.types import Message as A2AMessage
 from a2a.types import Role, SendMessageRequest
 from a2a.utils.errors import InvalidParamsError
@@ -20,8 +19,9 @@ from refold.core.authoring.skill import Skill
 from refold.core.content import Content
 from refold.core.lifecycle import Status
 from refold.engine import Engine
+from refold.logs import logger
 
-log = structlog.get_logger("refold.a2a")
+log = logger("refold.a2a")
 
 SKILL = "skill"
 """The key in a request's or message's metadata that names the skill."""

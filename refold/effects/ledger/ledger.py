@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import uuid4
 
-import structlog
 from pydantic import JsonValue
 
 from refold.core.errors import DefinitionError, describe
@@ -44,6 +43,7 @@ from refold.effects.ledger.receipts import (
 )
 from refold.effects.ledger.store import ENV, Store, store_from_env, store_of
 from refold.effects.ledger.thread_pool import ThreadPool
+from refold.logs import logger
 from refold.seen import metrics
 from refold.seen.meters import count, level
 
@@ -55,7 +55,7 @@ FAILURES_OF_AN_OUTAGE = 2
 SINGLE_HOST_ENV = "REFOLD_LEDGER_SINGLE_HOST"
 
 T = TypeVar("T")
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

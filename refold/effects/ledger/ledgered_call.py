@@ -44,7 +44,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
-import structlog
 from pydantic import JsonValue
 
 from refold.core.authoring.tool import ToolSpec
@@ -67,6 +66,7 @@ from refold.effects.ledger.receipts import (
 from refold.effects.probing import Done, NotDone, Unknown
 from refold.effects.threads import in_own_thread
 from refold.effects.tracing import note
+from refold.logs import logger
 from refold.seen import metrics
 from refold.seen.meters import count
 
@@ -96,7 +96,7 @@ _COUNTED_AS = {
 """What an answer of the ledger counts as, of `metrics.LEDGER`."""
 
 T = TypeVar("T")
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 
 class NotBegun(TryLater):

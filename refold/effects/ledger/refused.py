@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import structlog
-
 from refold.effects.ledger.receipts import storable
+from refold.logs import logger
 from refold.seen import metrics
 from refold.seen.meters import count
 
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 PENDING = 1000
 """How many different refusals wait to be written, at most, while the database is away."""

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import anyio
 import httpx2
-import structlog
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
@@ -32,6 +31,7 @@ from pydantic import JsonValue
 from refold.core.schema import first_line
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.mcp.servers import LIST, McpServer, McpTool, effect_of, pin_of
+from refold.logs import logger
 
 KEY = "refold/idempotency-key"
 """The field of a call's `_meta` that carries the idempotency key."""
@@ -41,7 +41,7 @@ _FINAL = (401, 403, 404, 405)
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 
 @dataclass(eq=False, slots=True)

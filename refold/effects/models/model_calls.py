@@ -11,14 +11,13 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
 from refold.conversation import LlmOutcome
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient
+from refold.logs import logger
 
 if TYPE_CHECKING:
     from refold.effects.models.conversations import Recalled
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from refold.effects.models.resolve import Models
     from refold.effects.tools import Tool
 
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 
 class _Ask(Protocol):

@@ -7,7 +7,6 @@ import hmac
 import os
 from datetime import UTC, datetime
 
-import structlog
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
@@ -16,6 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
 from refold.engine import EngineError, Listed, TaskFilter
+from refold.logs import logger
 from refold.temporal.data import search_attributes
 from refold.temporal.data.search_attributes import (
     CONTEXT,
@@ -29,7 +29,7 @@ from refold.temporal.data.search_attributes import (
     STATUS_AT,
 )
 
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 CLOSED = {
     WorkflowExecutionStatus.COMPLETED: (TaskState.DONE, Ending.COMPLETED),

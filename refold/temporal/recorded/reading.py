@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import structlog
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
@@ -24,6 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.errors import RefoldError
 from refold.digests import Said
 from refold.divergence import Difference, Input
+from refold.logs import logger
 from refold.seen import metrics
 from refold.seen.meters import count
 from refold.temporal.data.marks import Mark, marks_of
@@ -31,7 +31,7 @@ from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY
 
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 AGAIN_S = 0.2
 """The pause, in seconds, before a history is asked for again that the server did not give; doubled up to ten times."""

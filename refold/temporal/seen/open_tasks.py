@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-import structlog
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
@@ -20,6 +19,7 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
 from refold.core.lifecycle import TaskState
+from refold.logs import logger
 from refold.seen import metrics
 from refold.seen.meters import level
 from refold.temporal.client.errors import POLLING_S
@@ -51,7 +51,7 @@ _KINDS = {
     "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
 }
 
-log = structlog.get_logger("refold.seen")
+log = logger("refold.seen")
 
 
 def in_state(state: str) -> str:

@@ -18,7 +18,6 @@ import random
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-import structlog
 from temporalio import activity, workflow
 from temporalio.client import Client, RPCTimeoutOrCancelledError, WorkflowQueryFailedError
 from temporalio.common import RetryPolicy
@@ -29,6 +28,7 @@ from refold.core.errors import InputRejected
 from refold.core.values import Value, lean
 from refold.effects.webhooks.post import Poster
 from refold.engine import EngineError, TaskNotFound
+from refold.logs import logger
 from refold.seen import metrics
 from refold.seen.meters import count
 from refold.temporal.client.connection import UPDATE_PATIENCE
@@ -65,7 +65,7 @@ MOST_EVENTS = 4_000
 DELIVERED, REMOVED, GONE, NO_TASK = "delivered", "removed", "gone", "no task"
 _TAKEN, _REWORDED = "taken", "reworded"
 
-log = structlog.get_logger("refold.webhooks")
+log = logger("refold.webhooks")
 
 
 class Delivery(Value):

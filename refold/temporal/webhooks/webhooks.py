@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import unquote
 
-import structlog
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
     WithStartWorkflowOperation,
@@ -24,6 +23,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from refold.core.errors import InputRejected
 from refold.effects.webhooks.post import Poster
 from refold.engine import EngineError, NoWorker
+from refold.logs import logger
 from refold.seen import metrics
 from refold.seen.meters import count
 from refold.temporal.client.connection import UPDATE_PATIENCE
@@ -57,7 +57,7 @@ TRIES = 3
 
 _UNANSWERED = frozenset({RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED})
 
-log = structlog.get_logger("refold.webhooks")
+log = logger("refold.webhooks")
 
 
 class TemporalWebhooks:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
 
@@ -16,6 +15,7 @@ from refold.core.fold.wanted import finished
 from refold.core.lifecycle import Ending, Status, TaskState
 from refold.core.schema import type_name
 from refold.core.values import shortened
+from refold.logs import logger
 from refold.seen import entries, meters
 from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS, STATUS_AT
 
@@ -30,7 +30,7 @@ NAME_CHARS = 200
 LINE_CHARS = 500
 """The longest text in the Temporal UI's details, in characters; a longer one is cut."""
 
-log = structlog.get_logger("refold.task")
+log = logger("refold.task")
 
 REFUSED: dict[tuple[str, str], Callable[..., None]] = {}
 """What keeps the refused updates of this process's workers, by namespace and task queue: `RefusalRecord.note`."""

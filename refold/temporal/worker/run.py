@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import structlog
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import Worker, WorkerDeploymentConfig
@@ -21,6 +20,7 @@ from refold.core.values import LONGEST_S
 from refold.effects.mcp.servers import McpServer, servers_in
 from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
+from refold.logs import logger
 from refold.temporal.client import search
 from refold.temporal.client.connection import connected
 from refold.temporal.seen.ready import answering, check_place, worker_checks
@@ -38,7 +38,7 @@ GRACE_ENV = "REFOLD_GRACE"
 LEAVE_S = 5.0
 """How long a worker waits, in seconds, for effects that it has canceled at the end of its grace."""
 
-log = structlog.get_logger(__name__)
+log = logger(__name__)
 
 START_POLL_S = 0.01
 """The interval, in seconds, of checking whether a starting worker polls yet."""
