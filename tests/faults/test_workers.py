@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from datetime import timedelta
 from pathlib import Path
 
@@ -130,18 +131,20 @@ async def test_a_worker_that_is_asked_to_leave_does_not_stay_for_ever(
     assert len({line.invocation_id for line in ledger.lines}) == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda one: one.name)
 async def test_a_payment_is_finished_within_the_grace(
-    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path, number: signal.Signals
 ) -> None:
     """
-    SIGTERM while a plain `def` pays: it is paid once, nobody is asked, and the worker exits with 0.
+    SIGTERM, or the end of the worker's terminal, while a plain `def` pays: it is paid once, nobody is asked, and the
+    worker exits with 0.
     """
     gate = tmp_path / "gate"
     worker = await workers.start(queue)
     view = await engine.start("pays_once", Content.from_data({"gate": str(gate)}))
     await ledger.until("begun")
 
-    worker.ask_to_stop()
+    worker.process.send_signal(number)
     gate.touch()
     assert await worker.gone() == 0
     await workers.start(queue)

@@ -1,4 +1,4 @@
-"""Runs a worker process for skills and tools, until SIGINT or SIGTERM."""
+"""Runs a worker process for skills and tools, until it is told to leave."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def run_worker(
     ready: Callable[[Worker], None] | None = None,
     **options: Any,
 ) -> None:
-    """Run a worker until SIGINT or SIGTERM; then let running effects finish for up to `grace_s`, and return.
+    """Run a worker until SIGINT, SIGTERM or SIGHUP; then let running effects finish for up to `grace_s`, and return.
 
     An effect that has not finished by then is left to other workers. One that runs in a thread is not waited for: its
     receipt tells them that it is under way, for as long as this process lives.
@@ -217,15 +217,21 @@ async def run_worker(
 
 @asynccontextmanager
 async def _set_by_signals(stop: asyncio.Event) -> AsyncIterator[None]:
-    """Set an event on SIGINT and SIGTERM, inside the block."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Set an event where the worker is told to leave, inside the block."""
+    loop, signals = asyncio.get_running_loop(), signals_to_leave()
+    for number in signals:
         loop.add_signal_handler(number, stop.set)
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in signals:
             loop.remove_signal_handler(number)
+
+
+def signals_to_leave() -> list[signal.Signals]:
+    """Ctrl-C, SIGTERM, and the end of the terminal; not where the process is to outlive it (`nohup`)."""
+    leave = [signal.SIGINT, signal.SIGTERM]
+    return leave if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*leave, signal.SIGHUP]
 
 
 async def _until_ready(worker: Worker, running: asyncio.Task[None], plugin: RefoldPlugin) -> None:
