@@ -55,6 +55,16 @@ async def test_what_is_not_registered(asked: str, said: str) -> None:
     assert (caught.value.next_retry_delay, caught.value.category) == (OTHERS_PAUSE, ApplicationErrorCategory.BENIGN)
 
 
+async def test_undoes_share_a_ledger() -> None:
+    """
+    A worker without receipts of its own opens the ledger once for all the effects that it undoes, and closes it.
+    """
+    async with Effects([closed]) as effects:
+        ledger = effects.ledger_of_undone
+
+        assert ledger is effects.ledger_of_undone
+
+
 async def test_a_command_of_another_release_is_left_to_its_workers() -> None:
     """
     A field that this release does not know: nothing is called, and another worker may read it.
