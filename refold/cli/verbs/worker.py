@@ -24,7 +24,6 @@ from refold.core.schema import fields_of
 from refold.engine import UnknownSkill
 from refold.static import Parts
 from refold.temporal.worker.profile import DEFAULT, PROFILES, Profile
-from refold.temporal.worker.run import signals_to_leave
 
 Model = Annotated[
     str | None,
@@ -251,9 +250,9 @@ def say_ready(call: Call, found: Parts, *, address: str, namespace: str) -> None
 
 
 def stopped_by_signal() -> asyncio.Event:
-    """An event that Ctrl-C, SIGTERM and the end of the terminal set."""
+    """An event that SIGINT and SIGTERM set."""
     stop = asyncio.Event()
-    for number in signals_to_leave():
+    for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
 

@@ -218,7 +218,7 @@ async def run_worker(
 @asynccontextmanager
 async def _set_by_signals(stop: asyncio.Event) -> AsyncIterator[None]:
     """Set an event where the worker is told to leave, inside the block."""
-    loop, signals = asyncio.get_running_loop(), signals_to_leave()
+    loop, signals = asyncio.get_running_loop(), _signals_to_leave()
     for number in signals:
         loop.add_signal_handler(number, stop.set)
     try:
@@ -228,7 +228,7 @@ async def _set_by_signals(stop: asyncio.Event) -> AsyncIterator[None]:
             loop.remove_signal_handler(number)
 
 
-def signals_to_leave() -> list[signal.Signals]:
+def _signals_to_leave() -> list[signal.Signals]:
     """Ctrl-C, SIGTERM, and the end of the terminal; not where the process is to outlive it (`nohup`)."""
     leave = [signal.SIGINT, signal.SIGTERM]
     return leave if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*leave, signal.SIGHUP]
