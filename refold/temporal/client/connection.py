@@ -122,7 +122,7 @@ class Connection:
             reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
             rpc_timeout=(patience or self.patience) / QUERY_ATTEMPTS,
         )
-        attempt = 0
+        attempt, until = 0, time.monotonic() + (patience or self.patience).total_seconds()
         while True:
             attempt += 1
             try:
@@ -131,10 +131,13 @@ class Connection:
                 if rejected.status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:  # it went on while we asked
                     raise
             except (WorkflowQueryFailedError, RPCTimeoutOrCancelledError, RPCError) as error:
-                if in_failed_state(error):
-                    found = await stopped.answer(self.client, await self.describe(task_id), name, arguments)
+                if in_failed_state(error) or timed_out(error):
+                    description = await self.describe(task_id)
+                    found = await stopped.answer(self.client, description, name, arguments)
                     if isinstance(found, kind):
                         return found
+                    if in_failed_state(error) and stopped.soon(description) and time.monotonic() < until:
+                        continue
                 if attempt == QUERY_ATTEMPTS or not timed_out(error):
                     raise
             else:

@@ -21,6 +21,13 @@ from refold.temporal.data.payloads import load
 from refold.temporal.data.wire import CODE_DIFFERS, PAGE_ENTRIES, Page, Segment, Stopped
 
 
+def soon(description: WorkflowExecutionDescription) -> bool:
+    """Whether a task has something to take and has not failed at it yet: once it has, the failure answers."""
+    return description.raw_description.HasField("pending_workflow_task") and (
+        description.raw_description.pending_workflow_task.attempt <= 1
+    )
+
+
 async def answer(client: Client, description: WorkflowExecutionDescription, query: str, args: Sequence[Any]) -> Any:
     """What a stopped task's worker would answer; None where no difference stops the task, or this process cannot tell.
 

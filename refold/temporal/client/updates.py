@@ -34,6 +34,10 @@ from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, Accepted, Ver
 A = TypeVar("A")
 
 
+ABORTED = "workflow update was aborted"
+"""The server's words for an update that nobody has taken: its workflow task failed, or the run went on in a new one."""
+
+
 async def update(
     connection: Connection,
     task_id: str,
@@ -66,7 +70,9 @@ async def update(
     except RPCTimeoutOrCancelledError:
         raise await _not_taken(connection, task_id, name) from None
     except RPCError as error:
-        if in_failed_state(error):
+        if ABORTED in error.message and not (await views.look(connection, task_id)).note:
+            return await update(connection, task_id, name, argument, update_id=update_id, run_id=run_id, answer=answer)
+        if ABORTED in error.message or in_failed_state(error):
             raise await _not_taken(connection, task_id, name) from None
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise server_refused(error, f"reach task {task_id!r}") from None

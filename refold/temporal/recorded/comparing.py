@@ -94,6 +94,20 @@ class Comparison:
         sent, self._sent = self._sent, []
         return self._words is None or sent == list(self._words.sent.get(completed, ()))
 
+    def compare_end(self, task: Recorded, completed: int, until: float) -> None:
+        """Compare where the code goes on in a new run, which no entry says: history tells whether the task did.
+
+        Raises:
+            NotReadYet: The history was not read by then.
+        """
+        words = self._read(self._reader.words(self._run), until)
+        if words is None or _NEW_RUN in words.sent.get(completed, ()):
+            return
+        at = task.base + len(task.entries)
+        self.difference = Difference(task_id=self._run.workflow_id, seq=at, upto=at, why=NEW_RUN)
+        self._words = words
+        task.differ(self.difference, lambda entries: entries)
+
     def end(self, unfit: Difference | None = None) -> None:
         """The replay is over.
 
@@ -175,4 +189,6 @@ KINDS = {
     "cancel_workflow_execution": "cancel",
     "continue_as_new_workflow_execution": "continue",
 }
+_NEW_RUN: Sent = ("continue", "", "")
+NEW_RUN = "the code goes on in a new run here, as `seal_at_pause=True` lets it, and the task did not"
 _BACK = {"schedule_activity": "request_cancel_activity", "start_timer": "cancel_timer"}

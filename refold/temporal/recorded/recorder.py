@@ -22,7 +22,7 @@ from temporalio.exceptions import ApplicationError
 from refold.divergence import Difference
 from refold.effects.asking import ASK_AGAIN
 from refold.temporal.data.wire import CODE_DIFFERS
-from refold.temporal.recorded.comparing import Comparison, NotReadYet
+from refold.temporal.recorded.comparing import WORDS_S, Comparison, NotReadYet
 from refold.temporal.recorded.here import Recorded, listening
 from refold.temporal.recorded.reading import Reader, Run
 from refold.temporal.recorded.writing import Payloads, carriers, mark
@@ -142,6 +142,8 @@ class Recorder:
         """What a replayed activation is completed with."""
         with suppress(NotReadYet):  # the history is read on while the replay goes on
             self._compare(comparison, until)
+            if self._task is not None and comparison.difference is None and _goes_on(completion):
+                comparison.compare_end(self._task, act.history_length + 1, max(until, monotonic() + WORDS_S))
         fits = comparison.fits(act.history_length + 1, completion)
         found = comparison.difference
         if found is None or (fits and not comparison.strict):
@@ -175,3 +177,8 @@ class Recorder:
             completion.failed.force_cause = CAUSE
         self._fails(error, completion.failed.failure)
         return completion
+
+
+def _goes_on(completion: WorkflowActivationCompletion) -> bool:
+    """Whether the run ends for a new one."""
+    return any(one.HasField("continue_as_new_workflow_execution") for one in completion.successful.commands)

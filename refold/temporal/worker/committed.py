@@ -92,20 +92,26 @@ class Committed:
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
         self._loading = False
         self._unsure = False
+        self._failed = ""  # why it failed to take what came
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """See the SDK."""
         if not _KNOWN:
             return self._inner.activate(act)
         queries = [job.query_workflow.query_id for job in act.jobs if job.HasField("query_workflow")]
-        if self._is_ahead(act, queries):
-            refused = workflow_completion.WorkflowActivationCompletion(run_id=act.run_id)
-            refused.failed.failure.message = ASK_AGAIN
-            return refused
+        refused = ASK_AGAIN if self._is_ahead(act, queries) else self._failed if queries else ""
+        if refused:
+            failed = workflow_completion.WorkflowActivationCompletion(run_id=act.run_id)
+            failed.failed.failure.message = refused
+            return failed
         with _collecting_no_garbage():
             if self._recorder is None or any(job.HasField("remove_from_cache") for job in act.jobs):
-                return self._activate(act)
-            return self._recorder.activate(act, asked=bool(queries))
+                completion = self._activate(act)
+            else:
+                completion = self._recorder.activate(act, asked=bool(queries))
+        if not queries:
+            self._failed = completion.failed.failure.message if completion.HasField("failed") else ""
+        return completion
 
     def _is_ahead(self, act: WorkflowActivation, queries: list[str]) -> bool:
         mark, more = (act.timestamp.ToNanoseconds(), act.history_size_bytes), act.history_length > self._length

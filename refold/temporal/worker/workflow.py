@@ -206,9 +206,16 @@ class SkillWorkflow(TaskHandlers):
             self._over.set_result(None)
 
     def _take(self, event: Event) -> Entry:
-        self._now, entry = advance(
-            self.skill, self._now, event, workflow.now(), live=self._live, patched=workflow.patched
-        )
+        unasked: set[str] = set()
+
+        def patched(id: str) -> bool:
+            if not (answer := workflow.patched(id)):
+                unasked.add(id)  # by the code that took the event first, so its entry has no answer
+            return answer
+
+        self._now, entry = advance(self.skill, self._now, event, workflow.now(), live=self._live, patched=patched)
+        if unasked:
+            entry = entry.changed({"patches": {id: yes for id, yes in entry.patches.items() if id not in unasked}})
         self._entries.append(entry)
         self.digests.append(chained(self.digests[-1], entry))
         if len(self._entries) % MARK_ENTRIES == 0:
