@@ -1,4 +1,4 @@
-"""The table of changes as "Changing code under running tasks" shows it: `python -m tests.docs.change_table` writes it."""
+"""The table of changes as docs/upgrades.md shows it: `python -m tests.docs.change_table` writes it there."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from tests.docs.pages import ROOT
 from tests.temporal.changes.rows import PEOPLE, ROWS, Fate, Place, Row
 
 PAGE = ROOT / "docs" / "upgrades.md"
-HEAD = "| change | at a gate or question | asleep | in an effect | after a seal, or on versions | after a rollback | to do |\n"
+COLUMNS = (
+    "change", "at a gate or question", "asleep", "in an effect", "after a seal, or on versions", "after a rollback",
+    "to do",
+)  # fmt: skip
+HEAD = f"| {' | '.join(COLUMNS)} |\n"
 STANDS = f"**{Fate.STILL}**"
 NO_CASE = "–"
 
 
 def drawn() -> str:
     """The table in Markdown."""
-    lines = [f"|{' --- |' * 7}\n"]
+    lines = [f"|{' --- |' * len(COLUMNS)}\n"]
     lines += [f"| {' | '.join(_cells(row))} |\n" for row in ROWS.values()]
     return HEAD + "".join(lines)
 

@@ -48,10 +48,14 @@ async def server() -> AsyncIterator[DevServer]:
         yield running
 
 
+HASTY = {"history.defaultWorkflowTaskTimeout": '"2s"', "history.workflowTaskRetryMaxInterval": '"1s"'}
+"""A workflow task that is lost or fails is tried again soon."""
+
+
 @pytest.fixture(scope="session")
 async def hasty_server() -> AsyncIterator[DevServer]:
     """A server that takes a workflow task for lost after two seconds instead of ten, for tests in which many are."""
-    async with dev_server(settings={"history.defaultWorkflowTaskTimeout": '"2s"'}) as running:
+    async with dev_server(settings=HASTY) as running:
         yield running
 
 

@@ -187,7 +187,7 @@ ROWS: dict[str, Row] = {
         now=ON,
         after_effect=STILL,
         back=STILL,
-        do="nothing; but seal no task whose last call before it is under way",
+        do="nothing; but do not seal a task while the call before it is under way",
     ),
     # --- order
     "swapped": Row(
@@ -203,7 +203,7 @@ ROWS: dict[str, Row] = {
         now=ON,
         after_effect=STILL,
         back=STILL,
-        do="nothing; but seal no task whose last call before it is under way",
+        do="nothing; but do not seal a task while the call before it is under way",
     ),
     # --- new
     "new_at_end": Row(
@@ -235,9 +235,8 @@ ROWS: dict[str, Row] = {
         change="new call after the waiting point",
         edits={_BOOK: _BOOK + _PRAISE.replace('"praise"', '"blame"')},
         now=ON,
-        after_effect=STILL,
         back=STILL,
-        do="nothing; but seal no task whose last call before it is under way",
+        do=NOTHING,
     ),
     "patched": Row(
         change="any change under `ctx.patched`, with the old path beside it",
@@ -410,7 +409,7 @@ ROWS: dict[str, Row] = {
         edits={_SKILL: f"{_SKILL}, seal_at_pause=True"},
         now=STILL,
         says="the code goes on in a new run here, as `seal_at_pause=True` lets it, and the task did not",
-        do=BEHIND,
+        do="seal with the old code first",
         at=PEOPLE,
     ),
 }

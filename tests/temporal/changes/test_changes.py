@@ -18,10 +18,11 @@ from refold.temporal.data.storage import Folder
 from refold.temporal.dev import dev_server
 from tests.temporal.changes.rows import ROWS, Fate, Place
 from tests.temporal.changes.trials import Site, Trial, restarted, rolled, sealed, versioned
+from tests.temporal.conftest import HASTY
 from tests.temporal.upgrade.sealed_skills import paid
 
-HASTY = {"history.defaultWorkflowTaskTimeout": '"2s"', "history.workflowTaskRetryMaxInterval": '"1s"'}
-"""A workflow task that fails is tried again soon."""
+# Many tasks are rebuilt at once, and the SDK interrupts a thread that takes too long, wherever it stands just then.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 WAYS: dict[str, Callable[[Site, Sequence[Trial]], Coroutine[Any, Any, None]]] = {
     "restart": restarted,
