@@ -106,6 +106,7 @@ class Comparison:
         at = task.base + len(task.entries)
         self.difference = Difference(task_id=self._run.workflow_id, seq=at, upto=at, why=NEW_RUN)
         self._words = words
+        self._reader.done(self._run, self.difference)
         task.differ(self.difference, lambda entries: entries)
 
     def end(self, unfit: Difference | None = None) -> None:
