@@ -23,7 +23,7 @@ from google.protobuf.message import Message as ProtoMessage
 from refold.a2a.names import check_names
 from refold.core.errors import InputRejected
 from refold.engine import CodeChanged, EngineError, NotConnected, NoWorker, PayloadTooLarge, TaskNotFound, UnknownSkill
-from refold.logs import logger
+from refold.seen.logs import logger
 
 log = logger("refold.a2a")
 

@@ -80,8 +80,8 @@ from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.threads import TOOL_THREADS, Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
 from refold.effects.tracing import note, note_content
-from refold.logs import logger
 from refold.middleware import ActivityMiddleware, ActivityTurn
+from refold.seen.logs import logger
 
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger

@@ -26,8 +26,8 @@ from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
 from refold.engine import PayloadTooLarge, StorageError
-from refold.logs import logger
 from refold.seen import metrics
+from refold.seen.logs import logger
 from refold.seen.meters import count, observe
 
 ActivityHeartbeat: Any = None

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 
-from refold.logs import logger
+from refold.seen.logs import logger
 
 log = logger(__name__)
 

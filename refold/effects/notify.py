@@ -19,7 +19,7 @@ from refold.core.commands import Notify
 from refold.core.errors import DefinitionError
 from refold.core.values import Value, lean
 from refold.effects.http.client import HttpClient
-from refold.logs import logger
+from refold.seen.logs import logger
 
 ENV = "REFOLD_NOTIFY_URL"
 TIMEOUT_S = 10.0

@@ -27,7 +27,7 @@ from refold.a2a.security.admission import Admission
 from refold.a2a.security.http_errors import WORDS, Refused
 from refold.a2a.security.principal import NOBODY, Principal
 from refold.a2a.streams.sse import STOPPED
-from refold.logs import logger
+from refold.seen.logs import logger
 
 log = logger("refold.a2a")
 

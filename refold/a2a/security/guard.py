@@ -24,8 +24,8 @@ from refold.a2a.security.host_and_origin import LOOPBACK_NAMES, address_of, chec
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import Principal
 from refold.a2a.security.settings import Security
-from refold.logs import logger
 from refold.seen import metrics
+from refold.seen.logs import logger
 from refold.seen.meters import count, observe, recording
 
 PUBLIC = re.compile(r"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json")

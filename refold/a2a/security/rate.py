@@ -12,7 +12,7 @@ from limits.errors import ConfigurationError, StorageError
 from limits.storage import storage_from_string
 
 from refold.a2a.security.http_errors import Refused
-from refold.logs import logger
+from refold.seen.logs import logger
 
 log = logger("refold.a2a")
 

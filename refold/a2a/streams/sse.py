@@ -25,8 +25,8 @@ from refold.a2a.convert import METADATA
 from refold.a2a.errors import as_a2a
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.streams.updates import EventId
-from refold.logs import logger
 from refold.seen import metrics
+from refold.seen.logs import logger
 from refold.seen.meters import level
 
 log = logger("refold.a2a")

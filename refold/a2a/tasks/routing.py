@@ -19,7 +19,7 @@ from refold.core.authoring.skill import Skill
 from refold.core.content import Content
 from refold.core.lifecycle import Status
 from refold.engine import Engine
-from refold.logs import logger
+from refold.seen.logs import logger
 
 log = logger("refold.a2a")
 

@@ -43,8 +43,8 @@ from refold.effects.ledger.receipts import (
 )
 from refold.effects.ledger.store import ENV, Store, store_from_env, store_of
 from refold.effects.ledger.thread_pool import ThreadPool
-from refold.logs import logger
 from refold.seen import metrics
+from refold.seen.logs import logger
 from refold.seen.meters import count, level
 
 __all__ = ["Ledger", "LedgerUnavailable", "fingerprint"]

@@ -66,8 +66,8 @@ from refold.effects.ledger.receipts import (
 from refold.effects.probing import Done, NotDone, Unknown
 from refold.effects.threads import in_own_thread
 from refold.effects.tracing import note
-from refold.logs import logger
 from refold.seen import metrics
+from refold.seen.logs import logger
 from refold.seen.meters import count
 
 if TYPE_CHECKING:

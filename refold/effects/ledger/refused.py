@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from refold.effects.ledger.receipts import storable
-from refold.logs import logger
 from refold.seen import metrics
+from refold.seen.logs import logger
 from refold.seen.meters import count
 
 log = logger(__name__)

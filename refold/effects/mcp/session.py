@@ -31,7 +31,7 @@ from pydantic import JsonValue
 from refold.core.schema import first_line
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
 from refold.effects.mcp.servers import LIST, McpServer, McpTool, effect_of, pin_of
-from refold.logs import logger
+from refold.seen.logs import logger
 
 KEY = "refold/idempotency-key"
 """The field of a call's `_meta` that carries the idempotency key."""

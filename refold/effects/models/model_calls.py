@@ -17,7 +17,7 @@ from refold.core.commands import CallLlm
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import HttpClient
-from refold.logs import logger
+from refold.seen.logs import logger
 
 if TYPE_CHECKING:
     from refold.effects.models.conversations import Recalled

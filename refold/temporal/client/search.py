@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.lifecycle import Ending, Status, TaskState, derive_status
 from refold.engine import EngineError, Listed, TaskFilter
-from refold.logs import logger
+from refold.seen.logs import logger
 from refold.temporal.data import search_attributes
 from refold.temporal.data.search_attributes import (
     CONTEXT,

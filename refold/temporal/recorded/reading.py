@@ -23,8 +23,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.errors import RefoldError
 from refold.digests import Said
 from refold.divergence import Difference, Input
-from refold.logs import logger
 from refold.seen import metrics
+from refold.seen.logs import logger
 from refold.seen.meters import count
 from refold.temporal.data.marks import Mark, marks_of
 from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY

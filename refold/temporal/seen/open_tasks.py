@@ -19,8 +19,8 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
 from refold.core.lifecycle import TaskState
-from refold.logs import logger
 from refold.seen import metrics
+from refold.seen.logs import logger
 from refold.seen.meters import level
 from refold.temporal.client.errors import POLLING_S
 from refold.temporal.client.search import UNTAKEN, quoted, until

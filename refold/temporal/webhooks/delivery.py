@@ -28,8 +28,8 @@ from refold.core.errors import InputRejected
 from refold.core.values import Value, lean
 from refold.effects.webhooks.post import Poster
 from refold.engine import EngineError, TaskNotFound
-from refold.logs import logger
 from refold.seen import metrics
+from refold.seen.logs import logger
 from refold.seen.meters import count
 from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.worker.profile import DEFAULT

@@ -23,8 +23,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from refold.core.errors import InputRejected
 from refold.effects.webhooks.post import Poster
 from refold.engine import EngineError, NoWorker
-from refold.logs import logger
 from refold.seen import metrics
+from refold.seen.logs import logger
 from refold.seen.meters import count
 from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.client.engine import TemporalEngine

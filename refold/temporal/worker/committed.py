@@ -13,8 +13,9 @@ replay will. An activation does not say what it is part of; these are told apart
    was loaded, and took events, and a query comes next: whether a workflow task brought them is not known.
 
 A query that came along with a workflow task is refused, too, where the workflow failed to take what the task brought.
-Core reports only the first failed attempt. It would complete a later attempt with the answer to the query alone: history
-would say that the workflow took the event and did nothing, and the code that fits could never be run on it again.
+Core reports only the first failed attempt. It would complete a later attempt with the answer to the query alone:
+history would say that the workflow took the event and did nothing, and the code that fits could never be run on it
+again.
 
 The only module of the worker that uses the messages between the SDK and its core.
 """

@@ -15,8 +15,8 @@ from refold.core.fold.wanted import finished
 from refold.core.lifecycle import Ending, Status, TaskState
 from refold.core.schema import type_name
 from refold.core.values import shortened
-from refold.logs import logger
 from refold.seen import entries, meters
+from refold.seen.logs import logger
 from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS, STATUS_AT
 
 if TYPE_CHECKING:

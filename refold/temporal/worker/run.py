@@ -20,7 +20,7 @@ from refold.core.values import LONGEST_S
 from refold.effects.mcp.servers import McpServer, servers_in
 from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
-from refold.logs import logger
+from refold.seen.logs import logger
 from refold.temporal.client import search
 from refold.temporal.client.connection import connected
 from refold.temporal.seen.ready import answering, check_place, worker_checks

@@ -4,7 +4,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from refold.logs import logger
+from refold.seen.logs import logger
 
 
 def unwritable(*_: object) -> dict[str, object]:
