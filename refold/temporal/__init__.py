@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from refold.temporal.replay.sources import Choice, histories
     from refold.temporal.seen.open_tasks import OpenTasks
     from refold.temporal.seen.runtime import measure
+    from refold.temporal.traced import tracer_of
     from refold.temporal.upgrade.replay_check import silence_core
     from refold.temporal.upgrade.upgrade import Move, Outcome, upgrade_tasks
     from refold.temporal.webhooks.webhooks import TemporalWebhooks
@@ -48,6 +49,7 @@ _HOMES = {
     "refusals_at_start": "worker.refusals",
     "run_worker": "worker.run",
     "silence_core": "upgrade.replay_check",
+    "tracer_of": "traced",
     "upgrade_tasks": "upgrade.upgrade",
     "workflow_for": "worker.workflow",
     "workflows_of": "worker.registry",
@@ -75,6 +77,7 @@ __all__ = [
     "refusals_at_start",
     "run_worker",
     "silence_core",
+    "tracer_of",
     "upgrade_tasks",
     "workflow_for",
     "workflows_of",

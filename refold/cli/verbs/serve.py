@@ -32,7 +32,6 @@ from refold.cli.verbs.worker import (
 from refold.core.authoring.skill import Skill
 from refold.core.schema import problems
 from refold.engine import Engine
-from refold.temporal.traced import tracer_of
 from refold.temporal.worker.profile import DEFAULT
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def _security(security: Security, host: str, *, anonymous: bool) -> Security:
 
 def _tracer(engine: Engine) -> Tracer | None:
     """What requests are traced with; None if the connection is not traced."""
-    return tracer_of(engine.client) if isinstance(engine, temporal.TemporalEngine) else None
+    return temporal.tracer_of(engine.client) if isinstance(engine, temporal.TemporalEngine) else None
 
 
 def _grpc(security: Security, host: str, port: int | None) -> tuple[GrpcServer | None, str | None]:

@@ -551,7 +551,7 @@ def test_a_bug_fails_the_task_and_keeps_its_state() -> None:
 
     assert task.reason == "bug: KeyError: 'nothing'"
     assert task.task.state == {"count": 1}
-    assert "test_fold:" in entry.note
+    assert "test_fold in on_event" in entry.note
     assert entry.note.endswith("in on_event")
 
 
