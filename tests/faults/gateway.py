@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import sys
 
@@ -25,7 +26,9 @@ async def main(address: str, queue: str) -> None:
     app = a2a_app(await connect(address=address, task_queue=queue), SKILLS, Settings(url=url))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    sys.stdout.write(json.dumps({"skills": [skill.__name__ for skill in SKILLS], "url": url}) + "\n")
+    sys.stdout.write(
+        json.dumps({"pid": os.getpid(), "skills": [skill.__name__ for skill in SKILLS], "url": url}) + "\n"
+    )
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)
     server.should_exit = True

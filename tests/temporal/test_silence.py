@@ -64,7 +64,7 @@ async def test_everybody_is_told_why_a_task_does_not_answer(
         await impatient.send(task_id, text("hello"))
     with pytest.raises(NoWorker, match=rf"cannot be asked for its gates: {why}"):
         await impatient.decide(task_id, approved=True, approver="ada")
-    with pytest.raises(NoWorker, match=rf"cannot take the resolve: {why}"):
+    with pytest.raises(NoWorker, match=rf"cannot take the resolution: {why}"):
         await impatient.resolve(task_id, retry=True)
     with pytest.raises(NoWorker, match=rf"is not canceled yet: {why}.* `temporal workflow terminate"):
         await impatient.cancel(task_id)

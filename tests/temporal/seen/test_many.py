@@ -1,8 +1,9 @@
-"""Ten thousand tasks on a real server have as few series as ten."""
+"""Many tasks on a real server have as few series as ten."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from uuid import uuid4
 
 import httpx
@@ -20,13 +21,13 @@ from tests.services.prometheus import free_port
 from tests.temporal.conftest import PATIENT
 from workflows import hello
 
-TASKS = 10_000
+TASKS = 10_000 if os.environ.get("REFOLD_SWEEP") == "all" else 500
 AT_ONCE = 50
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(3600)
-async def test_ten_thousand_tasks(server: DevServer, values: Folder) -> None:
+async def test_many_tasks_have_few_series(server: DevServer, values: Folder) -> None:
     """
     Whatever the tasks, their ids, owners and texts are: refold's and the SDK's series are less than a thousand.
     """

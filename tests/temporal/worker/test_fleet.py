@@ -180,10 +180,11 @@ async def test_an_effect_whose_queue_nobody_polls_is_named(fleet: Fleet, effect:
     command = f"refold worker --task-queue {queue}"
     why = f"{effect} waits: no worker answers on task queue {queue!r}; start one with `{command}`"
     async with fleet.workers(NEW):
-        id = (await fleet.engine.start("fleet_errand", Content.from_data({kind: name, "queue": queue}))).task_id
+        errand = Content.from_data({kind: name, "queue": queue})
+        id = (await fleet.engine.start("fleet_errand", errand, owner=queue)).task_id
         look = partial(fleet.engine.look, id)
         looked = await until(look, lambda view: bool(view.note))
-        while not (listed := [view async for view in fleet.engine.list() if view.task_id == id]):
+        while not (listed := [view async for view in fleet.engine.list(owner=queue) if view.task_id == id]):
             pass  # the index lags by moments
 
         assert (looked.lifecycle, looked.note, looked.pending[0].queue) == (TaskState.RUNNING, why, queue)
