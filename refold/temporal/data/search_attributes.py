@@ -42,6 +42,15 @@ REGISTER = "; ".join(
 _PLAIN = re.compile(r"[ !#-\[\]-~]{1,200}")
 
 
+def state_since(task: TypedSearchAttributes) -> datetime | None:
+    """When a task came to its state; None where the server does not know.
+
+    A change of state mostly comes with one of the status; after the start, `STATE_AT` is written only where it does
+    not, which saves each pause of each task a hundred bytes of history.
+    """
+    return max((at for at in (task.get(STATUS_AT), task.get(STATE_AT)) if at is not None), default=None)
+
+
 def origin_value(task_id: str) -> str:
     """How the index holds the task that another one was recovered or forked from: its id, or a hash of an odd id.
 

@@ -24,7 +24,7 @@ from refold.seen.logs import logger
 from refold.seen.meters import level
 from refold.temporal.client.errors import POLLING_S
 from refold.temporal.client.search import UNTAKEN, quoted, until
-from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT
+from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS_AT, state_since
 
 EVERY_S = 15.0
 """The pause between two looks, in seconds; longer where a look takes long."""
@@ -60,6 +60,12 @@ def in_state(state: str) -> str:
         return f"{OPEN} AND {UNTAKEN}"
     found = f"{OPEN} AND {STATE.name} = {quoted(state)}"
     return f"{found} AND NOT {UNTAKEN}" if state == TaskState.RUNNING else found
+
+
+def since_before(moment: datetime) -> str:
+    """A filter for tasks that came to their state before a moment; see `state_since`."""
+    shown = f"{until(STATUS_AT.name, moment)} AND ({STATE_AT.name} IS NULL OR {until(STATE_AT.name, moment)})"
+    return f"(({shown}) OR ({STATUS_AT.name} IS NULL AND {until('StartTime', moment)}))"
 
 
 class OpenTasks:
@@ -128,10 +134,7 @@ class OpenTasks:
 
     async def _oldest(self, wanted: str, now: datetime) -> list[WorkflowExecution]:
         for age in AGES:
-            before = until(STATE_AT.name, now - age)
-            # Tasks of earlier releases do not say since when.
-            unsaid = f"({STATE_AT.name} IS NULL AND {until('StartTime', now - age)})"
-            if found := await self._listed(f"{wanted} AND ({before} OR {unsaid})"):
+            if found := await self._listed(f"{wanted} AND {since_before(now - age)}"):
                 return found
         return []
 
@@ -165,4 +168,4 @@ def _skill(execution: WorkflowExecution) -> str:
 
 
 def _since(execution: WorkflowExecution) -> datetime:
-    return execution.typed_search_attributes.get(STATE_AT) or execution.start_time
+    return state_since(execution.typed_search_attributes) or execution.start_time

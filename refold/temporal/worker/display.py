@@ -17,7 +17,7 @@ from refold.core.schema import type_name
 from refold.core.values import shortened
 from refold.seen import entries, meters
 from refold.seen.logs import logger
-from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS, STATUS_AT
+from refold.temporal.data.search_attributes import SKILL, STATE, STATE_AT, STATUS, STATUS_AT, state_since
 
 if TYPE_CHECKING:
     from refold.core.fold.journal import Entry
@@ -49,11 +49,11 @@ class Display:
         info = workflow.info()
         self.known = info.typed_search_attributes.get(SKILL) is not None
         self.last = base
-        since = info.typed_search_attributes.get(STATE_AT)
-        # Tasks that an earlier release started go on without it, as their histories have it.
-        self.says_since = since is not None or not self.known
         # A run after continue-as-new inherits it; a new task has waited for a worker since the server took it.
-        self.since = (since or base.status_at or base.at) if base.seq else info.workflow_start_time
+        # Tasks that an earlier release started go on without it, as their histories have it.
+        self.says_since = not self.known or info.typed_search_attributes.get(STATE_AT) is not None
+        known_since = state_since(info.typed_search_attributes)
+        self.since = (known_since or base.status_at or base.at) if base.seq else info.workflow_start_time
         if base.seq:
             workflow.set_current_details(details(base))  # until its first entry, which may come in weeks
 
@@ -83,12 +83,13 @@ class Display:
         shown = (snapshot.lifecycle, snapshot.status)
         if shown == self.shown and self.known:
             return
+        status_at = snapshot.status_at or snapshot.at
         updates: list[SearchAttributeUpdate[Any]] = [
             STATE.value_set(snapshot.lifecycle.value),
             STATUS.value_set(snapshot.status.value),
-            STATUS_AT.value_set(snapshot.status_at or snapshot.at),
+            STATUS_AT.value_set(status_at),
         ]
-        if self.says_since:
+        if self.says_since and self.since > status_at:
             updates.append(STATE_AT.value_set(self.since))
         if not self.known:
             updates.append(SKILL.value_set(snapshot.skill))

@@ -16,13 +16,13 @@ from refold import Content, InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
 from refold.seen import meters
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
-from refold.temporal.client.search import within
 from refold.temporal.data.payloads import data_converter
-from refold.temporal.data.search_attributes import STATE_AT
+from refold.temporal.data.search_attributes import STATE, state_since
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
-from refold.temporal.seen.open_tasks import OpenTasks, in_state
+from refold.temporal.seen.open_tasks import OpenTasks, in_state, since_before
 from tests.seen.recorded import counting
+from tests.services.prometheus import free_port
 from tests.temporal import gate_skills, skills
 from tests.temporal.test_task import collected, settled, text
 
@@ -136,11 +136,11 @@ async def test_the_server_knows_since_when_a_task_is_in_its_state(seen: Seen, va
     described = await seen.client.get_workflow_handle(view.task_id).describe()
     untaken = await TemporalEngine(seen.client, f"{queue}-nobody").start("gates", Content.from_data({"amounts": [1]}))
 
-    at = described.typed_search_attributes.get(STATE_AT)
+    at = state_since(described.typed_search_attributes)
     assert at is not None
     assert began < at
     assert abs(at - paused) < timedelta(milliseconds=1)
-    mine = f"{in_state('paused')} AND {within(STATE_AT.name, paused - timedelta(seconds=1), None)}"
+    mine = f"{in_state('paused')} AND {since_before(paused + timedelta(seconds=1))}"
     with counting() as kept:
         look = OpenTasks(seen.client, [queue])
         while view.task_id not in {one.id async for one in seen.client.list_workflows(mine)}:
@@ -153,6 +153,29 @@ async def test_the_server_knows_since_when_a_task_is_in_its_state(seen: Seen, va
         assert kept.of("refold_open_tasks_asked_at_seconds") > began.timestamp()
     for task_id in (view.task_id, untaken.task_id):
         await seen.client.get_workflow_handle(task_id).terminate()
+
+
+async def test_a_state_that_no_status_tells_has_its_own_moment(
+    seen: Seen, values: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A2A's status stays *working* while a task runs, retries and is blocked; the server knows since when it retries.
+    """
+    monkeypatch.setenv("FACTS_URL", f"http://127.0.0.1:{free_port()}")
+    queue = f"seen-{uuid4().hex[:8]}"
+    plugin = RefoldPlugin([gate_skills], TOOLS, storage=values)
+    engine = TemporalEngine(seen.client, queue)
+    async with make_worker(seen.client, plugin, task_queue=queue):
+        view = await engine.start("waits_for_facts", Content.from_text("tides"))
+        handle = seen.client.get_workflow_handle(view.task_id)
+        while (now := (await handle.describe()).typed_search_attributes).get(STATE) != TaskState.RETRYING:
+            pass
+        entries = await collected(engine.journal(handle.id))
+    retrying = next(entry.at for entry in entries for move in entry.moves if move.to_state is TaskState.RETRYING)
+    since = state_since(now)
+    assert since is not None
+    assert abs(since - retrying) < timedelta(milliseconds=1)
+    await handle.terminate()
 
 
 async def test_more_tasks_than_are_listed_are_counted(
