@@ -19,11 +19,12 @@ class Dependency:
         self.why: Exception | None = None
         self.hangs = False
         self.asked = 0
+        self.back = asyncio.Event()
 
     async def check(self) -> None:
         self.asked += 1
         if self.hangs:
-            await asyncio.Event().wait()
+            await self.back.wait()
         if self.why is not None:
             raise self.why
 
@@ -75,8 +76,7 @@ async def test_what_hangs_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) ->
 
     assert {status for status, _ in found} == {503}
     assert ledger.asked == 1
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        task.cancel()
+    ledger.back.set()
 
 
 async def test_over_http() -> None:
