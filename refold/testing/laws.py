@@ -33,6 +33,7 @@ from refold.core.commands import Notify, Sleep
 from refold.core.errors import RefoldError
 from refold.core.events import BackoffOver, CommandFailed, Event, GraceOver, ToolResult
 from refold.core.fold.apply import advance, fold
+from refold.core.fold.ending import under_way
 from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import UNDO, Snapshot
@@ -372,7 +373,9 @@ def _check_state(skill: Skill, task: Snapshot, history: Sequence[Happening]) -> 
     law(isinstance(status, Status), "a status can always be derived")
     retrying = task.lifecycle is TaskState.RETRYING
     law(task.ended or retrying == bool(backing_off), "retrying means that a command is in backoff")
-    law((task.lifecycle is TaskState.BLOCKED) == bool(blocked), "blocked means that a command is blocked")
+    # A task that was canceled while a probe was out awaits its answer, which says whether there is anything to undo.
+    probed = task.ended and all(under_way(one) for one in blocked)
+    law(probed or (task.lifecycle is TaskState.BLOCKED) == bool(blocked), "blocked means that a command is blocked")
     law((task.lifecycle is TaskState.PAUSED) == bool(task.waits), "paused means that a question is open")
     law((task.lifecycle in TERMINAL) == task.ended, "ended means done or failed")
     law(over == (task.ended and not going), "a task is finished when it has ended and nothing goes on")

@@ -1,6 +1,6 @@
 """The laws hold for the skills that are shipped, and for skills made to be hard."""
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from typing import Any, Literal
 
@@ -30,8 +30,11 @@ from refold import (
     table,
     tool,
 )
-from refold.core.events import Event
+from refold.core.events import BackoffOver, CancelRequested, Event
+from refold.core.retry_policy import Failure, FailureKind
 from refold.testing import LawBroken, check_laws
+from refold.testing.laws import check_history
+from refold.testing.strategies import Happening
 from workflows.hello import Hello
 from workflows.research_loop import ResearchLoop
 from workflows.research_loop_steps import ResearchLoopSteps
@@ -529,6 +532,29 @@ def test_the_laws_hold(skill: Any, more: dict[str, Any], examples: int) -> None:
     For what is shipped, and for skills made to be hard.
     """
     check_laws(skill, max_examples=examples, **more)
+
+
+def test_the_laws_hold_for_a_task_that_is_canceled_during_a_probe() -> None:
+    """
+    The blocked effect may have taken place: its probe is awaited, and what it found is undone.
+    """
+    away = CommandFailed(
+        id="take", invocation_id="T/1.1", failure=Failure(kind=FailureKind.TRANSIENT, type="http_503", message="")
+    )
+    events: list[tuple[int, Event]] = [
+        (0, UserMessage(content=Content.from_text("go"))),
+        (0, away),
+        (1, BackoffOver(invocation_id="T/1.1", retry=1)),
+        (1, away),
+        (31, BackoffOver(invocation_id="T/1.1", retry=2)),
+        (31, CancelRequested(reason="enough")),
+        (32, ToolResult(id="take", invocation_id="T/1.1", value=1)),
+    ]
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+
+    entries = check_history(SideBySide, [Happening(one, start + timedelta(seconds=at)) for at, one in events])
+
+    assert [one.invocation_id for one in entries[-1].commands] == ["T/1.1~undo"]
 
 
 # --- skills that break a law are found
