@@ -138,9 +138,9 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
         "refold.effects.models.model_calls",
         "_load",
     ): "the providers load in a thread, while the worker polls",
-    ("refold.cli.verbs.serve", "serve"): "the gateway's libraries are an extra, and take long to load",
-    ("refold.cli.verbs.serve", "_grpc"): "gRPC's libraries are an extra of their own, and take long to load",
-    ("refold.cli.verbs.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",
+    ("refold.cli.verbs.processes.serve", "serve"): "the gateway's libraries are an extra, and take long to load",
+    ("refold.cli.verbs.processes.serve", "_grpc"): "gRPC's libraries are an extra of their own, and take long to load",
+    ("refold.cli.verbs.processes.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.ledger", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.evals.evaluate", "_named"): "the models' libraries are loaded only where models are asked anew",
     ("refold.cli.verbs.records", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
@@ -150,8 +150,8 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
         "_refused",
     ): "SQLAlchemy, and with a codec Temporal's SDK, by verbs that need it",
     ("refold.temporal.worker.plugin", "_refused_table"): "SQLAlchemy is loaded only by workers that refuse an update",
-    ("refold.cli.verbs.codec", "codec"): "the gateway's libraries are an extra, and take long to load",
-    ("refold.cli.verbs.codec", "app_of"): "the gateway's libraries are an extra, and take long to load",
+    ("refold.cli.verbs.processes.codec", "codec"): "the gateway's libraries are an extra, and take long to load",
+    ("refold.cli.verbs.processes.codec", "app_of"): "the gateway's libraries are an extra, and take long to load",
     ("refold.effects.failures.classify", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",
 }
 

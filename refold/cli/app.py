@@ -15,21 +15,17 @@ from typer.core import TyperGroup
 from refold.cli.errors import INTERRUPTED, WRONG_CALL, report
 from refold.cli.verbs import (
     code,
-    codec,
     decisions,
-    dev,
     evals,
     history,
     ledger,
     look,
-    metrics,
     records,
     replay,
-    serve,
     tasks,
     upgrade,
-    worker,
 )
+from refold.cli.verbs.processes import codec, dev, metrics, serve, worker
 
 EPILOG = (
     "Results go to stdout, talk and errors to stderr. Exit codes: 0 done; 1 the task failed, was rejected or canceled, "

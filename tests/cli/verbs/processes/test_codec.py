@@ -17,7 +17,7 @@ from temporalio.converter import DataConverter
 from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.settings import Security, security_from_env
 from refold.cli.verb import CODEC_ENV
-from refold.cli.verbs.codec import PREFIX, app_of
+from refold.cli.verbs.processes.codec import PREFIX, app_of
 from refold.temporal.data.codec import ENV
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.remote import RemoteCodec

@@ -19,7 +19,7 @@ from refold.cli.app import app
 from refold.temporal.dev import _ports
 from tests.cli.conftest import Result
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 COMMAND = [sys.executable, "-m", "refold.cli"]
 
 pytestmark = pytest.mark.server

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.verbs.serve import _settings
+from refold.cli.verbs.processes.serve import _settings
 from tests.cli.conftest import Shell
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])

@@ -17,8 +17,8 @@ from refold.cli.errors import DONE, WRONG_CALL, CallError
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
 from refold.cli.verbs.code import Modules
-from refold.cli.verbs.serve import PORT as A2A_PORT
-from refold.cli.verbs.worker import LogJson, Mcp, Model, NoSandbox, Recovery, stopped_by_signal
+from refold.cli.verbs.processes.serve import PORT as A2A_PORT
+from refold.cli.verbs.processes.worker import LogJson, Mcp, Model, NoSandbox, Recovery, stopped_by_signal
 from refold.temporal.worker.profile import DEFAULT
 
 if TYPE_CHECKING:

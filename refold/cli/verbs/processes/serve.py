@@ -20,7 +20,7 @@ from refold.cli.application import application
 from refold.cli.errors import CallError
 from refold.cli.verb import Call, add
 from refold.cli.verbs.code import Modules
-from refold.cli.verbs.worker import (
+from refold.cli.verbs.processes.worker import (
     LogJson,
     Metrics,
     Recovery,

@@ -10,7 +10,7 @@ import typer
 
 from refold.cli.errors import CallError
 from refold.cli.verb import Call, add
-from refold.cli.verbs.worker import LogJson, WithParent, end_with_parent, stopped_by_signal
+from refold.cli.verbs.processes.worker import LogJson, WithParent, end_with_parent, stopped_by_signal
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
