@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from pydantic import JsonValue, ValidationError
 
@@ -56,6 +56,11 @@ def resumed(skill: Skill, snapshot: Snapshot) -> Carried:
         skill: The task's skill, in today's code.
         snapshot: Of an open task, as any version of the skill has saved it.
     """
+    return _converted(skill, snapshot, lambda new: _why_not(skill, new))
+
+
+def _converted(skill: Skill, snapshot: Snapshot, objection: Callable[[Snapshot], str]) -> Carried:
+    """The snapshot in today's version, with what there is to say against it; nothing where the task has ended."""
     try:
         new = upgraded(skill, snapshot)
     except SkillError as error:
@@ -63,7 +68,7 @@ def resumed(skill: Skill, snapshot: Snapshot) -> Carried:
     if new.state is None or new.ended:
         return Carried(snapshot=new)
     try:
-        why_not = _why_not(skill, new)
+        why_not = objection(new)
     except ValidationError as error:
         why_not = f"the saved state does not read back: {problems(error)}"
     except SkillError as error:
@@ -128,17 +133,10 @@ def carried(skill: Skill, snapshot: Snapshot) -> Carried:
         skill: The task's skill, in today's code.
         snapshot: The task as it stands: what the query `snapshot` answers.
     """
-    try:
-        new = upgraded(skill, snapshot)
-    except SkillError as error:
-        return Carried(snapshot=None, why_not=str(error))
-    if new.state is None or new.ended:
-        return Carried(snapshot=new)
-    try:
-        found = next(_lossy(skill, new.state), "")
-    except SkillError as error:
-        found = str(error)
-    return Carried(snapshot=new, why_not=f"task {snapshot.task_id!r}: {found}" if found else "")
+    found = _converted(skill, snapshot, lambda new: next(_lossy(skill, new.state), ""))
+    if found.snapshot is None or not found.why_not:
+        return found
+    return replace(found, why_not=f"task {snapshot.task_id!r}: {found.why_not}")
 
 
 def _lossy(skill: Skill, state: JsonValue) -> Iterator[str]:
