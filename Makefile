@@ -31,6 +31,8 @@ CODE := $(strip $(foreach folder,$(FOLDERS),$(if $(shell find $(folder) -name '*
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # pyright would otherwise ask the network whether it is the newest.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+# Tests start some hundred processes, which need not compile the same files each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test quick sweep faults bench lint types format lock clean

@@ -53,7 +53,8 @@ class Value(BaseModel):
     Two values with equal fields are equal, so tests compare them directly.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    # Built when first used: a command needs few of them, and starts a sixth sooner.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
     def own(self) -> Self:
         """The value itself; a copy if it holds JSON data, so that changes of the copy's data change nothing else."""
