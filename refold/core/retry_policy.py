@@ -29,7 +29,7 @@ class FailureKind(StrEnum):
     TRANSIENT = "transient"
     PERMANENT = "permanent"
     UNKNOWN = "unknown"
-    """It is not known whether the effect took place: a person states the outcome, or allows a repetition."""
+    """It is not known whether the effect took place: see `RetryPolicy.on_unknown`."""
 
 
 def _wait(seconds: float) -> float:
@@ -67,6 +67,9 @@ class RetryPolicy(Value):
         cap: No wait is longer than this, in seconds; a `retry_after` may be, up to thirty days.
         on_exhausted: When no retry is left: `fail` delivers the failure to the skill, and fails the task if the skill
             does not catch it; `block` blocks the task until a probe succeeds or an operator decides.
+        on_unknown: When it stays unknown whether the effect took place: `ask` blocks the task until a person decides;
+            `fail` delivers the failure to the skill; `repeat` sends the command again, without end. An effect that
+            must not be repeated is then looked up by its probe, not repeated; without a probe a person decides.
         probe_s: Seconds before the first probe of a dependency that is down, or of a command whose workers failed
             (`Failure.again_s`); twice as many before each next one.
         jitter: The share of each wait that is spread, 0 to 1. It is a hash of invocation id and attempt, so that
@@ -79,6 +82,7 @@ class RetryPolicy(Value):
     cap: Seconds = lean(300.0)
     jitter: Annotated[float, Ge(0), Le(1)] = lean(0.0)
     on_exhausted: Literal["fail", "block"] = lean("fail")
+    on_unknown: Literal["ask", "fail", "repeat"] = lean("ask")
     probe_s: Seconds = lean(30.0)
 
     def probe_delay(self, probe: int, retry_after: float | None = None) -> float:

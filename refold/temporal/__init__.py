@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from refold.temporal.webhooks.webhooks import TemporalWebhooks
     from refold.temporal.worker.logs import log_to_stderr
     from refold.temporal.worker.plugin import RefoldPlugin
+    from refold.temporal.worker.profile import Profile
     from refold.temporal.worker.refusals import known_servers, refusals_at_start
     from refold.temporal.worker.registry import Refusal, workflows_of
     from refold.temporal.worker.run import make_worker, run_worker
@@ -33,6 +34,7 @@ _HOMES = {
     "Move": "upgrade.upgrade",
     "OpenTasks": "seen.open_tasks",
     "Outcome": "upgrade.upgrade",
+    "Profile": "worker.profile",
     "RefoldPlugin": "worker.plugin",
     "Refusal": "worker.registry",
     "Replayed": "replay.replaying",
@@ -61,6 +63,7 @@ __all__ = [
     "Move",
     "OpenTasks",
     "Outcome",
+    "Profile",
     "RefoldPlugin",
     "Refusal",
     "Replayed",

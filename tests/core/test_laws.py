@@ -355,6 +355,8 @@ def take(cents: int) -> JsonValue:
 
 
 PATIENT = RetryPolicy(max_retries=1, on_exhausted="block")
+STUBBORN = PATIENT.model_copy(update={"on_unknown": "repeat"})
+CANDID = PATIENT.model_copy(update={"on_unknown": "fail"})
 TWO = GatePolicy(approvers=("Ann", "Bob"), needed=2, timeout_s=60, reminder_s=30, grace_s=20)
 ANYBODY = GatePolicy(on_denied="continue", timeout_s=None, reminder_s=5)
 
@@ -391,7 +393,7 @@ class Asked(BaseModel):
     log: list[str] = []
 
 
-@flow_skill(id="gated_reducer", retry=PATIENT)
+@flow_skill(id="gated_reducer", retry=STUBBORN)
 class GatedReducer:
     """A gate, a question and effects that are undone, at the same time."""
 
@@ -415,7 +417,7 @@ class GatedReducer:
                 return again.cmd(Cmd.tool(f"c{state.left}", take, cents=3))
 
 
-@flow_skill(id="side_by_side", retry=PATIENT)
+@flow_skill(id="side_by_side", retry=CANDID)
 class SideBySide:
     """Branches side by side: tools, children, questions and gates with timeouts, in each of them."""
 

@@ -9,6 +9,7 @@ import pytest
 from temporalio.api.workflow.v1 import PendingActivityInfo
 
 from refold import Content, LlmResult, Status
+from refold.core.lifecycle import TaskState
 from refold.engine import Tokens
 from refold.temporal import TemporalEngine
 from tests.faults.model import Model, Thoughtful
@@ -89,6 +90,47 @@ async def test_the_text_of_a_lost_attempt_is_not_taken_for_the_next(
 
     assert all(whole.startswith(part) for whole, part in zip(said, heard.values(), strict=True))
     assert all(heard.values())
+
+
+async def noticed_after(engine: TemporalEngine, task_id: str) -> tuple[float, int]:
+    """The heartbeat timeout in seconds, and the most attempts, that history has of a task's first effect."""
+    history = await engine.client.get_workflow_handle(task_id).fetch_history()
+    scheduled = next(one for one in history.events if one.HasField("activity_task_scheduled_event_attributes"))
+    told = scheduled.activity_task_scheduled_event_attributes
+    return told.heartbeat_timeout.ToTimedelta().total_seconds(), told.retry_policy.maximum_attempts
+
+
+async def test_each_skill_recovers_as_it_says(
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """
+    SIGKILL of a worker with four skills. Nobody can say whether it paid: the first skill is told and goes on, the
+    second asks a person. The third has ten seconds, although its worker says one. The fourth has a profile of its
+    own; its call may be repeated, and is.
+    """
+    skills = ("policies_told", "policies_asks", "policies_patient", "policies_repeats")
+    workers.env |= {"REFOLD_LEDGER": str(tmp_path / "ledger.db")}
+    modules = ("tests.faults.policy_skills",)
+    first = await workers.start(queue, modules=modules)
+    started = [(await engine.start(one, Content.from_data({"gate": str(tmp_path / one)}))).task_id for one in skills]
+    await ledger.until("begun", len(skills))
+    await first.kill()
+    (tmp_path / "policies_repeats").touch()
+    await workers.start(queue, modules=modules)
+    told, asks, _, repeats = started
+    goes_on = await settled(engine, told)
+    asked = await until(lambda: engine.look(asks), lambda view: view.lifecycle is TaskState.BLOCKED)
+    repeated = await settled(engine, repeats)
+
+    assert goes_on.messages[-1].text == "unknown: outcome_unknown"
+    assert "NOT known whether pay_blindly took place" in "".join(
+        entry.note for entry in await collected(engine.journal(told))
+    )
+    assert [one.command for one in asked.unresolved] == ["tool pay_blindly"]
+    assert (repeated.status, repeated.messages[-1].text) == (Status.COMPLETED, "through")
+    assert [await noticed_after(engine, id) for id in started] == [(1, 5), (1, 5), (10, 5), (1, 2)]
+    begun = ledger.noted("begun")
+    assert [begun.count(f"{id}/1.1") for id in started] == [1, 1, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ CHILD = 'await ctx.skill("letter", "letter", f"Paid: {paid}")'
 POLICY = 'policy = GatePolicy(approvers=("Ann", "Bob"), needed=2)'
 PAY = "async def pay(self, ctx: Ctx, order: Order) -> Transition:"
 IMPORTED = "from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step"
+STUBBORN = '\n\nSTUBBORN = RetryPolicy(on_unknown="repeat")'
 WORKFLOW = "BuyWorkflow = workflow_for(Buy)"
 
 WRONG = {
@@ -401,6 +402,29 @@ WRONG = {
         rule="gate",
         at="timeout=60",
         says=("timeout: Extra inputs are not permitted", "timeout_s"),
+    ),
+    "a retry policy that cannot be": Wrong(
+        old=CHARGE,
+        new=CHARGE.replace("cents=order.cents)", 'cents=order.cents, retry=RetryPolicy(on_unknown="give up"))'),
+        also=(IMPORTED, IMPORTED.replace("GatePolicy", "GatePolicy, RetryPolicy")),
+        rule="call",
+        at="give up",
+        says=("makes a policy that cannot be", "on_unknown", "'ask', 'fail' or 'repeat'"),
+    ),
+    "an effect without a probe that is to be repeated without end": Wrong(
+        old=CHARGE,
+        new=CHARGE.replace("cents=order.cents)", "cents=order.cents, retry=STUBBORN)"),
+        also=(IMPORTED, IMPORTED.replace("GatePolicy", "GatePolicy, RetryPolicy") + STUBBORN),
+        rule="call",
+        at="retry=STUBBORN",
+        says=("on_unknown='repeat' for the tool 'charge'", "give the tool a `probe=`, or say 'ask' or 'fail'"),
+    ),
+    "a profile that there is not": Wrong(
+        old=WORKFLOW,
+        new='BuyWorkflow = workflow_for(Buy, recovery="quick")',
+        rule="definition",
+        at="workflow_for(Buy",
+        says=("recovery='quick' is no profile", "'default' or 'fast-recovery'"),
     ),
     "a reducer without a first state": Wrong(
         file=LETTER,

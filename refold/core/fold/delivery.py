@@ -108,7 +108,7 @@ def act_on_failure(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
             failures.release(draft)
             return act_on_failure(draft, failed) if cell_of(draft, failed)[0] is not Stage.RUNNING else (failed,)
         case Action.DELIVER:
-            draft.pending.pop(failed.invocation_id, None)
+            failures.drop(draft, failed)
             draft.keep_receipt(failed)
             _call(draft, failed)
         case Action.ACCEPT:
@@ -117,7 +117,7 @@ def act_on_failure(draft: Draft, failed: CommandFailed) -> Sequence[Event]:
         case Action.REISSUE:
             draft.change_pending(failed.invocation_id, started=False)
         case Action.END:
-            del draft.pending[failed.invocation_id]
+            failures.drop(draft, failed)
             ending.end_by_failure(draft, CommandError(failed.id, failed.invocation_id, failed.failure))
         case Action.NOTE:
             ending.failed_late(draft, failed)

@@ -168,18 +168,19 @@ def _role(pending: Pending) -> Role:
 
 
 def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
-    kind, policy = failed.failure.kind, policy_of(draft, pending)
+    failure, kind, policy = failed.failure, failed.failure.kind, policy_of(draft, pending)
     # A part or a child workflow never runs twice under one id, so an operator has no retry to decide on.
     repeatable = isinstance(pending.command, CallLlm | CallChat | CallTool | CallActivity)
     if repeatable and _workers_failed(pending, failed, policy):
         return Cause.RETRYABLE if _role(pending) is Role.UNDO else Cause.DOWN
     if kind is FailureKind.TRANSIENT and pending.retries - pending.uncounted < policy.max_retries:
         return Cause.RETRYABLE
-    if kind is FailureKind.UNKNOWN and repeatable:
+    if kind is FailureKind.UNKNOWN and repeatable and policy.on_unknown != "fail":
         return Cause.UNKNOWN
     if pending.given is not None:
         return Cause.GIVEN
-    blocks = policy.on_exhausted == "block" or (failed.failure.again_s > 0 and policy == RetryPolicy())
+    outage = failure.again_s > 0 and policy == RetryPolicy(on_unknown=policy.on_unknown)
+    blocks = policy.on_exhausted == "block" or outage
     if kind is FailureKind.TRANSIENT and repeatable and blocks:
         return Cause.DOWN
     if pending.invocation_id in draft.skipped:
@@ -192,17 +193,23 @@ def _workers_failed(pending: Pending, failed: CommandFailed, policy: RetryPolicy
     kind, again_s = failed.failure.kind, failed.failure.again_s
     if _role(pending) is Role.UNDO:
         return again_s > 0 and pending.retries < policy.max_retries
-    return kind is not FailureKind.TRANSIENT and pending.looks < policy.probes_for(again_s)
+    endless = kind is FailureKind.UNKNOWN and policy.on_unknown == "repeat" and again_s > 0 and policy.probe_s > 0
+    return kind is not FailureKind.TRANSIENT and (endless or pending.looks < policy.probes_for(again_s))
 
 
 def policy_of(draft: Draft, pending: Pending) -> RetryPolicy:
     """The retry policy of a pending command."""
-    if pending.invocation_id.endswith(UNDO):
-        return UNDO_RETRIES
-    return retry_of(pending.command, draft.skill.options.retry)
+    return UNDO_RETRIES if _role(pending) is Role.UNDO else retry_of(pending.command, draft.skill.options.retry)
 
 
 # --- the actions
+
+
+def drop(draft: Draft, failed: CommandFailed) -> None:
+    """Drop a failed command, with a note if its effect may have taken place."""
+    pending = draft.pending.pop(failed.invocation_id, None)
+    if pending is not None and isinstance(pending.command, CallTool) and failed.failure.kind is FailureKind.UNKNOWN:
+        draft.notes.append(f"NOT known whether {failed.id} took place: {failed.failure.message}")
 
 
 def retry(draft: Draft, failed: CommandFailed) -> None:
@@ -289,16 +296,15 @@ def resolved(draft: Draft, event: DependencyResolved) -> Sequence[Result]:
     pending = blocked_one(draft.pending, event)
     assert pending is not None
     id = pending.invocation_id
-    by = f" by {event.by}" if event.by else ""
-    comment = f": {event.comment}" if event.comment else ""
+    said = (f" by {event.by}" if event.by else "") + (f": {event.comment}" if event.comment else "")
     if event.retry:
         tries = pending.attempt
         draft.change_pending(
             id, blocked=False, started=False, due_at=None, decided=True, retries=tries, uncounted=tries, looks=0
         )
-        draft.notes.append(f"{pending.command.id}: to be performed again, as decided{by}{comment}")
+        draft.notes.append(f"{pending.command.id}: to be performed again, as decided{said}")
     else:
-        draft.notes.append(f"{pending.command.id}: outcome given{by}{comment}")
+        draft.notes.append(f"{pending.command.id}: outcome given{said}")
         if not isinstance(pending.command, CallTool):
             return take_result(draft, given_outcome(pending, event))
         # The receipt is written before the task continues, so that a later call with the same key finds it.

@@ -6,6 +6,7 @@ These rules need the application's modules loaded, to look up registered tools a
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ from refold.core.authoring.tool import ToolSpec, tool_spec
 from refold.core.commands import EffectPolicy
 from refold.core.errors import RefoldError, SkillError
 from refold.core.gates import GatePolicy
+from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import problems, resolve
 from refold.static.code.asked import Asked, asked_in
 from refold.static.code.evaluated import UNKNOWN, value_of
@@ -35,6 +37,9 @@ OPTIONS = {"args", "id", "key", "retry", "queue"}
 EXPECTING = {"activity", "ask", "await_input", "chat", "llm", "workflow"}
 REPLIES = {"ask", "await_input"}
 """Verbs whose answer is a person's, and so is checked before it is taken."""
+
+MADE: Mapping[type[GatePolicy | RetryPolicy], str] = {GatePolicy: "gate", RetryPolicy: "call"}
+"""The policies that a skill's code may make, and the rule under which a wrong one is found."""
 
 # Source: JSON Schema 2020-12, the keywords that say what a value may be.
 _SCHEMA_WORDS = {
@@ -94,6 +99,8 @@ def unfit(unit: Unit, known: Known) -> Iterator[Finding]:
 def _tool(asked: Asked, node: ast.expr | None, known: Known) -> Iterator[Finding]:
     spec = yield from _named_tool(asked, node, known)
     given = {name for name in asked.named if name not in OPTIONS or (asked.by == "Cmd" and name == "id")}
+    if spec is not None:
+        yield from _endless(asked, spec)
     if spec is None or asked.has_more:
         return
     args = asked.argument(1 if asked.by == "ctx" else 2, "args")
@@ -105,6 +112,41 @@ def _tool(asked: Asked, node: ast.expr | None, known: Known) -> Iterator[Finding
         given |= names
     if why := spec.unfit(given):
         yield _found(asked, "call", f"calls the tool {spec.name!r} with ({', '.join(sorted(given))}): {why}")
+
+
+def _endless(asked: Asked, spec: ToolSpec) -> Iterator[Finding]:
+    """A finding if an effect is to be repeated without end that refold may neither repeat nor look up."""
+    node = asked.named.get("retry")
+    policy = None if node is None else _made(node, asked.unit)
+    once = spec.effect in (EffectPolicy.AT_MOST_ONCE, EffectPolicy.COMPENSATE)
+    if isinstance(policy, RetryPolicy) and policy.on_unknown == "repeat" and once and spec.probe is None:
+        yield _found(
+            asked,
+            "call",
+            f"says on_unknown='repeat' for the tool {spec.name!r}, which is {spec.effect.value} and so is not repeated "
+            "if its outcome is unknown: give the tool a `probe=`, or say 'ask' or 'fail'",
+        )
+
+
+def _made(node: ast.expr, unit: Unit) -> Any:
+    """The value of a name, or the policy that a call makes; None if only a task knows, or if it cannot be made."""
+    policy = _policy_of(node, unit)
+    if policy is None or not isinstance(node, ast.Call):
+        return value_of(node, unit)
+    with contextlib.suppress(ValidationError):
+        return policy(**_given(node, unit))
+
+
+def _policy_of(node: ast.AST, unit: Unit) -> type[GatePolicy | RetryPolicy] | None:
+    """The kind of policy that an expression makes; None if it makes none."""
+    made = value_of(node.func, unit) if isinstance(node, ast.Call) else None
+    return next((one for one in MADE if one is made), None)
+
+
+def _given(node: ast.Call, unit: Unit) -> dict[str, Any]:
+    """The named arguments of a call, as far as they are known."""
+    given = {one.arg: value_of(one.value, unit) for one in node.keywords if one.arg is not None}
+    return {name: value for name, value in given.items() if value is not UNKNOWN}
 
 
 def _named_tool(asked: Asked, node: ast.expr | None, known: Known) -> Any:
@@ -242,20 +284,22 @@ def _policy(asked: Asked) -> Iterator[Finding]:
 
 def _policies_made(unit: Unit) -> Iterator[Finding]:
     for node in code_of(unit.node):
-        if not isinstance(node, ast.Call) or value_of(node.func, unit) is not GatePolicy:
+        kind = _policy_of(node, unit)
+        if kind is None or not isinstance(node, ast.Call):
             continue
-        given = {one.arg: value_of(one.value, unit) for one in node.keywords if one.arg is not None}
         try:
-            policy = GatePolicy(**{name: value for name, value in given.items() if value is not UNKNOWN})
+            policy = kind(**_given(node, unit))
         except ValidationError as error:
-            yield finding(unit, node, "gate", f"makes a policy that cannot be: {_said(error, given)}")
+            said = _said(error, [one.arg for one in node.keywords if one.arg is not None], kind)
+            yield finding(unit, node, MADE[kind], f"makes a policy that cannot be: {said}")
             continue
-        yield from (finding(unit, node, "gate", f"has a gate that {why}") for why in _impassable(policy))
+        if isinstance(policy, GatePolicy):
+            yield from (finding(unit, node, "gate", f"has a gate that {why}") for why in _impassable(policy))
 
 
-def _said(error: ValidationError, given: Collection[str]) -> str:
-    fields = ", ".join(GatePolicy.model_fields)
-    misspelt = [name for name in given if name not in GatePolicy.model_fields]
+def _said(error: ValidationError, given: Collection[str], kind: type[GatePolicy | RetryPolicy]) -> str:
+    fields = ", ".join(kind.model_fields)
+    misspelt = [name for name in given if name not in kind.model_fields]
     return f"{problems(error)}; its fields are: {fields}" if misspelt else problems(error)
 
 

@@ -77,7 +77,14 @@ class _Asked(CallLlm):
     kind: Literal["llm"] = Field(default="llm", exclude=True)
 
 
-def begin(want: Want, task: Snapshot, part: Part | None = None, *, wrapped: bool = False) -> asyncio.Future[Any]:
+def begin(
+    want: Want,
+    task: Snapshot,
+    part: Part | None = None,
+    *,
+    wrapped: bool = False,
+    recovery: profile.Profile | None = None,
+) -> asyncio.Future[Any]:
     """Start what is wanted; called from workflow code only.
 
     Args:
@@ -85,13 +92,14 @@ def begin(want: Want, task: Snapshot, part: Part | None = None, *, wrapped: bool
         task: The task that wants it.
         part: For a part of a task that this one goes on for: how far it came.
         wrapped: The skill has middleware around its effects, which is told the task's owner.
+        recovery: The skill's own timeouts; None takes the worker's.
     """
     if isinstance(want, Alarm):
         return _timer(want)
     if isinstance(want, SendAnswer):
         said = want.message.model_dump(mode="json", exclude={"kind"})
         return asyncio.ensure_future(workflow.get_external_workflow_handle(want.task_id).signal("message", said))
-    return _effect(want, task, part or Part(), wrapped)
+    return _effect(want, task, part or Part(), wrapped, recovery or profile.current())
 
 
 def _timer(alarm: Alarm) -> asyncio.Future[Any]:
@@ -99,11 +107,11 @@ def _timer(alarm: Alarm) -> asyncio.Future[Any]:
     return asyncio.ensure_future(workflow.sleep(left, summary=alarm.summary))
 
 
-def _effect(want: Perform, task: Snapshot, part: Part, wrapped: bool) -> asyncio.Future[Any]:
+def _effect(want: Perform, task: Snapshot, part: Part, wrapped: bool, timeouts: profile.Profile) -> asyncio.Future[Any]:
     command = want.command
     owner = task.owner if wrapped or _has_own_key(command) or _has_own_limit(command) else None
     pending = task.pending.get(want.invocation_id)
-    activity = partial(_activity, want, probes=pending is not None and pending.blocked)
+    activity = partial(_activity, want, timeouts, probes=pending is not None and pending.blocked)
     match command:
         case CallLlm():
             # Left out if false, since it would be written to history with each call.
@@ -180,6 +188,7 @@ def _known(value: Any) -> asyncio.Future[Any]:
 
 def _activity(
     want: Perform,
+    timeouts: profile.Profile,
     name: str,
     args: list[Any],
     result_type: type | None,
@@ -188,7 +197,6 @@ def _activity(
     queue: str | None,
     timeout: timedelta | None = None,
 ) -> asyncio.Future[Any]:
-    timeouts = profile.current()
     existing = timeout is not None  # an activity of the user's own may not heartbeat
     return workflow.start_activity(
         name,

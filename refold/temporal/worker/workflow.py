@@ -48,12 +48,14 @@ from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
 from refold.temporal.worker.perform import CANCELED, begin, left_open, outcome
+from refold.temporal.worker.profile import Profile, of_skill
 
 
 class SkillWorkflow(TaskHandlers):
     """The loop of every task; `workflow_for` makes one subclass per skill."""
 
     type_name: ClassVar[str]
+    recovery: ClassVar[Profile | None] = None
 
     def __init__(self, *inputs: Any) -> None:
         self._first: Event | None = None
@@ -307,7 +309,8 @@ class SkillWorkflow(TaskHandlers):
         if isinstance(want, Perform) and want.invocation_id in self._start.left:
             future = left_open(want.invocation_id)
         else:
-            future = begin(want, self._now, part, wrapped=bool(self.skill.options.middleware))
+            wrapped = bool(self.skill.options.middleware)
+            future = begin(want, self._now, part, wrapped=wrapped, recovery=self.recovery)
         self._going[key] = (want, future)
         future.add_done_callback(lambda done: self._settled(key, done))
 
@@ -503,7 +506,9 @@ async def _close_as_canceled() -> None:
     raise asyncio.CancelledError
 
 
-def workflow_for(author: Any, *, name: str | None = None, alias: str | None = None) -> type[SkillWorkflow]:
+def workflow_for(
+    author: Any, *, name: str | None = None, alias: str | None = None, recovery: str | Profile | None = None
+) -> type[SkillWorkflow]:
     """The Temporal workflow of a skill: `RefundWorkflow = workflow_for(Refund)`, as a module's attribute.
 
     Args:
@@ -511,9 +516,12 @@ def workflow_for(author: Any, *, name: str | None = None, alias: str | None = No
         name: The attribute's name; None takes the class's or the table's id with `Workflow` behind.
         alias: A former id of the skill: tasks that were started under it go on. Make one workflow for each, beside
             the one without.
+        recovery: How soon a worker that is lost in one of the skill's effects is noticed, and how often the effect is
+            dispatched again: `"default"`, `"fast-recovery"`, or a `Profile`. None leaves it to the worker's setting.
 
     Raises:
-        DefinitionError: The skill is written wrongly, or stands in `__main__`, which workers cannot import.
+        DefinitionError: The skill is written wrongly, stands in `__main__`, which workers cannot import, or `recovery`
+            names no profile.
     """
     skill = skill_of(author)
     id = skill_id(skill)
@@ -522,7 +530,7 @@ def workflow_for(author: Any, *, name: str | None = None, alias: str | None = No
         raise DefinitionError(
             id, ["its workflow is made in `__main__`; put the skill in a module that can be imported"]
         )
-    return _made(name or workflow_name(author), module, skill, alias or id)
+    return _made(name or workflow_name(author), module, skill, alias or id, of_skill(id, recovery))
 
 
 def workflow_name(author: Any) -> str:
@@ -532,7 +540,7 @@ def workflow_name(author: Any) -> str:
     return "".join(part.title() for part in snake(skill_id(skill_of(author))).split("_")) + "Workflow"
 
 
-def _made(cls_name: str, module: str, skill: Skill, type_name: str) -> type[SkillWorkflow]:
+def _made(cls_name: str, module: str, skill: Skill, type_name: str, recovery: Profile | None) -> type[SkillWorkflow]:
     # Temporal wants `__init__` and `run` defined on the class itself, under its own name and module.
     def __init__(self: SkillWorkflow, *inputs: Any) -> None:
         SkillWorkflow.__init__(self, *inputs)
@@ -551,6 +559,7 @@ def _made(cls_name: str, module: str, skill: Skill, type_name: str) -> type[Skil
         "__module__": module,
         "skill": skill,
         "type_name": type_name,
+        "recovery": recovery,
     }
     made = type(cls_name, (SkillWorkflow,), {**fields, "__doc__": skill.options.card.description})
     return _defined(made, type_name)

@@ -6,7 +6,19 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from refold import Content, Ctx, Failure, FailureKind, RetryPolicy, Status, Step, TaskState, Transition, table
+from refold import (
+    CommandError,
+    Content,
+    Ctx,
+    Failure,
+    FailureKind,
+    RetryPolicy,
+    Status,
+    Step,
+    TaskState,
+    Transition,
+    table,
+)
 from refold.core.events import DependencyResolved
 from tests.core.byhand import ByHand, busy, refused, unknown
 
@@ -452,3 +464,135 @@ def test_an_outcome_that_cannot_be_is_asked_for_again() -> None:
     assert "it cannot be 17" in (task.journal[-1].note or "")
     task.resolve(retry=True)
     assert [one.given for one in task.task.pending.values()] == [None]
+
+
+def once(policy: RetryPolicy, *, caught: bool = False) -> Any:
+    """A skill whose calls have this policy, and which may be prepared for their failure."""
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        try:
+            return ctx.complete(f"charged {await ctx.tool('charge')}")
+        except CommandError as error:
+            if not caught:
+                raise
+            return ctx.complete(f"{error.failure.kind}: {error.failure.type}")
+
+    return table("pays", Step("begin", begin).start(), retry=policy)
+
+
+FAILS, REPEATS = RetryPolicy(on_unknown="fail"), RetryPolicy(on_unknown="repeat")
+
+
+@BOTH
+@pytest.mark.parametrize("caught", [True, False])
+def test_a_skill_may_be_told_of_an_unknown_outcome(cut: bool, caught: bool) -> None:
+    """
+    With `on_unknown="fail"` nobody is asked: the failure is the skill's, which may catch it. The journal says that the
+    effect may have taken place, whether or not the task goes on.
+    """
+    task = ByHand(once(FAILS, caught=caught), cut=cut)
+    task.say()
+    task.fail("charge", unknown())
+
+    assert task.status is (Status.COMPLETED if caught else Status.FAILED)
+    assert [*task.said, task.reason] == (
+        ["unknown: outcome_unknown", ""] if caught else ["charge: the response was lost"]
+    )
+    assert "NOT known whether charge took place: the response was lost" in task.journal[-1].note
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_lost_workers_come_before_a_failure(cut: bool) -> None:
+    """
+    What may still be found out is asked for as long as before; only then is the skill told.
+    """
+    task = ByHand(once(FAILS), cut=cut)
+    task.say()
+
+    assert asked_again(task, lost()) == HOUR_S
+    assert (task.status, task.reason) == (Status.FAILED, "charge: its worker was lost")
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_what_is_to_be_repeated_is_asked_for_without_end(cut: bool) -> None:
+    """
+    Once every half hour, until it comes back; no person has to decide, and an operator still may.
+    """
+    task = ByHand(once(REPEATS), cut=cut)
+    task.say()
+    task.fail("charge", lost())
+    for _ in range(20):
+        task.ring("charge")
+        task.fail("charge", lost())
+    waits = task.alarms[0] - (task.task.at - task.base.at).total_seconds()
+    task.ring("charge")
+    task.give("charge", 5)
+
+    assert (waits, task.said) == (1800.0, ["charged 5"])
+    assert task.folded() == task.task
+
+
+@pytest.mark.parametrize(
+    ("policy", "failure"),
+    [
+        pytest.param(REPEATS, unknown(), id="nobody can look it up"),
+        pytest.param(RetryPolicy(on_unknown="repeat", probe_s=0), lost(), id="without a pause"),
+    ],
+)
+def test_what_cannot_be_repeated_is_a_persons(policy: RetryPolicy, failure: Failure) -> None:
+    """
+    Nothing is repeated blindly or in a busy loop: a person decides, as by default.
+    """
+    task = ByHand(once(policy))
+    task.say()
+    task.fail("charge", failure)
+
+    assert (task.state, task.alarms, task.out) == (TaskState.BLOCKED, [], [])
+    assert "a person must decide" in task.journal[-1].note
+
+
+@pytest.mark.parametrize("policy", [FAILS, REPEATS])
+def test_an_outage_is_waited_out_whatever_becomes_of_unknown_outcomes(policy: RetryPolicy) -> None:
+    """
+    Who says nothing about retries keeps the default ones.
+    """
+    away = Failure(kind=FailureKind.TRANSIENT, type="http_503", message="away", again_s=1.0)
+    task = ByHand(once(policy))
+    task.say()
+    for _ in range(3):
+        task.fail("charge", away)
+        task.ring("charge")
+    task.fail("charge", away)
+
+    assert task.state is TaskState.BLOCKED
+
+
+def test_a_call_may_have_another_policy_than_its_skill() -> None:
+    """
+    As for retries.
+    """
+
+    async def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(await ctx.tool("charge", retry=RetryPolicy(on_unknown="ask")))
+
+    task = ByHand(table("pays", Step("begin", begin).start(), retry=FAILS))
+    task.say()
+    task.fail("charge", unknown())
+
+    assert task.state is TaskState.BLOCKED
+
+
+def test_a_task_that_failed_so_is_looked_up_when_it_is_recovered() -> None:
+    """
+    The command is sent again under its id, so the worker asks receipt and probe before anything is performed.
+    """
+    task = ByHand(once(FAILS))
+    task.say()
+    task.fail("charge", unknown())
+    again = task.recovered()
+
+    assert [one.invocation_id for one in again.task.pending.values()] == ["T/1.1"]
+    again.give("charge", 5)
+    assert again.said == ["charged 5"]

@@ -36,7 +36,8 @@ Recovery = Annotated[
     typer.Option(
         "--recovery",
         metavar="|".join(PROFILES),
-        help="How soon a lost worker is noticed: `fast-recovery` after 1 s instead of 10, with more heartbeats.",
+        help="How soon a lost worker is noticed: `fast-recovery` after 1 s instead of 10, with more heartbeats. "
+        "Skills may say otherwise for their effects.",
     ),
 ]
 Mcp = Annotated[
