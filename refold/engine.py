@@ -325,6 +325,7 @@ class TaskFilter(Value):
         owner: Of this owner; empty selects tasks without an owner.
         context: Of this conversation; a task that belongs to none is one of its own, by its id.
         since: Whose status changed at this time, or later.
+        moved_since: Whose status or lifecycle state changed at this time, or later; see `Listed.moved_at`.
         waits: True selects tasks that wait for people: at a question, at a gate, or blocked.
     """
 
@@ -334,6 +335,7 @@ class TaskFilter(Value):
     owner: str | None = None
     context: str | None = None
     since: datetime | None = None
+    moved_since: datetime | None = None
     waits: bool = False
 
 
@@ -353,6 +355,8 @@ class Listed(_View):
         status: In A2A's words.
         lifecycle: Its lifecycle state.
         status_at: When the status last changed.
+        moved_at: When the status or the lifecycle state last changed, as far as the index knows.
+        over: Its journal is complete: the workflow has closed, so that nothing is compensated and no grant comes late.
     """
 
     task_id: str
@@ -360,6 +364,8 @@ class Listed(_View):
     status: Status
     lifecycle: TaskState
     status_at: datetime
+    moved_at: datetime
+    over: bool
 
     @property
     def place(self) -> Place:

@@ -2,15 +2,25 @@
 
 Runs beside workers and gateways, and reads from the server what they have recorded. So it delays no task, sees no
 replay, and may be away for as long as journals are kept: it goes on where it was.
+
+What a round reads:
+1. the journals of tasks that the server's index lists with another state, status or time than before: so each
+   transition, at once;
+2. now and then those of open tasks that are listed as before, since an entry need not move a task: ever less often
+   while nothing comes, and every `QUIET_S` in the end;
+3. the index only as far back as `LATE_S` before the newest change, and all of it every `ALL_S`.
+So a round in which nothing has happened asks the server for one list, however many tasks there are.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from enum import Enum, auto
 from typing import Protocol
 
 import structlog
@@ -18,7 +28,7 @@ import structlog
 from refold.core.fold.journal import Entry
 from refold.engine import EngineError, Listed, Place, TaskFilter, TaskNotFound
 from refold.projection.rows import Transition
-from refold.projection.tables import Projection, ProjectionUnavailable
+from refold.projection.tables import Emptied, Projection, ProjectionUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -28,9 +38,17 @@ AT_ONCE = 10
 PAGE = 500
 """How many entries are written in one transaction, and how many tasks are listed at once."""
 
-OVER_S = 7200.0
-"""For how long after its last entry an ended task may still get another, such as a late grant, in seconds. After that
-it is not read again before the projector's next start."""
+SOON_S = 2.0
+"""The pause before an open task that is listed as before is read again, in seconds; doubles while nothing comes."""
+
+QUIET_S = 600.0
+"""The longest such pause."""
+
+LATE_S = 60.0
+"""By how much the index may lag behind a change, in seconds, and changes may be out of order there."""
+
+ALL_S = 600.0
+"""The pause between two looks at the whole index, in seconds."""
 
 Hook = Callable[[Transition], Awaitable[None] | None]
 """Told of each transition at least once, a task's in order; an exception has it told again later."""
@@ -61,31 +79,66 @@ class Round:
     unread: dict[str, str] = field(default_factory=dict)
 
 
+class Found(Enum):
+    """What was found in a task's journal."""
+
+    NEW = auto()
+    NOTHING = auto()
+    UNREAD = auto()
+    """It cannot be read now."""
+    GONE = auto()
+    """The server knows no such task any more."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """When a task is read again although it is listed as before.
+
+    Attributes:
+        pause: The pause before, in seconds.
+        due: When, by the projector's clock.
+    """
+
+    pause: float
+    due: float
+
+
 class Projector:
     """Brings a projection up to date, round by round."""
 
-    def __init__(self, source: Source, projection: Projection, hooks: Sequence[Hook] = ()) -> None:
+    def __init__(
+        self,
+        source: Source,
+        projection: Projection,
+        hooks: Sequence[Hook] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Do nothing yet.
 
         Args:
             source: The engine.
             projection: The tables.
             hooks: Each is told of every transition.
+            clock: Seconds, monotonic; for tests.
         """
-        self._source, self._projection, self._hooks = source, projection, tuple(hooks)
-        self._over: set[str] = set()
+        self._source, self._projection, self._hooks, self._clock = source, projection, tuple(hooks), clock
+        self._known: dict[str, Listed] = {}  # as each was listed when it was read
+        self._looks: dict[str, _Look] = {}
+        self._moved_at: datetime | None = None  # the newest change in the index
+        self._all_at = 0.0
 
     async def once(self) -> Round:
-        """Project what is new in all tasks, then tell the hooks.
+        """Project what is new in all tasks, then tell the hooks. The first round of a projector reads every journal.
 
         Raises:
             ProjectionUnavailable: The database does not answer; what was written stays.
             EngineError: The server does not answer.
         """
-        done = Round()
-        async for listed in self._tasks():
-            for start in range(0, len(listed), AT_ONCE):
-                await asyncio.gather(*(self._catch_up(one, done) for one in listed[start : start + AT_ONCE]))
+        done, now = Round(), self._clock()
+        async for listed in self._listed(now):
+            await self._read([one for one in listed if self._known.get(one.task_id) != one], now, done)
+        await self._read([self._known[id] for id, look in self._looks.items() if look.due <= now], now, done)
         await self._tell(done)
         return done
 
@@ -105,34 +158,49 @@ class Projector:
                     log.warning("journal_unread", task_id=task_id, error=why)
             await asyncio.sleep(every_s)
 
-    async def _tasks(self) -> AsyncIterator[list[Listed]]:
-        after: Place | None = None
+    async def _listed(self, now: float) -> AsyncIterator[list[Listed]]:
+        whole = self._moved_at is None or now - self._all_at >= ALL_S
+        since = None if whole or self._moved_at is None else self._moved_at - timedelta(seconds=LATE_S)
+        newest, after = self._moved_at, None
         while True:
-            page = await self._source.find(TaskFilter(), after=after, limit=PAGE)
-            yield [one for one in page if one.task_id not in self._over]
+            page = [*await self._source.find(TaskFilter(moved_since=since), after=after, limit=PAGE)]
+            newest = max((*(one.moved_at for one in page), *([newest] if newest else [])), default=None)
+            yield page
             if len(page) < PAGE:
-                return
+                break
             after = page[-1].place
+        self._moved_at, self._all_at = newest, now if whole else self._all_at
 
-    async def _catch_up(self, task: Listed, done: Round) -> None:
+    async def _read(self, tasks: Sequence[Listed], now: float, done: Round) -> None:
+        for start in range(0, len(tasks), AT_ONCE):
+            some = tasks[start : start + AT_ONCE]
+            for one, found in zip(
+                some, await asyncio.gather(*(self._catch_up(one, done) for one in some)), strict=True
+            ):
+                self._known[one.task_id] = one
+                look = self._looks.pop(one.task_id, None)
+                if found is Found.GONE or (one.over and found is not Found.UNREAD):
+                    continue
+                pause = SOON_S if look is None or found is Found.NEW else 2 * look.pause
+                pause = min(pause, LATE_S if found is Found.UNREAD else QUIET_S)
+                self._looks[one.task_id] = _Look(pause, now + pause)
+
+    async def _catch_up(self, task: Listed, done: Round) -> Found:
+        """Project what is new in a task."""
         row = await asyncio.to_thread(self._projection.row, task.task_id)
+        found = Found.NOTHING
         try:
-            new = False
             async for page in _pages(self._source.journal(task.task_id, after=row.seq)):
-                row = await asyncio.to_thread(self._projection.take, task.task_id, task.skill, page)
-                new = True
+                row = await asyncio.to_thread(self._projection.take, task.task_id, task.skill, page, after=row.seq)
+                found = Found.NEW
         except TaskNotFound:
-            return  # it was deleted in between
-        except EngineError as error:
+            return Found.GONE  # it was deleted in between
+        except (EngineError, Emptied) as error:
             done.unread[task.task_id] = str(error)
-            return
-        done.tasks += new
-        if (
-            row.settled
-            and row.updated_at is not None
-            and datetime.now(UTC) - row.updated_at > timedelta(seconds=OVER_S)
-        ):
-            self._over.add(task.task_id)
+            return Found.UNREAD
+        finally:
+            done.tasks += found is Found.NEW
+        return found
 
     async def _tell(self, done: Round) -> None:
         while self._hooks and (waiting := await asyncio.to_thread(self._projection.untold)):

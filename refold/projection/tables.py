@@ -86,6 +86,10 @@ class ProjectionUnavailable(RefoldError):
     """The projection's database does not answer, or refuses. Nothing has changed, or all of one call has."""
 
 
+class Emptied(RefoldError):
+    """The tables were emptied since a task's entries were asked for; these entries alone would leave a gap."""
+
+
 class Projection:
     """The two tables. Its methods block; thread-safe.
 
@@ -125,19 +129,21 @@ class Projection:
         if self._sqlite:
             event.listen(self._engine, "connect", _settings)
 
-    def take(self, task_id: str, skill: str, entries: Sequence[Entry]) -> TaskRow:
+    def take(self, task_id: str, skill: str, entries: Sequence[Entry], *, after: int = 0) -> TaskRow:
         """Project a task's next entries; those that are projected already are skipped.
 
         Args:
             task_id: The task.
             skill: Its skill.
             entries: In order, without gaps, from entry `row(task_id).seq + 1` on or earlier.
+            after: The number after which they were asked for.
 
         Raises:
             ProjectionUnavailable: The database does not answer.
+            Emptied: Another process has emptied the tables meanwhile; nothing is written.
             ValueError: Entries between the projected ones and these are missing.
         """
-        return self._within(lambda connection: self._take(connection, task_id, skill, entries), writes=True)
+        return self._within(lambda connection: self._take(connection, task_id, skill, entries, after), writes=True)
 
     def row(self, task_id: str) -> TaskRow:
         """A task as it is projected; an empty row for one that is not.
@@ -213,8 +219,10 @@ class Projection:
         """Close the connections; the next call opens new ones."""
         self._engine.dispose()
 
-    def _take(self, connection: Connection, task_id: str, skill: str, entries: Sequence[Entry]) -> TaskRow:
+    def _take(self, connection: Connection, task_id: str, skill: str, entries: Sequence[Entry], asked: int) -> TaskRow:
         before = _row(connection, task_id, skill)
+        if before.seq < asked:
+            raise Emptied(f"the projection in {self.place} was emptied while task {task_id!r} was read")
         if entries and before.seq and entries[0].seq > before.seq + 1:
             raise ValueError(
                 f"task {task_id!r} is projected up to entry {before.seq}; entry {entries[0].seq} came next"

@@ -40,7 +40,7 @@ from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot
-from refold.core.fold.wanted import Alarm, Perform, SendAnswer, wanted
+from refold.core.fold.wanted import Alarm, Perform, SendAnswer, finished, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskState
 from refold.core.lineage.fork import fork
@@ -810,6 +810,7 @@ def _is(task: Snapshot, wanted: TaskFilter) -> bool:
         and (wanted.context is None or (task.parent is None and wanted.context == (task.context or task.task_id)))
         and (not wanted.waits or bool(task.open_waits) or task.lifecycle is TaskState.BLOCKED)
         and (wanted.since is None or wanted.since <= (task.status_at or task.at))
+        and (wanted.moved_since is None or wanted.moved_since <= _moved_at(task))
     )
 
 
@@ -820,7 +821,13 @@ def _listed(task: Snapshot) -> Listed:
         status=task.status,
         lifecycle=task.lifecycle,
         status_at=task.status_at or task.at,
+        moved_at=_moved_at(task),
+        over=finished(task),
     )
+
+
+def _moved_at(task: Snapshot) -> datetime:
+    return task.at + timedelta(microseconds=task.seq)  # the clock may stand still from one entry to the next
 
 
 def _order(listed: Listed) -> tuple[timedelta, str]:

@@ -7,7 +7,9 @@ import json
 import multiprocessing
 import operator
 import sqlite3
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,12 @@ import pytest
 from refold import Content, Ctx, TaskState, flow_skill, step
 from refold import Transition as Step
 from refold.core.errors import DefinitionError
+from refold.core.events import DependencyResolved
 from refold.core.fold.journal import Entry
+from refold.engine import Listed, Place, TaskFilter
 from refold.projection import Projection, ProjectionUnavailable, Projector, Transition
+from refold.projection.project import ALL_S, QUIET_S
+from refold.projection.tables import Emptied
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell
 from tests.faults.processes import until
@@ -35,9 +41,9 @@ class Errand:
         return ctx.complete(await ctx.tool("fetch"))
 
 
-def engine_with(*tasks: str) -> FakeEngine:
-    """An engine in which these tasks wait for an answer."""
-    engine = FakeEngine([Errand], answers={"fetch": [transient("busy"), "done"]})
+def engine_with(*tasks: str, fetch: Any = None) -> FakeEngine:
+    """An engine in which these tasks wait for an answer; unless told, the first call of the tool comes too early."""
+    engine = FakeEngine([Errand], answers={"fetch": fetch or [transient("busy"), "done"]})
     for task in tasks:
         asyncio.run(engine.start("errand", Content.from_text("SECRET"), task_id=task))
     return engine
@@ -185,6 +191,111 @@ def test_a_gap_is_refused(file: Path) -> None:
     with pytest.raises(ValueError, match="projected up to entry 2; entry 4 came next"):
         projection.take("t", "errand", entries[3:])
     assert before == [*projection.dump()]
+
+
+def test_entries_are_not_written_after_tables_that_somebody_emptied(file: Path) -> None:
+    """
+    A second process begins anew while the first has read on: no row begins in the middle.
+    """
+    entries = engine_entries()
+    projection = Projection(str(file))
+    seq = projection.take("t", "errand", entries[:2]).seq
+    projection.clear()
+
+    with pytest.raises(Emptied, match="emptied while task 't' was read"):
+        projection.take("t", "errand", entries[2:], after=seq)
+    assert [*projection.dump()] == []
+
+
+class Counted:
+    """An engine that counts how often journals are read, and tasks are listed."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self.engine = engine
+        self.read: list[str] = []
+        self.listed = 0
+
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+        found = await self.engine.find(wanted, after=after, limit=limit)
+        self.listed += len(found)
+        return found
+
+    def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+        self.read.append(task_id)
+        return self.engine.journal(task_id, after=after)
+
+
+def test_a_round_reads_what_has_changed(file: Path) -> None:
+    """
+    However many tasks there are, a round without news reads no journal; open tasks are looked at ever less often, and
+    ended ones never again.
+    """
+    names = [f"t{number}" for number in range(30)]
+    engine, now = engine_with(*names, fetch="done"), 0.0
+    for name in names[10:]:
+        answer(engine, name)
+    source = Counted(engine)
+    projector = Projector(source, Projection(str(file)), clock=lambda: now)
+    asyncio.run(projector.once())
+    first, source.read = source.read, []
+    engine.clock.advance(3600)
+    asyncio.run(projector.once())
+    quiet, source.read = source.read, []
+    answer(engine, "t3")
+    asyncio.run(projector.once())
+    changed, source.read = source.read, []
+    looks = []
+    for _ in range(900):
+        now += 2.0
+        asyncio.run(projector.once())
+        looks += [now] * bool(source.read)
+        assert set(source.read) <= set(names[:10]) - {"t3"}
+        source.read = []
+
+    assert sorted(first) == sorted(names)
+    assert (quiet, changed) == ([], ["t3"])
+    assert looks == [2.0, 6.0, 14.0, 30.0, 62.0, 126.0, 254.0, 510.0, 1022.0, 1622.0]
+
+
+def test_a_quiet_round_lists_little(file: Path) -> None:
+    """
+    The whole index is listed once in ten minutes, in between what has changed of late.
+    """
+    engine, now = engine_with("old"), 0.0
+    engine.clock.advance(3600)
+    asyncio.run(engine.start("errand", Content.from_text("x"), task_id="new"))
+    source = Counted(engine)
+    projector = Projector(source, Projection(str(file)), clock=lambda: now)
+    listed = []
+    for seconds in (0.0, 2.0, 4.0, ALL_S):
+        now, source.listed = seconds, 0
+        asyncio.run(projector.once())
+        listed.append(source.listed)
+
+    assert listed == [2, 1, 1, 2]
+
+
+def test_entries_that_move_no_task_come_in_the_end(file: Path) -> None:
+    """
+    A refusal changes nothing that is listed; the tables have it once the task is looked at, as if made anew.
+    """
+    engine, now = engine_with("t"), 0.0
+
+    class Unmoved(Counted):
+        async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+            found = await super().find(wanted, after=after, limit=limit)
+            return [one.model_copy(update={"moved_at": datetime(2026, 1, 1, tzinfo=UTC)}) for one in found]
+
+    projection = Projection(str(file))
+    projector = Projector(Unmoved(engine), projection, clock=lambda: now)
+    asyncio.run(projector.once())
+    asyncio.run(engine.signal("t", DependencyResolved(retry=True)))
+    asyncio.run(projector.once())
+    before = projection.row("t").seq
+    now += QUIET_S
+    asyncio.run(projector.once())
+
+    assert projection.row("t").seq == before + 1
 
 
 def test_hooks_hear_of_each_transition_in_order(file: Path) -> None:

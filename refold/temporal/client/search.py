@@ -25,8 +25,10 @@ from refold.temporal.data.search_attributes import (
     REGISTER,
     SKILL,
     STATE,
+    STATE_AT,
     STATUS,
     STATUS_AT,
+    state_since,
 )
 
 log = logger(__name__)
@@ -72,7 +74,20 @@ def tasks(wanted: TaskFilter) -> str:
         parts.append(_status(wanted.status))
     if wanted.waits:
         parts.append(WAITS)
+    if wanted.moved_since is not None:
+        parts.append(_moved_since(wanted.moved_since))
     return " AND ".join(parts)
+
+
+def _moved_since(low: datetime) -> str:
+    fields = (STATUS_AT.name, STATE_AT.name, "CloseTime", "StartTime")
+    return f"({' OR '.join(within(field, low, None) for field in fields)})"
+
+
+def moved_at(execution: WorkflowExecution) -> datetime:
+    """When a task's status or state last changed: what `TaskFilter.moved_since` goes by."""
+    known = (state_since(execution.typed_search_attributes), execution.close_time, execution.start_time)
+    return max(at for at in known if at is not None)
 
 
 def _lifecycle(lifecycle: TaskState) -> str:
@@ -210,6 +225,8 @@ def as_listed(execution: WorkflowExecution) -> Listed:
         status=status,
         lifecycle=lifecycle,
         status_at=status_at(execution),
+        moved_at=moved_at(execution),
+        over=execution.status != WorkflowExecutionStatus.RUNNING,
     )
 
 

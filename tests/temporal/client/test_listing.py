@@ -84,3 +84,26 @@ async def test_a_run_that_a_reset_left_behind_is_no_task_of_its_own(client: Clie
 
     assert [one.task_id for one in await engine.find(TaskFilter(skill="left"))] == ["left"]
     assert [view.task_id async for view in engine.list(skill="left")] == ["left"]
+
+
+async def test_what_has_moved_since_then(client: Client) -> None:
+    """
+    Tasks that began, changed or ended at a time or later are found by it, wherever they stand in the order; one whose
+    workflow has closed is over.
+    """
+    long_ago = datetime.now(UTC) - timedelta(days=9)
+    for id in ("stays", "ends"):
+        shown = search.at_start("moves", long_ago, task_id=id, owner=None, context=None)
+        await client.start_workflow("moves", id=id, task_queue="nobody", search_attributes=shown)
+    engine = TemporalEngine(client)
+    await until_found(engine, TaskFilter(skill="moves"), 2)
+    began = {one.task_id: one.moved_at for one in await engine.find(TaskFilter(skill="moves", moved_since=long_ago))}
+    await client.get_workflow_handle("ends").terminate()
+    await until_found(engine, TaskFilter(skill="moves", status=Status.CANCELED), 1)
+    since = max(began.values()) + timedelta(milliseconds=2)
+    moved = await engine.find(TaskFilter(skill="moves", moved_since=since))
+
+    assert set(began) == {"stays", "ends"}
+    assert min(began.values()) > long_ago
+    assert [(one.task_id, one.over) for one in moved] == [("ends", True)]
+    assert [one.over for one in await engine.find(TaskFilter(skill="moves")) if one.task_id == "stays"] == [False]
