@@ -103,7 +103,7 @@ def a2a_app(
     )
     app.router.redirect_slashes = False  # every first path segment might be a tenant
     app.state.open_streams = open_streams
-    app.state.handler, app.state.admission = handler, admission
+    app.state.handler, app.state.admission, app.state.tracer = handler, admission, tracer
     return app
 
 

@@ -11,6 +11,7 @@ from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 from starlette.applications import Starlette
 
 from refold.a2a.grpc.admitted import Admitted, Contexts
+from refold.a2a.grpc.seen import SeenCalls
 from refold.a2a.security.settings import Security
 from refold.a2a.serve import DRAIN_S
 
@@ -26,9 +27,9 @@ class GrpcServer:
 
     def __init__(self, security: Security | None = None) -> None:
         security = security or Security()
-        self._admitted = Admitted()
+        self._admitted, self._seen = Admitted(), SeenCalls()
         self._server = grpc.aio.server(
-            interceptors=[self._admitted],
+            interceptors=[self._seen, self._admitted],
             maximum_concurrent_rpcs=security.connections,
             options=[
                 ("grpc.max_receive_message_length", security.body_bytes),
@@ -64,6 +65,7 @@ class GrpcServer:
         handler = GrpcHandler(app.state.handler, Contexts())
         add_A2AServiceServicer_to_server(handler, self._server)  # type: ignore[no-untyped-call]
         self._admitted.open(app.state.admission, handler)
+        self._seen.tracer = app.state.tracer
         await self._server.start()
         ready()
         try:

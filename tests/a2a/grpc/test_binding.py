@@ -33,6 +33,10 @@ from a2a.types import (
 from a2a.types.a2a_pb2_grpc import A2AServiceStub
 from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError, TaskNotFoundError
 from google.protobuf.struct_pb2 import Value
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import get_current_span
 
 from refold.a2a import Security, Settings, WebhookPush, a2a_app
 from refold.a2a.grpc.server import GrpcServer
@@ -41,6 +45,7 @@ from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, free_socket, serving
 from tests.a2a.tasks.test_push import Kept
+from tests.seen.recorded import counting
 
 V1 = ("a2a-version", "1.0")
 
@@ -70,9 +75,9 @@ async def gateway(fake: FakeEngine, *, drain_s: float = 5, **settings: Any) -> A
     port = held.getsockname()[1]
     held.close()
     security = settings.pop("security", None)
-    push = settings.pop("push", None)
+    push, tracer = settings.pop("push", None), settings.pop("tracer", None)
     told = Settings(url=url, grpc_url=f"127.0.0.1:{port}", **settings)
-    app = a2a_app(fake, skills.ALL, told, security=security, push=push)
+    app = a2a_app(fake, skills.ALL, told, security=security, push=push, tracer=tracer)
     server = GrpcServer(security)
     assert server.bind("127.0.0.1", port) == port
     stop, ready = asyncio.Event(), asyncio.Event()
@@ -426,3 +431,44 @@ async def test_a_port_that_is_taken_is_said_so() -> None:
     """
     with free_socket() as sock, pytest.raises(OSError, match="address"):
         GrpcServer().bind("127.0.0.1", sock.getsockname()[1])
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def test_a_call_is_seen(fake: FakeEngine) -> None:
+    """
+    Each call is a span below its caller's own and is counted once, as over HTTP: answered, streamed or refused. What
+    was said is in none; what the call does stands below its span.
+    """
+    kept = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    current: list[int] = []
+    real = fake.start
+
+    async def start(*args: Any, **options: Any) -> Any:
+        current.append(get_current_span().get_span_context().span_id)
+        return await real(*args, **options)
+
+    fake.start = start  # type: ignore[method-assign]  # as the tracing client does, it looks at the current span
+    with counting() as counted:
+        async with gateway(fake, tracer=provider.get_tracer("test")) as served:
+            above = (V1, ("traceparent", TRACE))
+            await served.stub.SendMessage(message("SECRET", skill="echo"), metadata=above)
+            streamed = served.stub.SendStreamingMessage(message("SECRET", skill="echo"), metadata=above)
+            assert [event async for event in streamed]
+            with pytest.raises(grpc.aio.AioRpcError):
+                await served.stub.GetTask(GetTaskRequest(id="SECRET"), metadata=above)
+    spans = kept.get_finished_spans()
+
+    service = "lf.a2a.v1.A2AService"
+    assert [one.name for one in spans] == [f"{service}/{name}" for name in SEEN]
+    assert {f"{one.parent.trace_id:032x}-{one.parent.span_id:016x}" for one in spans if one.parent} == {TRACE[3:52]}
+    assert [dict(one.attributes or {})["rpc.grpc.status_code"] for one in spans] == [0, 0, 5]
+    assert current == [one.context.span_id for one in spans[:2] if one.context]
+    assert "SECRET" not in "".join(one.to_json() for one in spans)
+    assert counted.all_of("refold_gateway_calls") == {("2xx",): 2, ("4xx",): 1}
+
+
+SEEN = ("SendMessage", "SendStreamingMessage", "GetTask")
