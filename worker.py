@@ -7,12 +7,13 @@ import sys
 from activities import TOOLS
 from refold import RefoldError
 from refold.temporal import run_worker
-from workflows import forty_steps, hello, order_desk, planner, react, refund  # isort: split
+from workflows import careful_desk, forty_steps, hello, order_desk, planner, react, refund  # isort: split
 
 from workflows import research_loop, research_loop_steps, research_loop_table
 
 SKILLS = [
     hello, research_loop, research_loop_steps, research_loop_table, refund, forty_steps, react, order_desk, planner,
+    careful_desk,
 ]  # fmt: skip
 
 

@@ -7,6 +7,8 @@ flags, `steps` do the work, `middleware` wraps steps, `orchestrators` decide whi
 from refold.agent.agent import Agent, Answer
 from refold.agent.checkpoints import Checkpoint, checkpoint_of, next_checkpoint, resumed
 from refold.agent.errors import BudgetExceeded, GuardrailError, NoAnswer, NoPrice
+from refold.agent.looping.slots import Repeat, Think, Together
+from refold.agent.looping.turn import LoopTurn
 from refold.agent.middleware import Middleware, Retryable, Traced, around
 from refold.agent.orchestrators import ByTool, Concurrent, Orchestrator, Sequential
 from refold.agent.plugins import (
@@ -26,7 +28,7 @@ from refold.agent.ready.guards import Block, Guardrail
 from refold.agent.ready.limits import RateLimit
 from refold.agent.ready.memory import Cache, Window
 from refold.agent.ready.tracing import Spans
-from refold.agent.state import AgentState
+from refold.agent.state import AgentState, StepStatus
 from refold.agent.steps import ModelTurn, Step, ToolTurn
 from refold.agent.tools import AgentTool, skill_tool
 
@@ -52,6 +54,7 @@ __all__ = [
     "Concurrent",
     "Guardrail",
     "GuardrailError",
+    "LoopTurn",
     "MessageAdded",
     "Middleware",
     "ModelTurn",
@@ -60,10 +63,14 @@ __all__ = [
     "Orchestrator",
     "Plugin",
     "RateLimit",
+    "Repeat",
     "Retryable",
     "Sequential",
     "Spans",
     "Step",
+    "StepStatus",
+    "Think",
+    "Together",
     "ToolTurn",
     "Traced",
     "Window",

@@ -13,11 +13,13 @@ from pydantic import JsonValue
 from refold.agent.clients import Chat, Commands, ModelClient, ToolClient
 from refold.agent.definition import unfit_keys, unfit_middleware, unfit_values, unknown_tools
 from refold.agent.gates import TOOL_GATE, Gates, gates_of
-from refold.agent.loop import ANSWER, AgentLoop, Parts
-from refold.agent.middleware import Checked, Middleware, Retryable, Traced, in_workers, named, wrapped
+from refold.agent.loop import ANSWER, Parts
+from refold.agent.looping.own_loop import Around, loop_of, with_routes
+from refold.agent.looping.slots import streams, unfit_loop
+from refold.agent.middleware import Middleware, in_workers
 from refold.agent.orchestrators import Orchestrator, Sequential
 from refold.agent.plugins import Hook, Hooks, Plugin
-from refold.agent.steps import ModelStep, Step, ToolStep
+from refold.agent.steps import ModelStep, ToolStep
 from refold.agent.tools import AgentTool, tools_of
 from refold.core.authoring.skill import options_for
 from refold.core.content import Content, as_content
@@ -74,6 +76,7 @@ class Agent(StepMachine):
         middleware: Sequence[Middleware] = (),
         plugins: Sequence[Plugin | Hook] = (),
         orchestrator: Orchestrator | None = None,
+        loop: Sequence[Any] | None = None,
         max_cycles: int = 20,
         turns: int | None = 1,
         fatal: Sequence[str] = (),
@@ -107,7 +110,10 @@ class Agent(StepMachine):
             plugins: Hooks, and the tools they add. Hooks that may discard a reply, or change or cancel its calls, stop
                 its answer from being shown while it is written, unless their plugin declares `streams`.
             orchestrator: How the tool calls of one reply are run; None is one after the other.
+            loop: The steps of a loop of your own, in place of model and tools: `[plan, Think(), Concurrent(3), check]`.
+                See `looping.slots`; docs/agent.md has an example.
             max_cycles: How often the model is called for one message, at least once; in the last call it must answer.
+                Of a loop of your own: how many passes it makes.
             turns: How many messages of the user a task answers before it completes; None continues until the task is
                 canceled.
             fatal: Tools whose failure fails the task; other failures are results that the model reads.
@@ -129,36 +135,36 @@ class Agent(StepMachine):
         Raises:
             DefinitionError: Lists all mistakes at once.
         """
+        self._given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         hooks, keys = Hooks(plugins), keys or {}
         known, remote, found = _keyed_tools(tools, hooks, keys)
         policies, unknown = gates_of(gates, known, remote, gate_policy)
-        found += [*hooks.problems, *unknown, *unfit_middleware(middleware)]
+        found += [*hooks.problems, *unknown, *unfit_middleware(middleware, loop)]
         found += unknown_tools(known, remote, fatal=fatal, middleware=middleware, orchestrator=orchestrator)
         found += unfit_values(
             model=model, instructions=instructions, output=output, max_cycles=max_cycles, turns=turns,
             orchestrator=orchestrator, gate_policy=gate_policy,
         )  # fmt: skip
+        found += unfit_loop(loop, tools=bool(known or remote), orchestrator=orchestrator)
+        shows = hooks.streams and _lets_stream(model_client) and streams(loop or ())
         options = options_for(
             None, id=id, name=name or id, description=description, tags=tags, examples=examples,
             retry=retry, version=version, upgrade=upgrade, converses=True, model=model,
-            middleware=in_workers(middleware, streams=hooks.streams and _lets_stream(model_client)),
+            middleware=in_workers(middleware, streams=shows),
         )  # fmt: skip
         if found := [*options.problems, *found]:
             raise DefinitionError(id, found, what="agent")
-        around = [*(one for one in middleware if one.scope == "workflow"), Traced(), Retryable()]
-        tool_step = wrapped(ToolStep(tool_client or Commands(), hooks, known, policies.before, fatal), around)
-        parts = Parts(
+        around = Around(middleware, ToolStep(tool_client or Commands(), hooks, known, policies.before, fatal), loop)
+        self.parts = Parts(
             instructions=instructions, model=model, settings=dict(settings or {}), output=output,
             tools=known, remote=remote, gated=tuple(policies.named), hooks=hooks, max_cycles=max_cycles, turns=turns,
-            model_step=wrapped(ModelStep(model_client or Chat(), hooks), around),
-            tools_step=_over(tool_step, orchestrator or Sequential(), around),
+            model_step=around.wrapped(ModelStep(model_client or Chat(), hooks)),
+            tools_step=around.over(orchestrator or Sequential()),
         )  # fmt: skip
-        loop = type(f"{id}_loop", (AgentLoop,), {"parts": parts})
-        machine = compile_steps(options, steps_of(loop), loop)
-        super().__init__(machine.options, machine.steps)
-        self.parts = parts
+        self._loop = loop_of(id, loop, self.parts, around)
+        super().__init__(options, with_routes(compile_steps(options, steps_of(self._loop), self._loop), self._loop))
         self._gate = policies.before
-        self._references = (*middleware, *plugins, orchestrator, model_client, tool_client, upgrade)
+        self._references = (*middleware, *plugins, *(loop or (orchestrator,)), model_client, tool_client, upgrade)
         # Who looks for its workflow looks in the module that it was made in.
         self.__module__ = str(sys._getframe(1).f_globals.get("__name__", ""))
 
@@ -173,12 +179,36 @@ class Agent(StepMachine):
     @property
     def made_with(self) -> Sequence[MadeWith]:
         """The tools and skills that its model may call, with their gates; and the MCP servers behind remote tools."""
-        own = self.parts.tools.values()
+        own, calls = self.parts.tools.values(), self._loop.calls
         return (
-            *(MadeWith("tools", "tool", one.called or one.name, self._gate(one)) for one in own if one.skill is None),
-            *(MadeWith("tools", "skill", one.skill, self._gate(one)) for one in own if one.skill is not None),
+            *(MadeWith(calls, "tool", one.called or one.name, self._gate(one)) for one in own if one.skill is None),
+            *(MadeWith(calls, "skill", one.skill, self._gate(one)) for one in own if one.skill is not None),
             *(MadeWith("begin", "MCP server", name.partition(".")[0]) for name in self.parts.remote),
         )
+
+    def adding(
+        self,
+        *,
+        tools: Sequence[Any] = (),
+        middleware: Sequence[Middleware] = (),
+        plugins: Sequence[Plugin | Hook] = (),
+    ) -> Agent:
+        """The same agent with more tools, middleware and hooks, after its own; this one stays as it is.
+
+        Serve the one or the other: both have the same id.
+
+        Args:
+            tools: As in `Agent`.
+            middleware: As in `Agent`; inside the agent's own.
+            plugins: As in `Agent`.
+
+        Raises:
+            DefinitionError: As `Agent` raises it.
+        """
+        added = {"tools": tools, "middleware": middleware, "plugins": plugins}
+        made = Agent(**{**self._given, **{name: (*self._given[name], *more) for name, more in added.items()}})
+        made.__module__ = str(sys._getframe(1).f_globals.get("__name__", ""))
+        return made
 
     def own_state(self, state: JsonValue) -> JsonValue:
         """`{"app": …, "kept": …}`: what plugins and middleware have saved; the rest is the agent's own record."""
@@ -262,12 +292,6 @@ def _keyed_tools(
     known, remote, found = tools_of(tools, hooks.tools)
     found += unfit_keys(keys, known)
     return {name: replace(tool, key=keys.get(name, tool.key)) for name, tool in known.items()}, remote, found
-
-
-def _over(tool: Step[Any, Any], orchestrator: Orchestrator, around: Sequence[Middleware]) -> Checked:
-    """The step that makes the calls of one reply, whose results are checked whatever the orchestrator returns."""
-    step = orchestrator.over(tool, lambda step: wrapped(step, around))
-    return Checked(step, "tools", f"orchestrator {named(orchestrator)}")
 
 
 def _lets_stream(client: ModelClient | None) -> bool:

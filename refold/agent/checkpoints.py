@@ -22,7 +22,6 @@ from refold.core.values import Value
 SCHEMA_VERSION = 1
 """The version of a checkpoint's format."""
 
-Position = Literal["after_model", "after_tools"]
 Performs = Callable[[Perform], Awaitable[Event]]
 
 
@@ -32,7 +31,7 @@ class Checkpoint(Value):
     Attributes:
         schema_version: The version of its format.
         agent: The agent's id.
-        position: After which step: the requested tools are called next, or the model is called next.
+        position: After which step, `after_model` or `after_tools`; of a loop of your own, `after_` and the step's name.
         cycle_index: In which cycle; 1 is the first of a message.
         task: The task.
     """
@@ -40,7 +39,7 @@ class Checkpoint(Value):
     type: Literal["checkpoint"] = "checkpoint"
     schema_version: int = SCHEMA_VERSION
     agent: str
-    position: Position
+    position: str
     cycle_index: int
     task: Snapshot
 
@@ -53,9 +52,8 @@ def checkpoint_of(agent: Skill, task: Snapshot) -> Checkpoint | None:
     if task.ended or task.waits or not entered:
         return None
     state = record["args"].get("state", {})
-    positions: dict[str, Position] = {"tools": "after_model", "model": "after_tools"}
-    position = positions.get(record["step"])
-    if position is None or state.get("position", "start") != position:
+    position = state.get("position", "start")
+    if position == "start" or record["step"] in ("begin", "answer", "heard"):
         return None
     return Checkpoint(agent=skill_id(agent), position=position, cycle_index=state.get("cycle", 0), task=task)
 

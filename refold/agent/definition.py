@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from pydantic import PydanticUserError
 
+from refold.agent.looping.slots import kinds_of
 from refold.agent.middleware import KINDS, Middleware, Scope
 from refold.agent.orchestrators import ByTool, Orchestrator
 from refold.agent.ready.memory import Cache
@@ -39,14 +40,23 @@ def unfit_values(
         yield f"gate_policy={gate_policy!r}: it is a GatePolicy"
 
 
-def unfit_middleware(middleware: Sequence[Any]) -> Iterator[str]:
-    """Values that are no middleware, and middleware that wraps an unknown kind of step."""
+def unfit_middleware(middleware: Sequence[Any], loop: Any = None) -> Iterator[str]:
+    """Values that are no middleware, and middleware that wraps an unknown kind of step.
+
+    Args:
+        middleware: The agent's.
+        loop: Its slots, whose kinds are known too.
+    """
+    kinds = (*KINDS, *sorted(kinds_of(loop) if isinstance(loop, list | tuple) else ()))
     for one in middleware:
         if not isinstance(one, Middleware):
             yield f"middleware: {one!r} is none; write a `Middleware`, or `@around(...)` above a coroutine function"
             continue
-        if unknown := [kind for kind in one.steps if kind not in KINDS]:
-            yield f"middleware: {one!r} wraps {', '.join(unknown)}; there are {', '.join(KINDS)}"
+        if unknown := [kind for kind in one.steps if kind not in kinds]:
+            yield f"middleware: {one!r} wraps {', '.join(unknown)}; there are {', '.join(kinds)}"
+        elif one.scope == "activity" and not {"model", "tool"} & set(one.steps):
+            steps = ", ".join(one.steps)
+            yield f"middleware: {one!r} has activity scope, where {steps} does not run; there are model and tool"
         if one.scope not in get_args(Scope):
             yield f"middleware: {one!r} has the scope {one.scope!r}; there are {', '.join(get_args(Scope))}"
 

@@ -1,5 +1,7 @@
 """The loop: model, then tools, then model again, until there is an answer. Its steps are those of a skill.
 
+`AnyLoop` has what every agent's loop has around it; `looping` has loops of the user's own.
+
 Each cycle is a `goto` of its own, so the task discards the cycle's results and stays small in a long run.
 """
 
@@ -48,10 +50,18 @@ class Parts:
     turns: int | None
 
 
-class AgentLoop:
-    """The steps of every agent; each agent has a subclass with its parts."""
+class AnyLoop:
+    """The steps before and after the loop, which all agents have; each agent has a subclass with its parts.
+
+    Attributes:
+        parts: The agent's.
+        first: The loop's first step.
+        calls: The step that calls tools.
+    """
 
     parts: ClassVar[Parts]
+    first: ClassVar[str]
+    calls: ClassVar[str]
 
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:
@@ -60,32 +70,7 @@ class AgentLoop:
         say = [UserSaid(content=content)]
         if await self._is_called_off(ctx, state, say):
             return ctx.goto("answer", state=state)
-        return ctx.goto("model", state=state, say=say)
-
-    @step
-    async def model(self, ctx: Ctx, state: AgentState, say: list[Said]) -> Transition:
-        """Call the model; in the last call it must answer."""
-        parts = self.parts
-        state.cycle += 1
-        final = state.cycle >= parts.max_cycles
-        reply = await self._thinks(ctx, state, tuple(say), final=final)
-        state.position = "after_model"
-        if not reply.tool_calls:
-            return ctx.goto("answer", state=state)
-        if not final:
-            return ctx.goto("tools", state=state)
-        if not reply.text and reply.value is None:
-            raise NoAnswer(state.cycle)
-        state.unsaid = [*state.unsaid, *refusals(reply.tool_calls, "not called: the answer was due")]
-        return ctx.goto("answer", state=state)
-
-    @step
-    async def tools(self, ctx: Ctx, state: AgentState) -> Transition:
-        """Call the requested tools; each call has a result."""
-        results = await self._calls(ctx, state, _reply_in(state).tool_calls)
-        await self.parts.hooks.said(ctx, state, results)
-        state.position = "after_tools"
-        return ctx.goto("model", state=state, say=list(results))
+        return ctx.goto(self.first, state=state, say=say)
 
     @step
     async def answer(self, ctx: Ctx, state: AgentState) -> Transition:
@@ -97,7 +82,7 @@ class AgentLoop:
             state.cycle, state.resumed = 0, state.resumed + 1
             say = [UserSaid(content=Content.from_text(ended.resume))]
             await self.parts.hooks.said(ctx, state, say)
-            return ctx.goto("model", state=state, say=say)
+            return ctx.goto(self.first, state=state, say=say)
         ctx.status("")
         said = Content.from_text(reply.text) if reply.value is None else Content.from_data(reply.value)
         if self.parts.output is not None and reply.value is not None:
@@ -115,7 +100,7 @@ class AgentLoop:
         say = [UserSaid(content=content)]
         if await self._is_called_off(ctx, state, say):
             return ctx.goto("answer", state=state)
-        return ctx.goto("model", state=state, say=say)
+        return ctx.goto(self.first, state=state, say=say)
 
     # --- what the steps do
 
@@ -132,17 +117,22 @@ class AgentLoop:
         state.unsaid = [*state.unsaid, *say, state.last_reply]
         return True
 
-    async def _thinks(self, ctx: Ctx, state: AgentState, say: tuple[Said, ...], *, final: bool) -> Reply:
+    def _tell(self, ctx: Ctx, state: AgentState, doing: str) -> None:
+        """Show what the agent is doing."""
+        ctx.status(doing)
+
+    def _turn(self, ctx: Ctx, state: AgentState, say: Sequence[Said], *, final: bool) -> ModelTurn:
+        """A model call with all that the agent has; `final` asks for an answer without tools."""
         parts = self.parts
         offered = [
             tool
             for tool in (*parts.tools.values(), *map(remote_tool, state.found))
             if state.tools is None or tool.name in state.tools
         ]
-        turn = ModelTurn(
+        return ModelTurn(
             ctx=ctx,
             state=state,
-            say=say,
+            say=tuple(say),
             instructions=parts.instructions if state.instructions is None else state.instructions,
             tools=tuple(offered),
             model=state.model or parts.model,
@@ -150,24 +140,61 @@ class AgentLoop:
             settings=parts.settings,
             final=final,
         )
-        ctx.status("thinking" if state.cycle == 1 else f"thinking, cycle {state.cycle}")
+
+    async def _asks(self, turn: ModelTurn) -> Reply:
+        state = turn.state
         state.last_reply, state.withheld = None, []
-        reply = await parts.model_step.invoke(turn)
+        reply = await self.parts.model_step.invoke(turn)
         _agree(turn, reply)
-        await parts.hooks.said(ctx, state, [reply])
+        await self.parts.hooks.said(turn.ctx, state, [reply])
         return reply
 
-    async def _calls(self, ctx: Ctx, state: AgentState, calls: tuple[ToolCall, ...]) -> tuple[ToolReturn, ...]:
+    async def _calls(
+        self, ctx: Ctx, state: AgentState, calls: tuple[ToolCall, ...], step: ToolsStep
+    ) -> tuple[ToolReturn, ...]:
+        """Make the requested calls; each has a result, in their order."""
         hooks = self.parts.hooks
         before = BeforeTools(ctx, state, calls=calls, cancel=False)
         await hooks.fire(before)
         if before.cancel:
             results = refusals(calls, canceled(before.cancel, "Tools were canceled."))
         else:
-            ctx.status(f"calling {', '.join(call.name for call in calls)}")
-            results = await self.parts.tools_step.invoke(ToolsTurn(ctx=ctx, state=state, calls=calls))
+            self._tell(ctx, state, f"calling {', '.join(call.name for call in calls)}")
+            results = await step.invoke(ToolsTurn(ctx=ctx, state=state, calls=calls))
         await hooks.fire(AfterTools(ctx, state, results=results))
         return results
+
+
+class AgentLoop(AnyLoop):
+    """The loop of an agent that has none of its own: model, then tools."""
+
+    first, calls = "model", "tools"
+
+    @step
+    async def model(self, ctx: Ctx, state: AgentState, say: list[Said]) -> Transition:
+        """Call the model; in the last call it must answer."""
+        parts = self.parts
+        state.cycle += 1
+        final = state.cycle >= parts.max_cycles
+        self._tell(ctx, state, "thinking" if state.cycle == 1 else f"thinking, cycle {state.cycle}")
+        reply = await self._asks(self._turn(ctx, state, say, final=final))
+        state.position = "after_model"
+        if not reply.tool_calls:
+            return ctx.goto("answer", state=state)
+        if not final:
+            return ctx.goto("tools", state=state)
+        if not reply.text and reply.value is None:
+            raise NoAnswer(state.cycle)
+        state.unsaid = [*state.unsaid, *refusals(reply.tool_calls, "not called: the answer was due")]
+        return ctx.goto("answer", state=state)
+
+    @step
+    async def tools(self, ctx: Ctx, state: AgentState) -> Transition:
+        """Call the requested tools; each call has a result."""
+        results = await self._calls(ctx, state, _reply_in(state).tool_calls, self.parts.tools_step)
+        await self.parts.hooks.said(ctx, state, results)
+        state.position = "after_tools"
+        return ctx.goto("model", state=state, say=list(results))
 
 
 def _agree(turn: ModelTurn, reply: Reply) -> None:

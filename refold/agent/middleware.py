@@ -18,7 +18,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -31,7 +31,8 @@ from refold.core.schema import problems
 
 Scope = Literal["workflow", "activity"]
 KINDS = ("model", "tool", "tools")
-"""The kinds of step: model calls, tool calls, and batches of tool calls (`tools`, not in activity scope)."""
+"""The kinds of step: model calls, tool calls, and batches of tool calls (`tools`, not in activity scope). A loop of the
+user's own adds the kinds of its steps."""
 
 
 class Middleware(ABC):
@@ -158,6 +159,8 @@ class Checked(Step[Any, Any]):
             raise SkillError(said) from error
         if self.kind == "tools":
             return in_order(turn.calls, result, self._whose)
+        if self.kind not in KINDS:
+            return result  # of a step of the user's own, which its loop checks
         kind = Reply if self.kind == "model" else ToolReturn
         if not isinstance(result, kind):
             raise SkillError(
@@ -214,9 +217,9 @@ class Traced(Simple):
     """Built in: records a span of each step in the task's state, with its time and its error."""
 
     streams = True
-    steps: ClassVar[Collection[str]] = ("model", "tool")  # type: ignore[misc]  # always these
+    steps: Collection[str] = ("model", "tool")
 
-    async def around(self, turn: ModelTurn | ToolTurn, proceed: Proceed) -> Any:
+    async def around(self, turn: Any, proceed: Proceed) -> Any:
         """See `Simple.around`."""
         began, error = turn.ctx.now, ""
         try:
@@ -228,7 +231,7 @@ class Traced(Simple):
             error = str(raised)[:200]
             raise
         finally:
-            name = f"tool {turn.call.name}" if isinstance(turn, ToolTurn) else "model"
+            name = f"tool {turn.call.name}" if isinstance(turn, ToolTurn) else getattr(turn, "name", "model")
             took_s = (turn.ctx.now - began).total_seconds()
             turn.state.note(Span(step=name, cycle=turn.state.cycle, took_s=took_s, error=error))
 

@@ -6,13 +6,14 @@ the task runs; the worker looks the named thing up.
 
 from __future__ import annotations
 
-from typing import Literal
+from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, JsonValue, RootModel
 
-from refold.core.chat import Reply, Said, Usage
+from refold.core.chat import Reply, Said, ToolCall, Usage
 from refold.core.codec import copied
 from refold.core.commands import EffectPolicy
+from refold.core.content import Content
 from refold.core.values import lean
 
 SPANS_KEPT = 20
@@ -107,6 +108,32 @@ class RemoteTool(BaseModel):
     pin: str = ""
 
 
+class StepStatus(StrEnum):
+    """How a step of a loop stands; what comes next follows from it."""
+
+    RUNNING = "running"
+    DONE = "done"
+    """The next step comes; after the last one, the first again."""
+    AGAIN = "again"
+    """The first step of its loop comes again."""
+    ANSWERED = "answered"
+    """Its loop is over, and `last_reply` is the loop's answer."""
+
+
+class Aside(BaseModel):
+    """A conversation of a step's own, beside the main one.
+
+    Attributes:
+        thread: The conversation's name.
+        unsaid: As in `AgentState`.
+        reply: The newest reply in it.
+    """
+
+    thread: str
+    unsaid: list[Said] = lean(factory=list)
+    reply: Reply | None = lean()
+
+
 class AgentState(BaseModel):
     """See the module's docstring.
 
@@ -121,7 +148,7 @@ class AgentState(BaseModel):
         turns: How many messages of the user were accepted.
         resumed: How often hooks have resumed the newest of them.
         cycle: How many model steps were made since the newest of them; 1 is the first.
-        position: After which step the task is.
+        position: After which step the task is: `start`, or `after_` and the step's name.
         spent: What was used.
         under_way: The ids of tool calls that a budget has admitted, and that `spent` does not count yet.
         withheld: Which of the new messages are withheld from the model, by their places.
@@ -129,6 +156,11 @@ class AgentState(BaseModel):
         app: For the user's own plugins and middleware.
         kept: Data of middleware between steps, by its name.
         last_reply: The reply of the newest model step; None before the first.
+        asked: The user's newest message; for loops of the user's own, like what follows.
+        steps: How the loop's steps stand, by name; those of an earlier pass until they come again.
+        passes: How often inner loops have begun, by name.
+        owed: The calls of `last_reply` that have no result yet.
+        asides: Conversations beside the main one, by name.
     """
 
     model_config = ConfigDict(validate_assignment=True)
@@ -143,7 +175,7 @@ class AgentState(BaseModel):
     turns: int = lean(0)
     resumed: int = lean(0)
     cycle: int = lean(0)
-    position: Literal["start", "after_model", "after_tools"] = lean("start")
+    position: str = lean("start")
     spent: Spent = lean(factory=Spent)
     under_way: list[str] = lean(factory=list)
     withheld: list[int] = lean(factory=list)
@@ -151,16 +183,22 @@ class AgentState(BaseModel):
     app: App = lean(factory=App)
     kept: dict[str, JsonValue] = lean(factory=dict)
     last_reply: Reply | None = lean()
+    asked: Content | None = lean()
+    steps: dict[str, StepStatus] = lean(factory=dict)
+    passes: dict[str, int] = lean(factory=dict)
+    owed: list[ToolCall] = lean(factory=list)
+    asides: dict[str, Aside] = lean(factory=dict)
 
     def note(self, span: Span) -> None:
         """Record an executed step."""
-        self.trace = [*self.trace, span][-SPANS_KEPT:]
+        self.trace.append(span)  # in place: branches of a loop share it
+        del self.trace[:-SPANS_KEPT]
 
     def let_in(self, call: str) -> None:
         """A tool is about to be called, and counts as spent from here on."""
         if call not in self.under_way:
-            self.under_way = [*self.under_way, call]
+            self.under_way.append(call)
 
     def let_out(self, call: str) -> None:
         """The call is counted in `spent`, or was not made."""
-        self.under_way = [one for one in self.under_way if one != call]
+        self.under_way[:] = [one for one in self.under_way if one != call]

@@ -19,9 +19,13 @@ MAY = {
     "gates": set(BELOW),
     **{name: {*BELOW, "clients", "plugins", "steps", "middleware"} for name in READY},
     "loop": {*BELOW, *LAYERS},
+    "looping.turn": {*BELOW, "clients", "plugins", "steps"},
+    "looping.slots": {*BELOW, *LAYERS, "looping.turn"},
+    "looping.places": {*BELOW, "looping.slots"},
+    "looping.own_loop": {*BELOW, *LAYERS, "loop", "looping.turn", "looping.slots", "looping.places"},
     "checkpoints": set(BELOW),
-    "definition": {*BELOW, *LAYERS, *READY},
-    "agent": {*BELOW, *LAYERS, *READY, "definition", "gates", "loop"},
+    "definition": {*BELOW, *LAYERS, *READY, "looping.slots"},
+    "agent": {*BELOW, *LAYERS, *READY, "definition", "gates", "loop", "looping.slots", "looping.own_loop"},
 }
 
 

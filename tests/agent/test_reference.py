@@ -38,6 +38,6 @@ def test_the_state_is_listed() -> None:
     """
     Its fields that hooks and middleware may read; how a conversation is carried is its own affair.
     """
-    inner = {"unsaid", "found", "told", "resumed", "under_way", "withheld"}
+    inner = {"unsaid", "found", "told", "resumed", "under_way", "withheld", "owed", "passes"}
 
     assert set(AgentState.model_fields) - inner <= set(re.findall(r"\w+", PART))

@@ -10,12 +10,13 @@ from pydantic import BaseModel
 
 from activities.notices import send_mail
 from activities.orders import find_order
-from activities.payments import Payment, charge_card, moved
+from activities.payments import Payment, charge_card, moved, pay_refund
 from refold import Content, Ctx, RetryPolicy, Transition, flow_skill, step, tool
 from refold.agent import Agent
 from refold.effects import current
 from refold.temporal import workflow_for
 from tests.faults.skills import note
+from workflows.careful_desk import LOOP
 
 
 async def _charge(order_id: str) -> Payment:
@@ -91,6 +92,20 @@ class DeadlyStep:
 
 Till = Agent("till", instructions="Charge.", tools=[find_order, charge_card, send_mail], gates="none")
 
+CarefulTill = Agent(
+    "careful_till",
+    instructions="""
+-> Look, refund, write.
+-> find_order(order_id="A1"), pay_refund(order_id="A1", amount_cents=500)
+-> send_mail(to="ada@example.org", subject="Order A1", text="Paid back.")
+-> Paid back.
+""",
+    tools=[find_order, pay_refund, send_mail],
+    gates="none",
+    loop=LOOP,
+)
+
 ChargesWorkflow = workflow_for(Charges)
 TillWorkflow = workflow_for(Till)
+CarefulTillWorkflow = workflow_for(CarefulTill)
 DeadlyStepWorkflow = workflow_for(DeadlyStep)

@@ -163,6 +163,25 @@ async def test_an_agent_however_the_machine_dies(asking: CrashSweep, shop: Shop)
     assert report.points
 
 
+def every_seventh(points: list[Point]) -> Sequence[Point]:
+    """All of them where there is time."""
+    return points if THOROUGH else points[::7]
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1_200)
+async def test_a_loop_of_ones_own_however_the_machine_dies(asking: CrashSweep, shop: Shop) -> None:
+    """
+    Plan, two views at once, act and check: one refund, one mail, each model call once, and the same journal.
+    """
+    shop.order("A1", paid_cents=5_000)
+
+    report = await asking.run("careful_till", Content.from_text("A1 cost 5 too much.\n-> Yes."), points=every_seventh)
+
+    assert report.outcome.told == {"charges": [], "refunds": [500], "mails": ["Order A1"], "model calls": 7}
+    assert report.points
+
+
 def kill_between(points: list[Point]) -> Sequence[Point]:
     """Where the money is moved and nobody knows."""
     return [point for point in points if point.kind is Kind.PERFORMED]

@@ -92,6 +92,23 @@ def desk() -> Recorded:
     yield "order_desk-denied", played(skill, "money!", deny("pay_refund", by="Ann", comment="it was used"),
                                       answers={"model": [pay, "4111 1111 1111 1111"]})  # fmt: skip
     yield "order_desk-canceled", played(skill, "go", reply("model", found), cancel("enough"))
+    careful = {name: done[name] for name in ("find_order", "pay_refund", "send_mail")}
+    said = [
+        "Look, then pay.",
+        "5 back.",
+        found[0],
+        pay,
+        "Paid.",
+        "No: be kind.",
+        "Write.",
+        "5.",
+        mail,
+        "Gladly.",
+        "Yes.",
+    ]
+    yield "careful_desk", played("workflows.careful_desk:CarefulDesk", "A1 cost 5 too much",
+                                 approve("pay_refund", by="Ann"),
+                                 answers={"model": said, "model.2": ["5 owed.", "5 owed."], **careful})  # fmt: skip
     tea = [calls("price", item="tea"), calls("price", item="tea")]
     said = [tea, [calls("buy", item="tea"), calls("price", item="tea")], "hm", "Card 4111.", calls("weather", city="x")]
     story = {"model": said, "price": 300, "buy": "1 tea", "weather": permanent("no weather")}

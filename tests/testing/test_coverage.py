@@ -19,12 +19,18 @@ from tests.core.test_laws import Juggles
 from tests.records import tapes
 from workflows.hello import Hello
 
-SHIPPED = ["forty_steps", "hello", "order_desk", "planner", "react", "refund",
+SHIPPED = ["careful_desk", "forty_steps", "hello", "order_desk", "planner", "react", "refund",
            "research_loop", "research_loop_steps", "research_loop_table"]  # fmt: skip
 HOOKED = ["edge 'begin' -> 'answer'", "edge 'answer' -> 'model'", "edge 'heard' -> 'answer'"]
 ONE_TURN = ["step 'heard'", *HOOKED, "edge 'heard' -> 'model'", "edge 'answer' -> 'heard'"]
-NOT_FOR_ALL = {"order_desk": ONE_TURN, "planner": ONE_TURN}
-"""Ways of the agent's loop that an agent with one turn and without hooks does not have."""
+PLANNED = [way.replace("'model'", "'plan'") for way in ONE_TURN]
+NOT_FOR_ALL = {
+    "order_desk": ONE_TURN,
+    "planner": ONE_TURN,
+    "careful_desk": [PLANNED[0], PLANNED[1], "edge 'tools' -> 'check'", *PLANNED[2:]],
+}
+"""Ways of the agent's loop that an agent with one turn and without hooks does not have, or whose model always answers
+before the last pass."""
 
 
 @pytest.fixture(scope="module")
