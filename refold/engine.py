@@ -254,6 +254,7 @@ class TaskView(_View):
         sealing: What must end before the task goes on in a new run, as it was asked to: `tool book`; empty if it was
             not asked. No other command starts until then.
         cost: What its own model calls cost, without those of its parts, if the caller asked for it.
+        schedule: The schedule that started it, if the caller asked for it.
     """
 
     task_id: str
@@ -278,6 +279,7 @@ class TaskView(_View):
     differs: str = lean("")
     sealing: tuple[str, ...] = lean(())
     cost: Cost | None = lean()
+    schedule: str | None = lean()
 
 
 class Build(Value):

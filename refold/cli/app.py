@@ -22,6 +22,7 @@ from refold.cli.verbs import (
     look,
     records,
     replay,
+    schedule,
     tasks,
     upgrade,
 )
@@ -97,6 +98,7 @@ _GROUPS = (
     tasks,
     decisions,
     look,
+    schedule,
     history,
     records,
     evals,

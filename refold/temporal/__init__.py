@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from refold.temporal.dev import DevServerError, dev_server
     from refold.temporal.replay.replaying import Replayed, Replays
     from refold.temporal.replay.sources import Choice, histories
+    from refold.temporal.schedules.schedules import ScheduleExists, ScheduleNotFound, Schedules, ScheduleView
+    from refold.temporal.schedules.timing import Overlap, Timing
     from refold.temporal.seen.open_tasks import OpenTasks
     from refold.temporal.seen.runtime import measure
     from refold.temporal.traced import tracer_of
@@ -34,13 +36,19 @@ _HOMES = {
     "Move": "upgrade.upgrade",
     "OpenTasks": "seen.open_tasks",
     "Outcome": "upgrade.upgrade",
+    "Overlap": "schedules.timing",
     "Profile": "worker.profile",
     "RefoldPlugin": "worker.plugin",
     "Refusal": "worker.registry",
     "Replayed": "replay.replaying",
     "Replays": "replay.replaying",
+    "ScheduleExists": "schedules.schedules",
+    "ScheduleNotFound": "schedules.schedules",
+    "ScheduleView": "schedules.schedules",
+    "Schedules": "schedules.schedules",
     "TemporalEngine": "client.engine",
     "TemporalWebhooks": "webhooks.webhooks",
+    "Timing": "schedules.timing",
     "connect": "client.engine",
     "dev_server": "dev",
     "histories": "replay.sources",
@@ -63,13 +71,19 @@ __all__ = [
     "Move",
     "OpenTasks",
     "Outcome",
+    "Overlap",
     "Profile",
     "RefoldPlugin",
     "Refusal",
     "Replayed",
     "Replays",
+    "ScheduleExists",
+    "ScheduleNotFound",
+    "ScheduleView",
+    "Schedules",
     "TemporalEngine",
     "TemporalWebhooks",
+    "Timing",
     "connect",
     "dev_server",
     "histories",

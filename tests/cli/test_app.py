@@ -11,7 +11,9 @@ from tests.cli.conftest import Shell
 VERBS = [
     "dev", "worker", "serve", "metrics", "codec", "start", "release", "answer", "cancel", "inbox", "approve", "deny",
     "resolve", "recover", "fork", "show", "list", "cost", "watch", "journal", "at", "explain", "export", "purge",
-    "project", "eval", "graph", "check", "replay", "upgrade", "ledger show", "ledger refused", "ledger prune",
+    "project", "eval", "graph", "check", "replay", "upgrade", "schedule create", "schedule list", "schedule show",
+    "schedule pause", "schedule resume", "schedule run", "schedule delete", "ledger show", "ledger refused",
+    "ledger prune",
 ]  # fmt: skip
 
 

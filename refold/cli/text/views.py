@@ -167,7 +167,9 @@ def _why_blocked(pending: PendingView) -> str:
 
 
 def _family(view: TaskView) -> Iterator[str]:
-    """The task from which this one was recovered or forked, and those recovered or forked from it."""
+    """What this task came from, a schedule or another task, and the tasks recovered or forked from it."""
+    if view.schedule is not None:
+        yield _row("schedule", view.schedule)
     if view.recovered_from is not None:
         yield _row("recovers", view.recovered_from)
     if (fork := view.forked_from) is not None:

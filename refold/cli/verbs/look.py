@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from refold import temporal
 from refold.cli import costs
 from refold.cli.costs import Gathered, Spender
 from refold.cli.text.costs import calls_table, groups_table, remarks
@@ -35,7 +36,10 @@ async def show(call: Call, task_id: TaskOrFile) -> None:
     engine, task_id = await call.reader(task_id)
     view = await engine.look(task_id)
     found = await costs.cost_of(engine, view)
-    view = view.model_copy(update={"offspring": await engine.offspring(task_id), "cost": found})
+    more: dict[str, object] = {"offspring": await engine.offspring(task_id), "cost": found}
+    if isinstance(engine, temporal.TemporalEngine):
+        more["schedule"] = await engine.schedules.of(task_id)
+    view = view.model_copy(update=more)
     if call.out.json:
         call.out.value(view)
     else:

@@ -40,6 +40,7 @@ from refold.temporal.data.storage import ValueDriver
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.keeping.purge import Purge, ReceiptsOfTask
 from refold.temporal.keeping.runs import histories
+from refold.temporal.schedules.schedules import Schedules
 from refold.temporal.traced import going_on_from
 
 
@@ -228,6 +229,13 @@ class TemporalEngine:
     async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
         """See `Engine.cancel`."""
         return await updates.cancel(self.connection, task_id, reason=reason)
+
+    # --- by the clock
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of this server, whose tasks go to this engine's task queue."""
+        return Schedules(self.connection, self.events_per_run)
 
     # --- look
 

@@ -57,6 +57,9 @@ WAITS = (
     f"(ExecutionStatus = 'Running' AND ({STATUS.name} IN ('{Status.INPUT_REQUIRED}', '{Status.AUTH_REQUIRED}') OR "
     f"{STATE.name} = '{TaskState.BLOCKED}'))"
 )
+UNTIMED = f"(ExecutionStatus = 'Running' AND {STATUS_AT.name} IS NULL)"
+"""A task of a schedule that no worker has taken: the server has no time of its status but that of its start."""
+
 CLOSED_AT = f"(ExecutionStatus IN {ENDED_AS} AND {STATUS.name} NOT IN {FINAL})"
 
 
@@ -134,7 +137,8 @@ def going_on_from(task_id: str) -> str:
 def status_within(low: datetime, high: datetime | None) -> str:
     """A filter for tasks whose status last changed at `low` or later, and before `high`."""
     shown, closed = within(STATUS_AT.name, low, high), within("CloseTime", low, high)
-    return f"(({SHOWN_AT} AND {shown}) OR ({CLOSED_AT} AND {closed}))"
+    new = f"({UNTIMED} AND {within('StartTime', low, high)})"
+    return f"(({SHOWN_AT} AND {shown}) OR ({CLOSED_AT} AND {closed}) OR {new})"
 
 
 def within(field: str, low: datetime, high: datetime | None) -> str:

@@ -47,7 +47,9 @@ class Display:
         # A run after continue-as-new inherits the attributes; a task that was not started by refold's client has none.
         self.shown = (base.lifecycle, base.status) if base.seq or later else (TaskState.RUNNING, Status.WORKING)
         info = workflow.info()
-        self.known = info.typed_search_attributes.get(SKILL) is not None
+        # Nobody could say when a schedule's task would start, so its worker writes the times.
+        known = info.typed_search_attributes
+        self.known = known.get(SKILL) is not None and known.get(STATUS_AT) is not None
         self.last = base
         # A run after continue-as-new inherits it; a new task has waited for a worker since the server took it.
         # Tasks that an earlier release started go on without it, as their histories have it.

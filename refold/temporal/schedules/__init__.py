@@ -1,0 +1,1 @@
+"""Schedules: tasks that the server starts by the clock."""

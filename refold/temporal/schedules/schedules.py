@@ -1,0 +1,475 @@
+"""Schedules of a server: create, look, list, pause, resume, run now, delete.
+
+Each start is a task of its own, under an id that ends with its time, so no two of them share a command's id or the
+idempotency key that is made of it. Temporal keeps the schedule and starts the tasks; no process of refold does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict
+from pydantic_core import PydanticSerializationError, to_json
+from temporalio.api.schedule.v1 import SchedulePatch, TriggerImmediatelyRequest
+from temporalio.api.workflowservice.v1 import PatchScheduleRequest
+from temporalio.client import (
+    Schedule,
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleActionStartWorkflow,
+    ScheduleAlreadyRunningError,
+    ScheduleDescription,
+    ScheduleHandle,
+    ScheduleListActionStartWorkflow,
+    ScheduleListDescription,
+    SchedulePolicy,
+    ScheduleState,
+    WorkflowHandle,
+)
+from temporalio.common import SearchAttributeKey, TypedSearchAttributes, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold.core.content import Content
+from refold.core.errors import InputRejected
+from refold.core.events import UserMessage
+from refold.core.values import lean, shortened
+from refold.engine import EngineError, Listed, checked
+from refold.temporal.client import search, starting, views
+from refold.temporal.client.connection import Connection
+from refold.temporal.client.errors import refusals, server_refused, unwritable
+from refold.temporal.client.newest_first import NewestFirst
+from refold.temporal.data.inputs import input_of, start_from
+from refold.temporal.data.search_attributes import CONTEXT, STATE_AT, STATUS_AT
+from refold.temporal.data.wire import TaskStart
+from refold.temporal.schedules.timing import Timing, due, overlap_of, times_of
+
+STARTED_BY = SearchAttributeKey.for_keyword("TemporalScheduledById")
+"""The schedule that started a task, as the server writes it."""
+
+LARGEST_INPUT = 16 * 1024
+"""The most bytes of a schedule's input. A larger value would be kept in the storage, where the purge of one run's task
+would take it from all later runs."""
+
+STARTS_WITHIN_S = 10.0
+"""How long `run_now` waits, in seconds, until the server has started the task."""
+
+LOOK_S = 0.05
+
+CLAIM = timedelta(hours=1)
+"""No worker is given a claim, which is terminated at once, before that time."""
+
+FREE_WITHIN_S = 30
+"""How far from now, in seconds, `run_now` looks for a second that no other task of the schedule has in its id."""
+
+NEXT = 5
+"""How many coming times a schedule shows."""
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+=,-]{0,99}")
+
+
+class ScheduleNotFound(EngineError):
+    """No schedule has this id."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(f"no schedule {shortened(id, 200)!r}; `refold schedule list` shows the schedules")
+
+
+class ScheduleExists(EngineError):
+    """A schedule with this id is there."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(
+            f"schedule {id!r} exists already: `refold schedule show {id}` shows it; delete it first, or take another id"
+        )
+
+
+class ScheduleView(BaseModel):
+    """A schedule as people and programs see it.
+
+    Attributes:
+        id: Its id. The ids of its tasks begin with it.
+        skill: The skill of the tasks.
+        times: When it is due: `cron 0 7 * * 1-5 (Europe/Berlin)`, `every 2h`.
+        overlap: What becomes of a start that is due while an earlier task is open; empty in a list.
+        paused: It starts nothing until it is resumed.
+        note: What was said when it was created, paused or resumed.
+        next: When it is due next, the nearest first; empty if never.
+        owner: Of its tasks.
+        input: The first message of its tasks, as text.
+        started: How many tasks it has started; None in a list, as the next two.
+        skipped: How many starts were left out because a task was open.
+        missed: How many starts were left out because the server was down for longer than the time to catch up in.
+        running: The open tasks that its overlap looks at, none where the overlap is `allow`; empty in a list, as
+            `owner`, `input` and `task_queue`.
+        last: The task that it started last.
+        task_queue: Where its tasks go.
+        unchecked: Why nobody has checked that a worker has the skill and takes the input; only after `create`.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    skill: str
+    times: str
+    overlap: str = lean("")
+    paused: bool = False
+    note: str = ""
+    next: tuple[datetime, ...] = ()
+    owner: str | None = lean()
+    input: str = lean("")
+    started: int | None = lean()
+    skipped: int | None = lean()
+    missed: int | None = lean()
+    running: tuple[str, ...] = lean(())
+    last: str | None = None
+    task_queue: str = lean("")
+    unchecked: str = lean("")
+
+
+class Schedules:
+    """The schedules of a server. Every method raises `NotConnected` if no server answers."""
+
+    def __init__(self, connection: Connection, events_per_run: int | None = None) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._events_per_run = events_per_run
+
+    async def create(
+        self,
+        id: str,
+        skill: str,
+        content: Content,
+        timing: Timing,
+        *,
+        owner: str | None = None,
+        context: str | None = None,
+        started_by: str | None = None,
+        stream: bool = False,
+        paused: bool = False,
+        pause_on_failure: bool = False,
+        note: str = "",
+    ) -> ScheduleView:
+        """Create a schedule whose tasks begin with this content.
+
+        A worker is asked first whether it has the skill and takes the content; see `ScheduleView.unchecked`.
+
+        Args:
+            id: 1 to 100 letters, digits and . _ - @ + = , and no schedule's.
+            skill: The skill's id.
+            content: The first message of each task; at most 16 KiB.
+            timing: When tasks start.
+            owner: The owner of the tasks.
+            context: The conversation of the tasks.
+            started_by: Who creates it; a gate may exclude the starter from deciding.
+            stream: Stream the model's tokens to watchers.
+            paused: It starts nothing until `resume`.
+            pause_on_failure: It pauses itself when one of its tasks fails.
+            note: What it is for.
+
+        Raises:
+            ScheduleExists: There is one with this id.
+            UnknownSkill: The workers have no such skill.
+            InputRejected: The skill does not take the content, the content is too large, the id is none, or the times
+                cannot be read, or never come.
+        """
+        _check_id(id)
+        timing.checked()
+        start = checked(
+            TaskStart,
+            message=checked(UserMessage, content=content),
+            stream=stream,
+            owner=owner,
+            context=context,
+            started_by=() if started_by is None else (started_by,),
+            events_per_run=self._events_per_run,
+        )
+        _check_size(start)
+        if await self._is_there(id):
+            raise ScheduleExists(id)
+        unchecked = await self._tried(id, skill, start)
+        schedule = Schedule(
+            action=_action(id, skill, start, self._connection.task_queue),
+            spec=timing.spec,
+            policy=SchedulePolicy(
+                overlap=timing.overlap.policy, catchup_window=timing.catch_up, pause_on_failure=pause_on_failure
+            ),
+            state=ScheduleState(note=note or None, paused=paused),
+        )
+        try:
+            with _refusals(id, "create"):
+                await self._client.create_schedule(id, schedule)
+        except ScheduleAlreadyRunningError:
+            raise ScheduleExists(id) from None
+        except PydanticSerializationError as error:
+            raise unwritable(error) from None
+        view = await self.look(id)
+        if not view.next:
+            await self.delete(id)
+            raise InputRejected(f"the schedule would never start a task: {timing.text} never comes")
+        return view.model_copy(update={"unchecked": unchecked})
+
+    async def look(self, id: str) -> ScheduleView:
+        """A schedule as it stands.
+
+        Raises:
+            ScheduleNotFound: There is none with this id.
+        """
+        with _refusals(id, "describe"):
+            return await self._seen(await self._handle(id).describe())
+
+    async def list(self) -> AsyncIterator[ScheduleView]:
+        """All schedules of the namespace, in the order in which the server has them; may lag by moments."""
+        with refusals("list schedules"):
+            async for one in await self._client.list_schedules():
+                if (view := _listed(one)) is not None:
+                    yield view
+
+    async def runs(self, id: str, *, limit: int = 20) -> Sequence[Listed]:
+        """The tasks that a schedule has started, the newest first; may lag by moments. Also of a deleted schedule."""
+        query = f"{STARTED_BY.name} = {search.quoted(id)} AND ExecutionStatus != 'ContinuedAsNew'"
+        rows = NewestFirst(self._client, query, partial(search.within, "StartTime"), lambda row: row.start_time)
+        with refusals("list tasks"):
+            return [search.as_listed(one) for one in await rows.page(limit)]
+
+    async def of(self, task_id: str) -> str | None:
+        """The schedule that started a task; None if none did.
+
+        Raises:
+            TaskNotFound: There is no such task.
+        """
+        return (await self._connection.describe(task_id)).typed_search_attributes.get(STARTED_BY)
+
+    async def pause(self, id: str, note: str = "paused") -> ScheduleView:
+        """Start nothing until `resume`. Tasks that are open go on.
+
+        Raises:
+            ScheduleNotFound: There is none with this id.
+        """
+        with _refusals(id, "pause"):
+            await self._handle(id).pause(note=note)
+        return await self.look(id)
+
+    async def resume(self, id: str, note: str = "resumed") -> ScheduleView:
+        """Start tasks again, from now on; what was due while it was paused is left out.
+
+        Raises:
+            ScheduleNotFound: There is none with this id.
+        """
+        with _refusals(id, "resume"):
+            await self._handle(id).unpause(note=note)
+        return await self.look(id)
+
+    async def run_now(self, id: str) -> str:
+        """Start a task now, also while the schedule is paused, and return its id, which ends with the second.
+
+        Raises:
+            ScheduleNotFound: There is none with this id.
+            InputRejected: The server started none: a task is open and the overlap says that this one is left out or
+                waits, or another start came between; or the schedule starts one in every second anyway.
+        """
+        with _refusals(id, "start a task of"):
+            before = await self._handle(id).describe()
+            claim, second = await self._claimed(before)
+            try:
+                await self._trigger(id, second)
+                skipped = await self._until_started(id, before, claim.id)
+            finally:
+                await views.forget(self._connection, await claim.describe())
+        if not skipped:
+            return claim.id
+        raise InputRejected(f"schedule {id!r} has started no task now: {skipped}")
+
+    async def _until_started(self, id: str, before: ScheduleDescription, new: str) -> str:
+        """Wait until the server has started a task; why it has not, if so."""
+        until = asyncio.get_running_loop().time() + STARTS_WITHIN_S
+        while asyncio.get_running_loop().time() < until:
+            now = await self._handle(id).describe()
+            if new in _ids([one.action for one in now.info.recent_actions]):
+                return ""
+            if now.info.num_actions_skipped_overlap > before.info.num_actions_skipped_overlap:
+                break
+            await asyncio.sleep(LOOK_S)
+        view = await self.look(id)
+        return f"{', '.join(view.running) or 'an earlier task'} is open, and its overlap is {view.overlap}"
+
+    async def _claimed(self, told: ScheduleDescription) -> tuple[WorkflowHandle[Any, Any], datetime]:
+        """Claim the first free second from now on, by a task that never begins.
+
+        A task's id ends with its second, and for a second start in one second the server would use an id anew.
+        """
+        view, action = await self._seen(told), told.schedule.action
+        assert isinstance(action, ScheduleActionStartWorkflow), "so `_seen` says"
+        second = datetime.now(UTC).replace(microsecond=0)
+        for one in (second + timedelta(seconds=later) for later in range(FREE_WITHIN_S)):
+            if due(told.schedule.spec, one):
+                continue
+            new = f"{action.id}-{one:%Y-%m-%dT%H:%M:%SZ}"
+            try:
+                claim = await self._client.start_workflow(
+                    view.skill,
+                    id=new,
+                    task_queue=f"{self._connection.task_queue}.nobody",
+                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                    start_delay=CLAIM,
+                )
+            except WorkflowAlreadyStartedError:
+                continue
+            await claim.terminate(views.NEVER_BEGAN)
+            return self._client.get_workflow_handle(new, run_id=claim.first_execution_run_id), one
+        raise InputRejected(f"schedule {told.id!r} starts a task in every second of the next {FREE_WITHIN_S} anyway")
+
+    async def _trigger(self, id: str, second: datetime) -> None:
+        trigger = TriggerImmediatelyRequest()
+        trigger.scheduled_time.FromDatetime(second)
+        await self._client.workflow_service.patch_schedule(
+            PatchScheduleRequest(
+                namespace=self._client.namespace,
+                schedule_id=id,
+                patch=SchedulePatch(trigger_immediately=trigger),
+                identity=self._client.identity,
+                request_id=uuid4().hex,
+            )
+        )
+
+    async def delete(self, id: str) -> None:
+        """Delete a schedule. Its tasks stay, and go on.
+
+        Raises:
+            ScheduleNotFound: There is none with this id.
+        """
+        with _refusals(id, "delete"):
+            await self._handle(id).delete()
+
+    # ---
+
+    def _handle(self, id: str) -> ScheduleHandle:
+        if not _ID.fullmatch(id):
+            raise ScheduleNotFound(id)
+        return self._client.get_schedule_handle(id)
+
+    async def _is_there(self, id: str) -> bool:
+        try:
+            await self.look(id)
+        except ScheduleNotFound:
+            return False
+        return True
+
+    async def _tried(self, id: str, skill: str, start: TaskStart) -> str:
+        """Ask a worker whether it would take such a task, by one that never begins; why nobody could say, if so."""
+        held = start.model_copy(update={"hold": True, "owner": None, "context": None})  # it is in nobody's list
+        trial = f"{id}.check-{uuid4().hex[:8]}"
+        view = await starting.start(self._connection, skill, held, trial, f"is checked for schedule {id}")
+        with refusals("delete a task that never began"):
+            description = await self._connection.describe(trial)
+            await self._client.get_workflow_handle(trial).terminate(views.NEVER_BEGAN)
+        await views.forget(self._connection, description)
+        # A worker that took it says how it is released; any other note says why none has.
+        return "" if "`refold release " in view.note else view.note
+
+    async def _seen(self, told: ScheduleDescription) -> ScheduleView:
+        info, schedule, action = told.info, told.schedule, told.schedule.action
+        if not isinstance(action, ScheduleActionStartWorkflow):
+            raise EngineError(f"schedule {told.id!r} starts no workflow, so it is none of refold's")
+        start = await self._start_of(action)
+        ran = [one.action for one in info.recent_actions]
+        return ScheduleView(
+            id=told.id,
+            skill=str(action.workflow),
+            times=times_of(schedule.spec),
+            overlap=overlap_of(schedule.policy.overlap),
+            paused=schedule.state.paused,
+            note=schedule.state.note or "",
+            next=tuple(info.next_action_times[:NEXT]),
+            owner=None if start is None else start.owner,
+            input="" if start is None or start.message is None else _text(start.message.content),
+            started=info.num_actions,
+            skipped=info.num_actions_skipped_overlap,
+            missed=info.num_actions_missed_catchup_window,
+            running=tuple(_ids(info.running_actions)),
+            last=next(iter(_ids(reversed(ran))), None),
+            task_queue=action.task_queue,
+        )
+
+    async def _start_of(self, action: ScheduleActionStartWorkflow) -> TaskStart | None:
+        """What its tasks begin with; None where it cannot be read here."""
+        try:
+            return start_from(await self._client.data_converter.decode(action.args))
+        except Exception:  # noqa: BLE001 - another codec's, another program's: it is shown without
+            return None
+
+
+def _ids(actions: Sequence[object] | Iterator[object]) -> Iterator[str]:
+    return (one.workflow_id for one in actions if isinstance(one, ScheduleActionExecutionStartWorkflow))
+
+
+def _listed(one: ScheduleListDescription) -> ScheduleView | None:
+    if one.schedule is None or not isinstance(one.schedule.action, ScheduleListActionStartWorkflow):
+        return None
+    info = one.info
+    ran = [] if info is None else [done.action for done in info.recent_actions]
+    return ScheduleView(
+        id=one.id,
+        skill=one.schedule.action.workflow,
+        times=times_of(one.schedule.spec),
+        paused=one.schedule.state.paused,
+        note=one.schedule.state.note or "",
+        next=() if info is None else tuple(info.next_action_times[:NEXT]),
+        last=next(iter(_ids(reversed(ran))), None),
+    )
+
+
+def _action(id: str, skill: str, start: TaskStart, task_queue: str) -> ScheduleActionStartWorkflow:
+    known = search.at_start(skill, datetime.now(UTC), task_id="", owner=start.owner, context=start.context)
+    # The times are those of each task, which its worker writes with its first entry.
+    later = {STATUS_AT, STATE_AT} if start.context else {STATUS_AT, STATE_AT, CONTEXT}
+    text = "" if start.message is None else _text(start.message.content)
+    return ScheduleActionStartWorkflow(
+        skill,
+        args=[input_of(start)],
+        id=id,
+        task_queue=task_queue,
+        typed_search_attributes=TypedSearchAttributes([pair for pair in known if pair.key not in later]),
+        static_summary=" ".join(text.split())[: starting.SUMMARY_CHARS] or None,
+    )
+
+
+def _text(content: Content) -> str:
+    return content.text or to_json(content.data).decode()
+
+
+def _check_id(id: str) -> None:
+    if not _ID.fullmatch(id):
+        raise InputRejected(
+            f"a schedule's id has 1 to 100 letters, digits and . _ - @ + = , and begins with a letter or digit; got "
+            f"{shortened(id, 200)!r}"
+        )
+
+
+def _check_size(start: TaskStart) -> None:
+    size = len(start.model_dump_json().encode(errors="surrogatepass"))
+    if size > LARGEST_INPUT:
+        raise InputRejected(
+            f"a schedule's input has at most {LARGEST_INPUT:,} bytes, and this one {size:,}: keep large values where "
+            "the tasks can fetch them, and give the address"
+        )
+
+
+@contextmanager
+def _refusals(id: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise ScheduleNotFound(id) from None
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            raise InputRejected(f"the server refuses schedule {id!r}: {error.message}") from None
+        raise server_refused(error, f"{what} schedule {id!r}") from None

@@ -1,0 +1,198 @@
+"""Schedules on a real server: what starts when, under which ids, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from refold import Content, InputRejected, Status
+from refold.engine import Listed, TaskFilter, UnknownSkill
+from refold.temporal import (
+    Overlap,
+    RefoldPlugin,
+    ScheduleExists,
+    ScheduleNotFound,
+    Schedules,
+    TemporalEngine,
+    Timing,
+    connect,
+    dev_server,
+    make_worker,
+)
+from refold.temporal.client.connection import connected
+from tests.temporal import skills
+from tests.temporal.test_task import collected, settled, text
+from workflows import hello
+
+HOURLY = Timing(every=timedelta(hours=1))
+
+
+@pytest.fixture
+async def schedules(engine: TemporalEngine) -> AsyncIterator[Schedules]:
+    """The server's schedules; those of the test are deleted."""
+    yield engine.schedules
+    async for one in engine.schedules.list():
+        await engine.schedules.delete(one.id)
+
+
+def new_id() -> str:
+    return f"s{uuid4().hex[:8]}"
+
+
+async def listed(schedules: Schedules, id: str, count: int) -> list[Listed]:
+    """The tasks of a schedule, once the server's index has so many."""
+    while len(runs := await schedules.runs(id)) < count:
+        pass
+    return list(runs)
+
+
+async def test_each_start_is_a_task_of_its_own(engine: TemporalEngine, schedules: Schedules) -> None:
+    """
+    By the clock and by hand: with its owner and its input, found in lists, and no command's id is shared.
+    """
+    id, owner = new_id(), new_id()
+    often = Timing(every=timedelta(seconds=2), overlap=Overlap.ALLOW)
+    made = await schedules.create(id, "hello", text("I am Ada"), often, owner=owner, context="tea", started_by="eve")
+    first = (await listed(schedules, id, 1))[0].task_id
+    await schedules.pause(id, "enough")
+    second = await schedules.run_now(id)
+
+    assert (made.times, made.overlap, made.input, made.owner) == ("every 2s", "allow", "I am Ada", owner)
+    assert first != second
+    assert {first[: len(id) + 3], second[: len(id) + 3]} == {f"{id}-20"}
+    commands: list[str] = []
+    for task_id in (first, second):
+        view = await settled(engine, task_id)
+        assert (view.status, view.messages[-1].text) == (Status.COMPLETED, "Hello, I am Ada!")
+        assert (await engine.at(task_id, view.seq)).started_by == ("eve",)
+        entries = await collected(engine.journal(task_id))
+        commands += [issued.invocation_id for entry in entries for issued in entry.commands]
+    assert len(set(commands)) == len(commands) == 2
+    found = await engine.find(TaskFilter(owner=owner, context="tea"))
+    assert {one.task_id for one in found} >= {first, second}
+    assert [one.status_at for one in found] == sorted((one.status_at for one in found), reverse=True)
+    assert await schedules.of(second) == id
+    seen = await schedules.look(id)
+    assert (seen.paused, seen.note, seen.last) == (True, "enough", second)
+
+
+async def test_starts_by_hand_in_one_second_have_ids_of_their_own(engine: TemporalEngine, schedules: Schedules) -> None:
+    """
+    The server alone would start a second task under the id of the first, whose effects would count as made.
+    """
+    id = new_id()
+    await schedules.create(id, "hello", text("I am Ada"), Timing(cron=("@daily",), overlap=Overlap.ALLOW))
+
+    ids = await asyncio.gather(*(schedules.run_now(id) for _ in range(3)))
+
+    assert len(set(ids)) == 3
+    for task_id in ids:
+        await settled(engine, task_id)
+    while len(await engine.schedules.runs(id)) < 3:
+        pass
+    runs = [one async for one in engine.client.list_workflows(f"WorkflowType = 'hello' AND WorkflowId IN {tuple(ids)}")]
+    assert len({one.id for one in runs if one.status is not None and one.status.name == "COMPLETED"}) == 3
+
+
+async def test_while_a_task_is_open_none_starts_beside_it(engine: TemporalEngine, schedules: Schedules) -> None:
+    """
+    Unless the overlap says so; the refusal names the open task.
+    """
+    id, beside = new_id(), new_id()
+    await schedules.create(id, "talk", text("hello"), HOURLY)
+    await schedules.create(beside, "talk", text("hello"), Timing(every=timedelta(hours=1), overlap=Overlap.ALLOW))
+
+    first = await schedules.run_now(id)
+    with pytest.raises(InputRejected, match=f"{first} is open, and its overlap is skip"):
+        await schedules.run_now(id)
+    several = {await schedules.run_now(beside) for _ in range(2)}
+
+    assert len(several) == 2
+    assert (await schedules.look(id)).skipped == 1
+    await asyncio.gather(*(engine.cancel(one) for one in (first, *several)))
+
+
+@pytest.mark.parametrize(
+    ("timing", "why"),
+    [
+        ({"every": timedelta(0)}, "1 s at least"),
+        ({"every": timedelta(days=9999)}, "ten years at most"),
+        ({}, "needs a time"),
+        ({"cron": ("0 0 31 2 *",)}, "cron 0 0 31 2 * never comes"),
+        ({"cron": ("61 0 * * *",)}, "Minute is not in range"),
+        ({"cron": ("* * *",)}, "has 3 fields; it takes five"),
+        ({"cron": ("@every 5s",)}, "is an interval"),
+        ({"cron": ("0 0 * * * # x",)}, "begins a comment"),
+        ({"cron": ("TZ=UTC 0 0 * * *",)}, "time zone in it"),
+        ({"cron": ("@daily",), "timezone": "Mars/One"}, "unknown time zone Mars/One"),
+        ({"every": timedelta(hours=1), "timezone": "Europe/Berlin"}, "an interval has none"),
+        ({"cron": ("@daily",) * 21}, "20 cron expressions"),
+    ],
+)
+async def test_a_time_that_cannot_be_is_refused(schedules: Schedules, timing: dict[str, Any], why: str) -> None:
+    """
+    And no schedule is left behind.
+    """
+    id = new_id()
+    with pytest.raises(InputRejected) as refused:
+        await schedules.create(id, "hello", text("I am Ada"), Timing(**timing))
+
+    assert why in str(refused.value)
+    with pytest.raises(ScheduleNotFound):
+        await schedules.look(id)
+
+
+async def test_what_no_worker_would_take_is_refused(engine: TemporalEngine, schedules: Schedules) -> None:
+    """
+    A skill that is not there, an input that does not fit, an id that is taken or none, an input that is too large.
+    """
+    id = new_id()
+    with pytest.raises(UnknownSkill, match="hello"):
+        await schedules.create(id, "nobody_serves_this", text("go"), HOURLY)
+    with pytest.raises(InputRejected, match="starts from data that fits"):
+        await schedules.create(id, "stubborn", Content.from_data({"years": "x"}), HOURLY)
+    with pytest.raises(InputRejected, match="at most 16,384 bytes"):
+        await schedules.create(id, "hello", text("x" * 20_000), HOURLY)
+    for odd in ("", "a b", "../x", "x" * 101, "ü", "a\nb"):
+        with pytest.raises(InputRejected, match="a schedule's id has 1 to 100"):
+            await schedules.create(odd, "hello", text("go"), HOURLY)
+        with pytest.raises(ScheduleNotFound):
+            await schedules.delete(odd)
+    await schedules.create(id, "hello", text("go"), HOURLY, paused=True)
+    with pytest.raises(ScheduleExists):
+        await schedules.create(id, "hello", text("go"), HOURLY)
+    await schedules.delete(id)
+    for verb in (schedules.delete, schedules.look, schedules.pause, schedules.resume, schedules.run_now):
+        with pytest.raises(ScheduleNotFound):
+            await verb(id)
+
+
+async def test_a_schedule_outlives_its_server(tmp_path: Path) -> None:
+    """
+    With its tasks; what is due goes on, and a task that no worker has taken is listed, too.
+    """
+    db = tmp_path / "server.db"
+    async with dev_server(db=db) as server:
+        engine = await connect(address=server.address)
+        plugin = RefoldPlugin([hello, skills], skills.TOOLS, model="scripted:demo")
+        client = await connected(address=server.address, plugins=[plugin])
+        async with make_worker(client, plugin):
+            await engine.schedules.create("tick", "hello", text("I am Ada"), Timing(every=timedelta(seconds=1)))
+            before = await settled(engine, (await listed(engine.schedules, "tick", 1))[0].task_id)
+    async with dev_server(db=db) as server:
+        engine = await connect(address=server.address)
+        runs = await listed(engine.schedules, "tick", 2)
+        while not (waits := await engine.find(TaskFilter(status=Status.SUBMITTED))):
+            pass
+        seen = await engine.schedules.look("tick")
+
+    assert before.status is Status.COMPLETED
+    assert before.task_id in {one.task_id for one in runs}
+    assert waits[0].task_id.startswith("tick-20")
+    assert (seen.times, seen.overlap, seen.paused) == ("every 1s", "skip", False)
