@@ -202,7 +202,9 @@ def _paid(entry: Entry, sent: _Sent) -> tuple[str, Usage, bool] | None:
             if not isinstance(details, dict) or "usage" not in details:
                 return None
             try:
-                return sent.models[id], Usage.model_validate(details["usage"]), True
+                named = details.get("model")
+                model = named if isinstance(named, str) else sent.models[id]
+                return model, Usage.model_validate(details["usage"]), True
             except ValidationError:
                 return None  # a failure of the user's own making
         case _:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.agent.clients import Chat, Commands, ModelClient, ToolClient
-from refold.agent.definition import unfit_keys, unfit_middleware, unfit_values, unknown_tools
+from refold.agent.definition import models_in, unfit_keys, unfit_middleware, unfit_values, unknown_tools
 from refold.agent.gates import TOOL_GATE, Gates, gates_of
 from refold.agent.loop import ANSWER, Parts
 from refold.agent.looping.own_loop import Around, loop_of, with_routes
@@ -67,7 +67,7 @@ class Agent(StepMachine):
         self,
         id: str = "agent",
         *,
-        model: str | None = None,
+        model: str | Sequence[str] | None = None,
         instructions: str = "",
         tools: Sequence[Any] = (),
         output: Any = None,
@@ -96,7 +96,8 @@ class Agent(StepMachine):
 
         Args:
             id: The skill's id, unique among those that are served together.
-            model: `provider:name`; None takes the worker's setting.
+            model: `provider:name`; a list of them, each of which is asked where the one before is out of service; None
+                takes the worker's setting.
             instructions: The system prompt.
             tools: The tools that the model may call: functions with `@tool`, skills and agents (each call is a task of
                 its own), or tools of MCP servers by name: `server.tool`, or `server.*` for all.
@@ -149,7 +150,7 @@ class Agent(StepMachine):
         shows = hooks.streams and _lets_stream(model_client) and streams(loop or ())
         options = options_for(
             None, id=id, name=name or id, description=description, tags=tags, examples=examples,
-            retry=retry, version=version, upgrade=upgrade, converses=True, model=model,
+            retry=retry, version=version, upgrade=upgrade, converses=True, models=models_in(model),
             middleware=in_workers(middleware, streams=shows),
         )  # fmt: skip
         if found := [*options.problems, *found]:

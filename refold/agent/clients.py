@@ -30,7 +30,7 @@ class Question:
         say: Its new messages.
         instructions: The system prompt.
         tools: The tools that the model may call.
-        model: `provider:name`; None is the worker's.
+        model: `provider:name`, or several in the order in which they are asked; None is the worker's.
         expect: The type of the final answer; None is text.
         since: How many of the oldest turns are hidden from the model.
         settings: For the provider.
@@ -41,7 +41,7 @@ class Question:
     say: Sequence[Said]
     instructions: str = ""
     tools: Sequence[ToolOffer] = ()
-    model: str | None = None
+    model: str | Sequence[str] | None = None
     expect: Any = None
     since: int = 0
     settings: Mapping[str, JsonValue] = field(default_factory=dict)

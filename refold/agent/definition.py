@@ -21,8 +21,7 @@ def unfit_values(
     *, model: Any, instructions: Any, output: Any, max_cycles: Any, turns: Any, orchestrator: Any, gate_policy: Any
 ) -> Iterator[str]:
     """The plain settings; see `Agent`."""
-    if model is not None and not (isinstance(model, str) and all(model.partition(":"))):
-        yield f"model={model!r}: a model is named provider:model, for example openai:gpt-5"
+    yield from _unfit_models(model)
     if not isinstance(instructions, str):
         yield f"instructions={instructions!r}: it is a text"
     if not isinstance(max_cycles, int) or max_cycles < 1:
@@ -38,6 +37,28 @@ def unfit_values(
         yield f"orchestrator={orchestrator!r} is none; give one, for example Concurrent(3)"
     if not isinstance(gate_policy, GatePolicy):
         yield f"gate_policy={gate_policy!r}: it is a GatePolicy"
+
+
+def models_in(model: Any) -> tuple[str, ...]:
+    """The models of an agent's `model`, in the order in which they are asked; none if the worker's is asked."""
+    given = [model] if isinstance(model, str) else model if isinstance(model, Sequence) else ()
+    return tuple(one for one in given if isinstance(one, str))
+
+
+def _unfit_models(model: Any) -> Iterator[str]:
+    if model is None:
+        return
+    models = models_in(model)
+    if not isinstance(model, str | Sequence) or len(models) != (1 if isinstance(model, str) else len(model)):
+        yield f"model={model!r}: it is the name of a model, or a list of names"
+        return
+    if not models:
+        yield "model=[]: name at least one model; None takes the worker's"
+    for one in models:
+        if not all(one.partition(":")):
+            yield f"model={one!r}: a model is named provider:model, for example openai:gpt-5"
+    for one in sorted({one for one in models if models.count(one) > 1}):
+        yield f"model={one!r} stands in the list twice; a model that has failed is asked no second time"
 
 
 def unfit_middleware(middleware: Sequence[Any], loop: Any = None) -> Iterator[str]:

@@ -37,7 +37,7 @@ class Parts:
     """The parts of a loop; see `Agent`."""
 
     instructions: str
-    model: str | None
+    model: str | Sequence[str] | None
     settings: Mapping[str, JsonValue]
     output: Any
     tools: Mapping[str, AgentTool]

@@ -69,7 +69,7 @@ class ModelTurn:
         say: The new messages of the conversation.
         instructions: The system prompt.
         tools: The tools that the model may call.
-        model: `provider:name`; None is the worker's.
+        model: `provider:name`, or several in the order in which they are asked; None is the worker's.
         expect: The type of the final answer; None is text.
         since: How many of the oldest turns are hidden from the model.
         settings: For the provider.
@@ -82,7 +82,7 @@ class ModelTurn:
     say: tuple[Said, ...]
     instructions: str = ""
     tools: tuple[AgentTool, ...] = ()
-    model: str | None = None
+    model: str | Sequence[str] | None = None
     expect: Any = None
     since: int = 0
     settings: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -145,11 +145,13 @@ class Thread(Value):
         said: The turns, oldest first.
         hash: The hash of all turns; empty if there are none.
         frame: The frame of the newest call.
+        moved: The place of the model that replied last among those of its call; it also gets the results of tools.
     """
 
     said: tuple[Said, ...] = lean(())
     hash: str = lean("")
     frame: Frame = lean(factory=Frame)
+    moved: int = lean(0)
 
     def after(self, new: Iterable[Said]) -> Thread:
         """The thread with these turns added."""

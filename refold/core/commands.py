@@ -67,6 +67,7 @@ class CallLlm(_Command):
         prompt: The instructions.
         input: The content that the prompt is about; None if the prompt says all.
         model: `provider:name`; None takes the worker's setting.
+        fallbacks: The models that are asked in turn where the one before fails; see `failures.moves_on`.
         expect: The type the answer must fit; None is plain text.
         settings: Passed on to the provider, for example `{"temperature": 0}`.
         retry: When a transient failure is retried; None takes the skill's policy.
@@ -77,6 +78,7 @@ class CallLlm(_Command):
     prompt: str = lean("")
     input: Content | None = lean()
     model: str | None = lean()
+    fallbacks: tuple[str, ...] = lean(())
     expect: Schema | None = lean()
     settings: dict[str, JsonValue] = lean(factory=dict)
     retry: RetryPolicy | None = lean()
@@ -91,7 +93,7 @@ class CallChat(_Command):
         say: The new turns, in order.
         frame: Instructions, tools and settings; None if they are those of the thread's previous call.
         since: How many of the oldest turns are not sent to the model. They stay in the thread.
-        retry, queue: As in `CallLlm`.
+        fallbacks, retry, queue: As in `CallLlm`.
     """
 
     kind: Literal["chat"] = "chat"
@@ -99,6 +101,7 @@ class CallChat(_Command):
     say: tuple[Said, ...] = lean(())
     frame: Frame | None = lean()
     since: Annotated[int, Ge(0)] = lean(0)
+    fallbacks: tuple[str, ...] = lean(())
     retry: RetryPolicy | None = lean()
     queue: str | None = lean()
 
@@ -319,6 +322,11 @@ def fingerprint(command: Command) -> str:
 def result_hash(result: JsonValue) -> str:
     """The hash of an effect's result."""
     return text_hash(json.dumps(result, sort_keys=True, separators=(",", ":")))
+
+
+def fallbacks_of(command: Command) -> tuple[str, ...]:
+    """The models that a command may be sent to instead of its own."""
+    return command.fallbacks if isinstance(command, CallLlm | CallChat) else ()
 
 
 NO_RETRY = RetryPolicy(max_retries=0)

@@ -70,6 +70,7 @@ class RetryPolicy(Value):
         on_unknown: When it stays unknown whether the effect took place: `ask` blocks the task until a person decides;
             `fail` delivers the failure to the skill; `repeat` sends the command again, without end. An effect that
             must not be repeated is then looked up by its probe, not repeated; without a probe a person decides.
+        fallback_on: Types of permanent failures after which a call with several models asks the next one.
         probe_s: Seconds before the first probe of a dependency that is down, or of a command whose workers failed
             (`Failure.again_s`); twice as many before each next one.
         jitter: The share of each wait that is spread, 0 to 1. It is a hash of invocation id and attempt, so that
@@ -83,6 +84,7 @@ class RetryPolicy(Value):
     jitter: Annotated[float, Ge(0), Le(1)] = lean(0.0)
     on_exhausted: Literal["fail", "block"] = lean("fail")
     on_unknown: Literal["ask", "fail", "repeat"] = lean("ask")
+    fallback_on: tuple[str, ...] = lean(("quota_exceeded",))
     probe_s: Seconds = lean(30.0)
 
     def probe_delay(self, probe: int, retry_after: float | None = None) -> float:

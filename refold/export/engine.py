@@ -13,12 +13,12 @@ from refold.core.authoring.skill import Skill
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
-from refold.core.lineage.fork import fork, unforkable
 from refold.core.lineage.upgrade import upgraded
 from refold.engine import Build, OffspringView, TaskNotFound, TaskView, UnknownSkill, check_task_id
 from refold.export.differs import refolded
 from refold.export.layout import ExportError
 from refold.export.read import Exported, read_export
+from refold.lineage.fork import fork, unforkable
 from refold.record import Explanation, TaskRecord, explain, record_of, with_entries
 from refold.testing.fake_engine import FakeEngine
 

@@ -28,7 +28,7 @@ from refold.core.commands import (
     Sleep,
 )
 from refold.core.content import Artifact, Content, as_content, stored
-from refold.core.errors import SkillError, shown
+from refold.core.errors import SkillError, brief, shown
 from refold.core.gates import GatePolicy
 from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import problems, reference_of, schema_of
@@ -54,11 +54,12 @@ class LlmOptions(CallOptions, total=False):
     """Options of a model call.
 
     Attributes:
-        model: `provider:name`; left out, the worker's setting.
+        model: `provider:name`; several, each of which is asked where the one before is out of service; left out, the
+            worker's setting.
         settings: Passed to the provider, for example `{"temperature": 0}`.
     """
 
-    model: str | None
+    model: str | Sequence[str] | None
     settings: dict[str, JsonValue] | None
 
 
@@ -80,7 +81,8 @@ class Cmd:
     ) -> CallLlm:
         """Ask a model; see `CallLlm`. `expect` is any type that pydantic knows."""
         content = None if input is None else as_content(input)
-        return _valid(CallLlm, id, options, id=id, prompt=prompt, input=content, expect=schema_of(expect))
+        given = _with_fallbacks(id, options)
+        return _valid(CallLlm, id, given, id=id, prompt=prompt, input=content, expect=schema_of(expect))
 
     @staticmethod
     def chat(
@@ -105,9 +107,10 @@ class Cmd:
         names = [offer.name for offer in offers]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise SkillError(f"chat {id!r} offers two tools named {', '.join(twice)}; a model asks for a tool by name")
-        framed = {"model": options.pop("model", None), "settings": options.pop("settings", None)}
+        given = _with_fallbacks(id, options)
+        framed = {"model": given.pop("model"), "settings": given.pop("settings", None)}
         frame = _valid(Frame, id, framed, instructions=instructions, tools=offers, expect=schema_of(expect))
-        return _valid(CallChat, id, options, id=id, thread=thread, say=as_said(say), frame=frame, since=since)
+        return _valid(CallChat, id, given, id=id, thread=thread, say=as_said(say), frame=frame, since=since)
 
     @staticmethod
     def tool(
@@ -226,6 +229,17 @@ def _skill_name(skill: Any) -> str:
     if options is None:
         raise SkillError(f"{skill!r} is not a skill: give a skill's id, a class with @flow_skill, or a table")
     return str(options.card.id)
+
+
+def _with_fallbacks(id: str, options: LlmOptions) -> dict[str, Any]:
+    """The options of a model call, with the first of several models as its own, and the others as fallbacks."""
+    model = options.get("model")
+    if model is None or isinstance(model, str):
+        return {"model": None, **options}
+    models = list(model) if isinstance(model, Sequence) else []
+    if not models or not all(isinstance(one, str) and one for one in models) or len(set(models)) < len(models):
+        raise SkillError(f"command {id!r}: model={brief(model)} is no model; give one, or a list of different ones")
+    return {**options, "model": models[0], "fallbacks": models[1:]}
 
 
 def _valid(kind: type[V], command_id: object, options: Mapping[str, Any] | None = None, /, **fields: Any) -> V:

@@ -58,7 +58,7 @@ class Options:
         input, retry, version, upgrade, contract, seal_at_pause: As in `SkillOptions`.
         middleware: Runs around the skill's model calls and tools, in the worker; see `refold.middleware`.
         converses: Whether a task takes over the model conversations of the earlier task that it is started with.
-        model: The model that the skill is defined with; a worker says when it starts if it cannot use this model.
+        models: The models that the skill is defined with; a worker says when it starts which of them it cannot use.
         problems: Problems found in the options; the compiler of the skill reports them with its own.
     """
 
@@ -71,7 +71,7 @@ class Options:
     seal_at_pause: bool = False
     middleware: tuple[Any, ...] = ()
     converses: bool = False
-    model: str | None = None
+    models: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -190,7 +190,7 @@ def options_for(
     *,
     middleware: tuple[Any, ...] = (),
     converses: bool = False,
-    model: str | None = None,
+    models: tuple[str, ...] = (),
     **said: Unpack[SkillOptions],
 ) -> Options:
     """The author's options, with defaults from the name and docstring of the class `author`; None for a table."""
@@ -212,7 +212,7 @@ def options_for(
     given: dict[str, Any] = {key: value for key, value in said.items() if value is not None and key not in unknown}
     on_card = {key: tuple(given.pop(key)) for key in _LISTED if key in given}
     card = Card(id=id, name=given.pop("name", default_name), description=given.pop("description", first), **on_card)
-    return Options(card=card, middleware=middleware, converses=converses, model=model, problems=tuple(found), **given)
+    return Options(card=card, middleware=middleware, converses=converses, models=models, problems=tuple(found), **given)
 
 
 def snake(name: str) -> str:

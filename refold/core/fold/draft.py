@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.core.authoring.skill import Live, Skill
-from refold.core.chat import EMPTY
+from refold.core.chat import EMPTY, UserSaid
 from refold.core.commands import (
     AskApproval,
     AskUser,
@@ -121,14 +121,17 @@ class Draft:
 
     def issue(self, command: Command) -> None:
         """Add a command of the skill: open it if it is a question or gate, else make it pending."""
+        moved = 0
         if isinstance(command, CallChat):
             command = self._framed(command)
+            if not any(isinstance(one, UserSaid) for one in command.say):
+                moved = min(self.threads.get(command.thread, EMPTY).moved, len(command.fallbacks))
         id = self._next_id(command)
         if isinstance(command, AskUser | AskApproval):
             self.waits = (*self.waits, Wait.trusted(gate=id, ask=command, since=self.at))
             self.said.append(Message.trusted(role="agent", content=command.message, seq=self.seq))
         else:
-            self.pending[id] = Pending.trusted(invocation_id=id, command=command)
+            self.pending[id] = Pending.trusted(invocation_id=id, command=command, moved=moved)
 
     def issue_reminder(self, notify: Notify) -> None:
         """Add a reminder and start it at once, although the task is paused."""
@@ -223,7 +226,7 @@ class Draft:
         if isinstance(pending.command, CallChat) and isinstance(result, ChatResult):
             chat = pending.command
             thread = self.threads.get(chat.thread, EMPTY).after([*chat.say, result.reply])
-            self.threads = {**self.threads, chat.thread: thread}
+            self.threads = {**self.threads, chat.thread: thread.changed({"moved": pending.moved})}
 
     def keep_undo(self, pending: Pending, result: Result) -> None:
         """Record the compensation of an effect that has taken place, if the effect has one."""

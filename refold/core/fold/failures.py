@@ -12,7 +12,7 @@ from enum import StrEnum
 from pydantic import JsonValue
 
 from refold.core.chat import Reply
-from refold.core.commands import CallActivity, CallChat, CallLlm, CallTool, Notify, retry_of
+from refold.core.commands import CallActivity, CallChat, CallLlm, CallTool, Notify, fallbacks_of, retry_of
 from refold.core.events import (
     ActivityResult,
     ChatResult,
@@ -26,10 +26,16 @@ from refold.core.fold.draft import Draft
 from refold.core.fold.redo import note_redone
 from refold.core.fold.snapshot import UNDO, Given, Pending
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState
-from refold.core.retry_policy import FailureKind, RetryPolicy
+from refold.core.retry_policy import Failure, FailureKind, RetryPolicy
 
 UNDO_RETRIES = RetryPolicy(max_retries=20)
 """Retries of a compensation, over about an hour and a half: a late compensation is better than none."""
+
+FALLBACK_RETRIES = 2
+"""The most retries of a model while its call has another one."""
+
+FALLBACK_WAIT_S = 30.0
+"""The longest wait, in seconds, that a model may ask for while its call has another one."""
 
 
 class Stage(StrEnum):
@@ -65,7 +71,7 @@ class Cause(StrEnum):
     """The kind of a command's failure."""
 
     RETRYABLE = "retryable"
-    """Transient, and a retry is left."""
+    """Transient, and a retry is left; or there is another model to ask."""
     EXHAUSTED = "exhausted"
     """Transient, and no retry is left."""
     DOWN = "down"
@@ -173,19 +179,35 @@ def _cause(draft: Draft, pending: Pending, failed: CommandFailed) -> Cause:
     repeatable = isinstance(pending.command, CallLlm | CallChat | CallTool | CallActivity)
     if repeatable and _workers_failed(pending, failed, policy):
         return Cause.RETRYABLE if _role(pending) is Role.UNDO else Cause.DOWN
-    if kind is FailureKind.TRANSIENT and pending.retries - pending.uncounted < policy.max_retries:
+    tries_left = kind is FailureKind.TRANSIENT and pending.retries - pending.uncounted < policy.max_retries
+    if tries_left or moves_on(draft, pending, failed.failure):
         return Cause.RETRYABLE
     if kind is FailureKind.UNKNOWN and repeatable and policy.on_unknown != "fail":
         return Cause.UNKNOWN
     if pending.given is not None:
         return Cause.GIVEN
-    outage = failure.again_s > 0 and policy == RetryPolicy(on_unknown=policy.on_unknown)
-    blocks = policy.on_exhausted == "block" or outage
-    if kind is FailureKind.TRANSIENT and repeatable and blocks:
+    was_last = pending.moved > 0 and failure.type in policy.fallback_on
+    plain = RetryPolicy(on_unknown=policy.on_unknown, fallback_on=policy.fallback_on)
+    blocks = policy.on_exhausted == "block" or ((was_last or failure.again_s > 0) and policy == plain)
+    if (kind is FailureKind.TRANSIENT or was_last) and repeatable and blocks:
         return Cause.DOWN
     if pending.invocation_id in draft.skipped:
         return Cause.SKIPPED
     return Cause.EXHAUSTED if kind is FailureKind.TRANSIENT else Cause.PERMANENT
+
+
+def moves_on(draft: Draft, pending: Pending, failure: Failure) -> bool:
+    """Whether the next of a call's models is asked: at the third transient failure, or if asked for a long wait.
+
+    Of the permanent failures, those that the policy names are not about the request: another model may not have them.
+    """
+    policy = policy_of(draft, pending)
+    if pending.moved >= len(fallbacks_of(pending.command)):
+        return False
+    if failure.kind is not FailureKind.TRANSIENT:
+        return failure.type in policy.fallback_on
+    retries = pending.retries - pending.uncounted
+    return retries >= min(policy.max_retries, FALLBACK_RETRIES) or (failure.retry_after or 0) > FALLBACK_WAIT_S
 
 
 def _workers_failed(pending: Pending, failed: CommandFailed, policy: RetryPolicy) -> bool:
@@ -215,14 +237,18 @@ def drop(draft: Draft, failed: CommandFailed) -> None:
 def retry(draft: Draft, failed: CommandFailed) -> None:
     """Back off, and move the task to `retrying` if it is running."""
     pending, failure = draft.pending[failed.invocation_id], failed.failure
-    policy = policy_of(draft, pending)
-    wait_s = policy.delay(pending.attempt, pending.invocation_id, failure.retry_after)
+    policy, wait_s = policy_of(draft, pending), 0.0
+    if moves_on(draft, pending, failure):
+        draft.change_pending(pending.invocation_id, moved=pending.moved + 1, uncounted=pending.attempt)
+        then = f"asks {fallbacks_of(pending.command)[pending.moved]} instead"
+    else:
+        number = pending.attempt - (pending.uncounted if pending.moved else 0)
+        wait_s = policy.delay(number, pending.invocation_id, failure.retry_after)
+        then = f"retry {number} of {policy.max_retries} in {wait_s:g} s"
     draft.back_off(pending, wait_s, failure.message)
     if pending.invocation_id.endswith(UNDO):
         return
-    draft.notes.append(
-        f"{failed.id}: {failure.message}; retry {pending.attempt} of {policy.max_retries} in {wait_s:g} s"
-    )
+    draft.notes.append(f"{failed.id}: {failure.message}; {then}")
     if draft.lifecycle is TaskState.RUNNING:
         draft.move(TaskEvent.TRANSIENT_ERROR)
 
@@ -255,6 +281,8 @@ def await_probe(draft: Draft, failed: CommandFailed) -> None:
         draft.change_pending(pending.invocation_id, failure=failure.message, **waits)
         draft.notes.append(f"{failed.id}: {failure.message}; a person must decide: `refold resolve`")
         return
+    if others := fallbacks_of(pending.command):  # each in turn
+        draft.change_pending(pending.invocation_id, moved=(pending.moved + 1) % (len(others) + 1))
     draft.back_off(pending, policy.probe_delay(probe, failure.retry_after), failure.message)
     due_at = draft.backoffs[-1].due_at
     draft.notes.append(f"{failed.id}: {failure.message}; probe {probe} at {due_at:%H:%M:%S}")

@@ -73,6 +73,7 @@ class Pending(Value):
         given: The outcome that an operator stated; the command is sent once more, only to write the receipt.
         looks: How often the command was sent again because its workers failed (`Failure.again_s`), since an operator
             last decided.
+        moved: How many of the call's models it has moved on from.
         background: No step awaits this command. Used for compensation, for repeating a compensated effect after
             recovery, and for reminders. Saved as `aside`, its name in older histories.
         asks: If the command is a part (`CallSkill`): the part's open questions that have no answer yet.
@@ -93,6 +94,7 @@ class Pending(Value):
     decided: bool = lean(False)
     given: Given | None = lean()
     looks: int = lean(0)
+    moved: int = lean(0)
     background: bool = lean(False, alias="aside")
     asks: tuple[Wait, ...] = lean(())
     answers: tuple[UserMessage, ...] = lean(())

@@ -12,7 +12,7 @@ from datetime import datetime
 from pydantic_core import to_json
 
 from refold.core.chat import EMPTY, Prior
-from refold.core.commands import CallChat, CallTool, Effect, Sleep
+from refold.core.commands import CallChat, CallTool, Effect, Sleep, fallbacks_of
 from refold.core.events import (
     BackoffOver,
     CommandFailed,
@@ -106,10 +106,13 @@ def _performed(snapshot: Snapshot, pending: Pending) -> Want:
         return Alarm(due_at=snapshot.at, event=dry_run(id, command), summary=summary)
     if fork is not None:
         command = scoped(fork, command)
+    other = {"model": fallbacks_of(command)[pending.moved - 1]} if pending.moved else {}
     if isinstance(command, CallChat):
-        prior = Prior(thread=snapshot.threads.get(command.thread, EMPTY), framed=command.frame is None)
-        if command.frame is None:
-            command = command.model_copy(update={"frame": prior.thread.frame})
+        prior = Prior(thread=snapshot.threads.get(command.thread, EMPTY), framed=command.frame is None and not other)
+        frame = command.frame or prior.thread.frame
+        command = command.model_copy(update={"frame": frame.changed(other) if other else frame})
+    elif other:
+        command = command.model_copy(update=other)
     return Perform(
         invocation_id=id,
         command=command,

@@ -43,7 +43,9 @@ async def converse(
     frame = recalled.frame
     offered = [_definition(offer, tools) for offer in frame.tools]
     name, model = await models.get(frame.model)
-    messages = messages_of((*recalled.prior, *recalled.say), frame.instructions, since=recalled.since)
+    messages = messages_of(
+        (*recalled.prior, *recalled.say), frame.instructions, since=recalled.since, system=model.system
+    )
     settings = frame.settings
     if not offered and (called := _called_in(messages)):
         offered, settings = [_gone(tool) for tool in called], {**settings, "tool_choice": "none"}

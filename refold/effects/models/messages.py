@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import mimetypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
 from urllib.parse import urlsplit
@@ -35,13 +35,16 @@ from refold.core.values import encodable
 from refold.effects.models.fitting import EMPTY, fitted, unrepeated
 
 
-def messages_of(said: Sequence[Said], instructions: str, *, since: int = 0) -> list[ModelMessage]:
+def messages_of(
+    said: Sequence[Said], instructions: str, *, since: int = 0, system: str | None = None
+) -> list[ModelMessage]:
     """A conversation as messages that providers accept; all turns between two replies become one request.
 
     Args:
         said: All turns, oldest first.
         instructions: The system prompt.
         since: How many of the oldest turns are left out.
+        system: The provider, by pydantic-ai's name of it: what another one made for itself alone is left out.
 
     Raises:
         Verdict: The conversation has a result without a call, or a file that cannot be sent.
@@ -52,9 +55,12 @@ def messages_of(said: Sequence[Said], instructions: str, *, since: int = 0) -> l
         if not isinstance(one, Reply):
             parts.append(_request_part(one))
             continue
+        replied = list(_response_parts(one, system))
+        if not replied:
+            continue
         if parts:
             messages.append(ModelRequest(parts=parts))
-        messages.append(ModelResponse(parts=list(_response_parts(one))))
+        messages.append(ModelResponse(parts=replied))
         parts = []
     return [*messages, ModelRequest(parts=parts, instructions=instructions or None)]
 
@@ -118,7 +124,7 @@ def _call(part: ToolCallPart) -> ToolCall:
     return ToolCall(id=id, name=name, args=encodable(args))
 
 
-def _response_parts(reply: Reply) -> Iterator[ModelResponsePart]:
+def _response_parts(reply: Reply, system: str | None) -> Iterator[ModelResponsePart]:
     """A reply's parts as pydantic-ai's, in the provider's order if the provider depends on it."""
     calls = {call.id: ToolCallPart(call.name, call.args, tool_call_id=call.id) for call in reply.tool_calls}
     if not reply.aside:
@@ -126,19 +132,26 @@ def _response_parts(reply: Reply) -> Iterator[ModelResponsePart]:
         return
     at = 0
     for one in reply.aside:
-        extras: dict[str, Any] = {name: one[name] for name in _EXTRAS if name in one}
+        extras: dict[str, Any] = (
+            {} if _is_foreign(one, system) else {name: one[name] for name in _EXTRAS if name in one}
+        )
         match one:
             case {"text": int(length)}:
                 yield TextPart(reply.text[at : at + length], **extras)
                 at += length
             case {"call": str(id)} if id in calls:
                 yield replace(calls[id], **extras)
-            case {"thinking": thinking}:
+            case {"thinking": dict(thinking)} if not _is_foreign(thinking, system):
                 yield _THINKING.validate_python(thinking)
             case _:
                 pass
     if reply.value is not None:
         yield TextPart(json.dumps(reply.value, ensure_ascii=False))
+
+
+def _is_foreign(part: Mapping[str, JsonValue], system: str | None) -> bool:
+    """Whether another provider made a part, or the ids and signatures of one, which pydantic-ai would send as text."""
+    return system is not None and part.get("provider_name") not in (None, system)
 
 
 def _plain_parts(reply: Reply, calls: Iterable[ToolCallPart]) -> Iterator[ModelResponsePart]:

@@ -89,7 +89,7 @@ class Asked:
         self._names = names or {}
         self.responses: list[ModelResponse] = []
         self._model, self._given, self._key, self._show = model, settings, key, show
-        self._rate = _rate(settings)
+        self._rate = _rate(settings, name)
 
     async def ask(
         self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None = None
@@ -137,8 +137,8 @@ class Asked:
         if not self.responses:
             return Verdict(failure)
         known = failure.details if isinstance(failure.details, dict) else {}
-        paid = self.usage.model_dump(mode="json")
-        return Verdict(failure.model_copy(update={"details": {**known, "usage": paid}}))
+        paid = {"usage": self.usage.model_dump(mode="json"), "model": self.called}
+        return Verdict(failure.model_copy(update={"details": {**known, **paid}}))
 
     def misfit(self, found: Exception) -> Verdict:
         """The failure for a second answer that does not fit."""
@@ -160,13 +160,15 @@ class Asked:
         return Usage(input_tokens=taken, output_tokens=given, requests=len(self.responses), usd=usd)
 
 
-def _rate(given: Mapping[str, JsonValue]) -> tuple[float, float] | None:
-    """What a million tokens of input and of output cost, if the settings say so; else the price list does.
+def _rate(given: Mapping[str, JsonValue], model: str) -> tuple[float, float] | None:
+    """What a million tokens of a model's input and output cost, if the settings say so; else the price list does.
 
     Raises:
         Verdict: The setting is no such pair.
     """
     rate = given.get(RATE)
+    if isinstance(rate, dict) and any(":" in name for name in rate):
+        rate = rate.get(model)
     if rate is None:
         return None
     prices = [rate.get("input"), rate.get("output")] if isinstance(rate, dict) and len(rate) == 2 else []

@@ -13,9 +13,9 @@ from refold.core.commands import CallSkill, Command
 from refold.core.errors import InputRejected
 from refold.core.events import SkillResult
 from refold.core.lifecycle import TaskState, derive_status
-from refold.core.lineage.fork import unforkable
 from refold.core.lineage.ids import place
 from refold.engine import OffspringView, TaskNotFound, recovered_before
+from refold.lineage.fork import unforkable
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused

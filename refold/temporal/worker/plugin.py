@@ -151,7 +151,7 @@ class RefoldPlugin(SimplePlugin):
 
         Called while the worker runs.
         """
-        names = (cls.skill.options.model for cls in self._classes)
+        names = [name for cls in self._classes for name in cls.skill.options.models]
         return [] if self._effects is None else await self._effects.unusable_models(names)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:

@@ -193,6 +193,24 @@ def test_unsigned_reasoning_goes_back_with_the_results_of_tools() -> None:
     assert reply_parts(ModelResponse(parts=[thinking, TextPart("Yes.")])) == ("Yes.", (), ())
 
 
+def test_what_another_provider_made_for_itself_is_left_out() -> None:
+    """
+    Its reasoning would go to the next model as text; its text and its tool calls stay, without its ids.
+    """
+    parts: list[ModelResponsePart] = [
+        ThinkingPart("Hm.", signature="s1", provider_name="openai"),
+        TextPart("Let me see.", id="t1", provider_name="openai"),
+        ToolCallPart("a", {"x": 1}, tool_call_id="c1", id="f1", provider_name="openai"),
+    ]
+    text, calls, aside = reply_parts(ModelResponse(parts=parts))
+    reply = Reply(text=text, tool_calls=calls, aside=aside)
+    _, again, _ = messages_of([reply], "", system="anthropic")
+    only_reasoning = reply.model_copy(update={"text": "", "tool_calls": (), "aside": aside[:1]})
+
+    assert again.parts == [TextPart("Let me see."), ToolCallPart("a", {"x": 1}, tool_call_id="c1")]
+    assert [one.kind for one in messages_of([*as_said("Hi."), only_reasoning], "", system="anthropic")] == ["request"]
+
+
 async def test_tool_calls_are_streamed(bench: Bench, openai: OpenAIServer) -> None:
     """
     The tool's name and its arguments as they come, beside the text.

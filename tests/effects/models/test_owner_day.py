@@ -96,12 +96,14 @@ async def test_dollars_need_a_price(bench: Bench, openai: OpenAIServer) -> None:
     unpriced = await fails(bench, asked)
     rated = asked.model_copy(update={"settings": {**asked.settings, "usd_per_million_tokens": RATE}})
     priced = await bench.llm(rated, False, "ada")
+    by_model = rated.model_copy(update={"settings": {"usd_per_million_tokens": {asked.model: RATE, "a:b": RATE}}})
 
     assert unpriced.type == "no_price"
     assert "usd_per_million_tokens" in unpriced.message
     assert isinstance(unpriced.details, dict)
     assert Usage.model_validate(unpriced.details["usage"]).output_tokens > 0
     assert priced.usage.usd > 0
+    assert (await bench.llm(by_model)).usage.usd > 0
     assert not {"owner_day", "usd_per_million_tokens"} & set(openai.requests[-1].body)
 
 
