@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from rich.text import Text
 
 from refold.cli.text.output import Output, clean, snippet
+from refold.cli.text.reasoning import reasoning_in
 from refold.core.chat import Reply
 from refold.core.content import Content
 from refold.core.contracts.audit import StateTransitionEvent
@@ -64,7 +65,7 @@ class Story:
             if self._day is not None and day != self._day:
                 self.out.say(day.isoformat())
             self._day = day
-            self.out.say(*entry_lines(news))
+            self.out.say(*entry_lines(news, reasoning=self.out.reasoning))
 
     def _write(self, tokens: Tokens) -> None:
         key = (tokens.invocation_id, tokens.attempt, tokens.call)
@@ -80,14 +81,16 @@ class Story:
         self._shown[key] = max(seen, tokens.offset + len(tokens.text))
 
 
-def entry_lines(entry: Entry) -> Iterator[str | Text]:
-    """`#5 12:00:03  critique answered: …`, followed by the entry's effects, a line each."""
+def entry_lines(entry: Entry, *, reasoning: bool = False) -> Iterator[str | Text]:
+    """`#5 12:00:03  critique answered: …`, followed by the entry's effects, a line each; on request with reasoning."""
     head = f"#{entry.seq} {entry.at.astimezone():%H:%M:%S}  {event_text(entry.event)}"
     if entry.refused:
         yield Text(head, "dim")
         yield Text(f"{INDENT}refused: {snippet(entry.refused)}", "dim")
         return
     yield Text(head)
+    if reasoning and isinstance(entry.event, ChatResult):
+        yield from (f"{INDENT}reasons: {snippet(said, 2000)}" for said in reasoning_in(entry.event.reply))
     if entry.held:
         yield f"{INDENT}held until the task goes on"
     if entry.note:

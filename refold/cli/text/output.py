@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.text import Text
 
+from refold.cli.text.reasoning import without_reasoning
+
 # Text comes from models, tools and users; a terminal obeys escape sequences, so none gets through.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -20,6 +22,7 @@ class Output:
 
     Attributes:
         json: Print results as JSON, one value a line, instead of as text.
+        reasoning: Print the models' reasoning too.
     """
 
     def __init__(self, *, json: bool, talk: bool = False) -> None:
@@ -30,6 +33,7 @@ class Output:
             talk: Everything is talk, and goes to stderr.
         """
         self.json = json
+        self.reasoning = False
         self._talk = talk
         self._people = Console(stderr=talk, highlight=False, markup=False, emoji=False)
         self._open_line = False
@@ -37,7 +41,7 @@ class Output:
     def value(self, value: BaseModel | dict[str, Any]) -> None:
         """Print one result as JSON."""
         text = value.model_dump_json() if isinstance(value, BaseModel) else json.dumps(value, ensure_ascii=False)
-        sys.stdout.write(text + "\n")
+        sys.stdout.write((text if self.reasoning else without_reasoning(text)) + "\n")
         sys.stdout.flush()
 
     def say(self, *lines: str | Text) -> None:

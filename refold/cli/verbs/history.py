@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.text.entries import Story
 from refold.cli.text.output import clean, snippet
+from refold.cli.text.reasoning import Reasoning, without_reasoning
 from refold.cli.text.views import FAILED, card
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
 from refold.cli.verifying import verified
@@ -46,6 +47,7 @@ async def journal(
             "the server's journal.",
         ),
     ] = None,
+    reasoning: Reasoning = False,
 ) -> int:
     """Print a task's journal, oldest entry first; or verify an export.
 
@@ -59,6 +61,7 @@ async def journal(
         return await verified(call, verify, task_id)
     if task_id is None:
         raise CallError("name the task whose journal to print, or `--verify FILE`")
+    call.out.reasoning = reasoning
     engine, task_id = await call.reader(task_id)
     story, builds = Story(call.out), [*await engine.builds(task_id)]
     confirmed, last = builds[-1].seq if builds else 0, 0
@@ -86,6 +89,7 @@ async def watch(
     task_id: TaskId,
     after: After = 0,
     follow: Annotated[bool, typer.Option("--follow", help="Continue at pauses, until the task ends.")] = False,
+    reasoning: Reasoning = False,
 ) -> int:
     """Print a task's journal as it is written.
 
@@ -93,6 +97,7 @@ async def watch(
     ends when the task ends, pauses, or needs an operator. Exits 1 if the task failed, was rejected or canceled. With
     --json, model text comes as `{"kind": "tokens", …}` between the entries.
     """
+    call.out.reasoning = reasoning
     engine = await call.engine()
     story = Story(call.out)
     async for news in patiently(call, engine, task_id, after=after, follow=follow):
@@ -112,6 +117,7 @@ async def at(
     call: Call,
     task_id: TaskOrFile,
     seq: Annotated[int, typer.Argument(metavar="SEQ", min=1, help="The entry's number.", show_default=False)],
+    reasoning: Reasoning = False,
 ) -> None:
     """Show a task as it was after a journal entry.
 
@@ -119,6 +125,7 @@ async def at(
     from what was recorded of the entry, the task is shown as it was recorded, with a note, and without the state, which
     history does not hold: --json then has `null`.
     """
+    call.out.reasoning = reasoning
     engine, task_id = await call.reader(task_id)
     snapshot = await engine.at(task_id, seq)
     differs = ""
@@ -133,7 +140,8 @@ async def at(
     if differs:
         call.out.say("state", "  not kept in history: only the code that recorded the entry can say")
         return
-    call.out.say("state", *clean(json.dumps(snapshot.state, indent=2, ensure_ascii=False)).splitlines())
+    state = snapshot.state if reasoning else json.loads(without_reasoning(json.dumps(snapshot.state)))
+    call.out.say("state", *clean(json.dumps(state, indent=2, ensure_ascii=False)).splitlines())
 
 
 async def explain(
