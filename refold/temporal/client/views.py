@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
@@ -113,7 +114,7 @@ async def closed(connection: Connection, task_id: str) -> None:
 async def result_of(
     connection: Connection, description: WorkflowExecutionDescription, *, new: bool = False
 ) -> TaskResult | None:
-    """What an ended task left behind; None where Temporal ended it from outside (terminated, timed out).
+    """What an ended task left behind; None where Temporal ended it from outside, or where it is no skill's workflow.
 
     Args:
         connection: To the server.
@@ -126,11 +127,13 @@ async def result_of(
     """
     handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id, result_type=TaskResult)
     try:
-        completed: TaskResult = await handle.result(follow_runs=False)
+        completed = await handle.result(follow_runs=False)
     except WorkflowFailureError as error:
         cause = error.cause
+    except ValidationError:
+        return None
     else:
-        return completed
+        return completed if isinstance(completed, TaskResult) else None
     if isinstance(cause, ApplicationError) and cause.type in ("TaskFailed", "TaskRejected") and cause.details:
         return TaskResult.model_validate_json(to_json(cause.details[0]))
     if isinstance(cause, ApplicationError) and new:
@@ -158,6 +161,11 @@ async def _why_ended(connection: Connection, description: WorkflowExecutionDescr
     cause = await _cause_of_end(connection, description)
     if isinstance(cause, ApplicationError) and cause.type in _REFUSALS:
         return f"its start was refused, and its id is free: {cause.message}"
+    if description.status is WorkflowExecutionStatus.COMPLETED:
+        return (
+            f"what it returned is the result of no skill: {description.workflow_type!r} is another program's workflow, "
+            "and Temporal's own tools show it"
+        )
     return "Temporal ended it from outside" + ("" if cause is None else f": {cause}")
 
 

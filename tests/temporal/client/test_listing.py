@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from temporalio import workflow
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from refold import Status
+from refold.core.content import as_content
 from refold.engine import Listed, TaskFilter
 from refold.temporal import TemporalEngine
 from refold.temporal.client import search
@@ -107,3 +111,31 @@ async def test_what_has_moved_since_then(client: Client) -> None:
     assert min(began.values()) > long_ago
     assert [(one.task_id, one.over) for one in moved] == [("ends", True)]
     assert [one.over for one in await engine.find(TaskFilter(skill="moves")) if one.task_id == "stays"] == [False]
+
+
+@workflow.defn(name="not-ours", sandboxed=False)
+class NotOurs:
+    """A workflow of another program; it returns what its task queue is named after."""
+
+    @workflow.run
+    async def run(self, *given: Any) -> Any:
+        returned = {"bytes": b"\x00\xff", "text": "done", "object": {"task": None}, "nothing": None}
+        return returned[workflow.info().task_queue.rpartition("-")[2]]
+
+
+@pytest.mark.parametrize("returned", ["bytes", "text", "object", "nothing"])
+async def test_a_workflow_that_is_no_skills_is_shown_for_what_it_is(client: Client, returned: str) -> None:
+    """
+    Somebody started it by its name as if it were a skill. What it returned is no task's end, and hides no other task.
+    """
+    engine = TemporalEngine(client, f"not-ours-{returned}")
+    async with Worker(client, task_queue=engine.connection.task_queue, workflows=[NotOurs]):
+        id = (await engine.start("not-ours", as_content("Ada"))).task_id
+        await client.get_workflow_handle(id).result()
+
+    view = await engine.look(id)
+    assert (view.skill, view.status) == ("not-ours", Status.COMPLETED)
+    assert "is the result of no skill" in view.note
+    await until_found(engine, TaskFilter(skill="not-ours", moved_since=view.updated_at), 1)
+    assert view in [listed async for listed in engine.list(skill="not-ours")]
+    assert (await engine.record(id)).status is Status.COMPLETED
