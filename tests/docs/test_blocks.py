@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,26 @@ def with_python() -> list[Path]:
     return [page for page in PAGES if blocks(page, "python", "py")]
 
 
+@pytest.fixture(scope="module")
+def run() -> Iterator[Callable[[str, Path], None]]:
+    """Runs a page, or its tests, in a process of its own."""
+    command = [sys.executable, "-W", "error", str(Path(__file__).with_name("page_runner.py"))]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:
+        told, answers = runner.stdin, runner.stdout
+        assert told is not None
+        assert answers is not None
+
+        def run(what: str, folder: Path) -> None:
+            print(what, folder, file=told, flush=True)
+            assert answers.readline() == "0\n", (folder / "printed").read_text()
+
+        yield run
+        told.close()
+
+
 @pytest.mark.parametrize("page", with_python(), ids=lambda page: page.name)
-def test_what_a_page_shows_runs(page: Path, tmp_path: Path) -> None:
+def test_what_a_page_shows_runs(run: Callable[[str, Path], None], page: Path, tmp_path: Path) -> None:
     """
     Blocks that name a file make an application, whose tests pass; the others run as one module, in their order.
     """
@@ -35,19 +54,11 @@ def test_what_a_page_shows_runs(page: Path, tmp_path: Path) -> None:
     if files:
         (tmp_path / "workflows" / "__init__.py").touch()
         # The repository has packages of the same names: the page's own come first in a process of its own.
-        run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "tests"], tmp_path)
+        run("tests", tmp_path)
     others = [block.text for block in shown if block.file is None and not block.text.startswith(NOT_RUN)]
     whole = tmp_path / "page.py"
     whole.write_text("\n".join(others))
-    run([sys.executable, "-W", "error", "-c", "import page"], tmp_path)
-
-
-def run(command: list[str], folder: Path) -> None:
-    path = f"{folder}:{ROOT}"
-    done = subprocess.run(
-        command, cwd=folder, env={"PYTHONPATH": path, "PATH": ""}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run("page", tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
