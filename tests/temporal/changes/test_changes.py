@@ -25,6 +25,7 @@ from tests.temporal.upgrade.sealed_skills import paid
 
 # Many tasks are rebuilt at once, and the SDK interrupts a thread that takes too long, wherever it stands just then.
 pytestmark = [
+    pytest.mark.server,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.timeout(300),  # the first of a way runs all
 ]
