@@ -68,11 +68,14 @@ $(PROMETHEUS): tests/services/prometheus.py $(STAMP)
 demo: $(STAMP)
 	$(BIN)/python client/demo.py $(ARGS)
 
-test: lint types $(JAVASCRIPT) $(PROMETHEUS)
-	$(PYTEST) -m "not sweep" $(ARGS)
-
-quick: lint types $(JAVASCRIPT) $(PROMETHEUS)
-	$(PYTEST) -m "not server and not fault and not sweep" $(ARGS)
+# Types are checked beside the tests, and what was found is said after them.
+test: SELECTED := not sweep
+quick: SELECTED := not server and not fault and not sweep
+test quick: lint $(JAVASCRIPT) $(PROMETHEUS)
+	@types=$$(mktemp); $(MAKE) --no-print-directory types >$$types 2>&1 & checking=$$!; \
+	  trap "kill $$checking 2>/dev/null; exit 130" INT TERM; \
+	  echo $(PYTEST) -m "'$(SELECTED)'" $(ARGS); $(PYTEST) -m "$(SELECTED)" $(ARGS); tested=$$?; \
+	  wait $$checking; checked=$$?; cat $$types; rm -f $$types; test $$tested = 0 -a $$checked = 0
 
 # pytest exits 5 when it selects no test, which is no failure before the first sweep is written.
 sweep: $(STAMP) $(JAVASCRIPT) $(PROMETHEUS)
