@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -81,7 +82,9 @@ class Site:
 
     async def seen(self, id: str) -> tuple[TaskView, TaskRecord, list[Entry], Snapshot]:
         """All that people see of a task, without the note on its code, and without the steps' own state."""
-        view, record = await self.engine.look(id), await self.engine.record(id)
-        journal, at = await collected(self.engine.journal(id)), await self.engine.at(id, view.seq)
+        view, record, journal = await asyncio.gather(
+            self.engine.look(id), self.engine.record(id), collected(self.engine.journal(id))
+        )
+        at = await self.engine.at(id, view.seq)
         at, record = at.changed({"state": None}), record.changed({"differs": ""})
         return view.model_copy(update={"note": "", "differs": ""}), record, journal, at
