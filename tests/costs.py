@@ -12,6 +12,8 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.services.nursery import Child
+
 LONG_S = 60.0
 """Shorter runs are not worth a table."""
 SHOWN = 10
@@ -22,7 +24,7 @@ _last = pytest.StashKey[float]()
 
 def cpu_s() -> float:
     """CPU seconds of this process and its children so far."""
-    return sum(os.times()[:4])
+    return sum(os.times()[:4]) + Child.spent_s
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

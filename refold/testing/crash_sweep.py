@@ -35,6 +35,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
+from typing import Protocol
 from uuid import uuid4
 
 from pydantic import JsonValue
@@ -49,6 +50,24 @@ CRASH_AT = "REFOLD_CRASH_AT"
 
 PATIENCE_S = 90.0
 """Maximum seconds of one run; only a bug reaches it."""
+
+
+class Running(Protocol):
+    """What a sweep needs of a worker's process; `asyncio.subprocess.Process` is one."""
+
+    @property
+    def stdout(self) -> asyncio.StreamReader | None: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def send_signal(self, signal: int, /) -> None: ...
+
+    async def wait(self) -> int: ...
+
+
+Start = Callable[[Sequence[str], Mapping[str, str]], Awaitable[Running]]
+"""Starts a worker's process: with its command, and its whole environment."""
 
 Script = Callable[[Engine, TaskView], Awaitable[None]]
 """Stands for people: called whenever the task waits, and answers it."""
@@ -125,6 +144,12 @@ async def _nobody(engine: Engine, view: TaskView) -> None:
     raise AssertionError(f"task {view.task_id!r} waits for {[wait.slot for wait in view.waiting_for]}: give a script")
 
 
+async def _start(command: Sequence[str], env: Mapping[str, str]) -> Running:
+    return await asyncio.create_subprocess_exec(
+        *command, env=env, stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+
+
 class CrashSweep:
     """Sweeps one skill. No other worker may serve the engine's task queue."""
 
@@ -136,6 +161,7 @@ class CrashSweep:
         env: Mapping[str, str] | None = None,
         before_each: Callable[[], None] = lambda: None,
         told: Callable[[], JsonValue] = lambda: None,
+        start: Start = _start,
     ) -> None:
         """Configure a sweep; starts nothing yet.
 
@@ -146,8 +172,9 @@ class CrashSweep:
             env: Environment of the workers, besides this process's own.
             before_each: Called before each run; resets the services.
             told: Returns the counts of the services at a run's end: counts and amounts, without ids of tasks.
+            start: Starts the workers' processes, where they are to run elsewhere or to be there sooner.
         """
-        self.engine = engine
+        self.engine, self._start = engine, start
         self._command = list(worker)
         self._env = {**os.environ, **(env or {})}
         self._before_each, self._told = before_each, told
@@ -192,7 +219,7 @@ class CrashSweep:
         )
         try:
             async with asyncio.timeout(PATIENCE_S):
-                async with _Crew(self._command, self._env) as crew:
+                async with _Crew(self._command, self._env, self._start) as crew:
                     await crew.hire(crash)
                     await self.engine.start(skill, content, task_id=task_id, owner=owner)
                     killing = asyncio.create_task(self._kill(crew, task_id, point))
@@ -232,9 +259,9 @@ class CrashSweep:
 class _Crew:
     """One worker at a time."""
 
-    def __init__(self, command: list[str], env: Mapping[str, str]) -> None:
-        self._command, self._env = command, env
-        self._process: asyncio.subprocess.Process | None = None
+    def __init__(self, command: list[str], env: Mapping[str, str], start: Start) -> None:
+        self._command, self._env, self._start = command, env, start
+        self._process: Running | None = None
         self._reading: asyncio.Task[bytes] | None = None
 
     async def __aenter__(self) -> _Crew:
@@ -248,13 +275,7 @@ class _Crew:
             await self._reading
 
     async def hire(self, crash_at: str) -> None:
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            env={**self._env, CRASH_AT: crash_at},
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._process = process
+        self._process = process = await self._start(self._command, {**self._env, CRASH_AT: crash_at})
         assert process.stdout is not None
         line = await process.stdout.readline()
         assert line, f"the worker ended with {await process.wait()} before it polled"

@@ -1,4 +1,4 @@
-"""Worker processes as users start them, and ways to lose them: SIGKILL, SIGTERM.
+"""Worker processes, and ways to lose them: SIGKILL, SIGTERM.
 
 Nothing here waits for a time to pass: every wait is for a condition, and has a deadline that only a bug reaches.
 """
@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from refold.core.values import Value
+from tests.services import nursery
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ class WorkerProcess:
         log: Where its stderr goes.
     """
 
-    def __init__(self, process: Process, log: Path) -> None:
+    def __init__(self, process: nursery.Child | Process, log: Path) -> None:
         self.process = process
         self.log = log
         self.about: dict[str, Any] = {}
@@ -47,8 +48,8 @@ class WorkerProcess:
         Raises:
             AssertionError: It ended instead; what it wrote is in the message.
         """
-        assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE_S):
+            assert self.process.stdout is not None
             while not self.about:
                 line = await self.process.stdout.readline()
                 assert line, f"the worker ended with {await self.process.wait()}:\n{self.log.read_text()}"
@@ -129,7 +130,7 @@ class Workers:
         log: Path | None = None,
     ) -> WorkerProcess:
         """A worker that polls `queue`; if it is doomed, it may be killed before it is ready. `log` is its stderr."""
-        command = ["-m", "refold.cli", "worker", *modules, "--json", "--with-parent"]
+        command = ["refold.cli", "worker", *modules, "--json", "--with-parent"]
         command += ["--address", self.address, "--task-queue", queue, "--recovery", recovery]
         return await self.launch(command, env=env, doomed=doomed, log=log)
 
@@ -141,19 +142,20 @@ class Workers:
         doomed: bool = False,
         log: Path | None = None,
     ) -> WorkerProcess:
-        """Another Python process that says on stdout what it serves, and ends when its stdin closes."""
+        """Another process that says on stdout what it serves, and ends when its stdin closes.
+
+        The command is a module and its arguments; or options of Python, for a process that shares nothing.
+        """
         log = log or self.folder / f"worker-{len(self.started)}.log"
         with log.open("wb") as err:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *command,
-                cwd=ROOT,
-                env=_clean(os.environ) | {"REFOLD_STORAGE": str(self.folder)} | self.env | dict(env or {}),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=err,
-                start_new_session=True,
-            )
+            environment = _clean(os.environ) | {"REFOLD_STORAGE": str(self.folder)} | self.env | dict(env or {})
+            process: nursery.Child | Process
+            if command[0].startswith("-"):
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, *command, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, stderr=err
+                )
+            else:
+                process = await nursery.start(*command, folder=ROOT, env=environment, stderr=err)
         worker = WorkerProcess(process, log)
         self.started.append(worker)
         if not doomed:

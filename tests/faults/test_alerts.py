@@ -87,8 +87,8 @@ async def stack(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> 
         shown = {"REFOLD_METRICS": worker_at, "REFOLD_HEALTH": health_at}
         worker = await workers.start(QUEUE, modules=MODULES, env=shown, doomed=True)
         at = ["--address", server.address, "--task-queue", QUEUE, "--json", "--with-parent"]
-        asking = ["-m", "refold.cli", "metrics", open_at, "--every", "1", "--queue", NOBODYS, *at]
-        gateway = ["-m", "refold.cli", "serve", *MODULES, "--port", "0", "--metrics", gateway_at, *at]
+        asking = ["refold.cli", "metrics", open_at, "--every", "1", "--queue", NOBODYS, *at]
+        gateway = ["refold.cli", "serve", *MODULES, "--port", "0", "--metrics", gateway_at, *at]
         open_tasks = await workers.launch(asking, doomed=True)
         served = await workers.launch(gateway, doomed=True)
         for process in (worker, open_tasks, served):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,7 +20,8 @@ from refold.temporal.dev import DevServer
 from refold.testing.crash_sweep import CrashSweep, Kind, Point, SweepFailed
 from refold.testing.crash_worker import crash_worker
 from tests.faults.model import Model
-from tests.faults.processes import Ledger, Workers, until
+from tests.faults.processes import ROOT, Ledger, Workers, until
+from tests.services import nursery
 from tests.services.mail import MailServer
 from tests.services.shop import Shop
 from tests.temporal.test_task import collected, settled
@@ -66,7 +67,13 @@ def env(shop: Shop, mail: MailServer, tmp_path: Path, values: Path, ledger: Ledg
 
 @pytest.fixture
 def make_sweep(
-    engine: TemporalEngine, server: DevServer, queue: str, shop: Shop, mail: MailServer, model: Model
+    engine: TemporalEngine,
+    server: DevServer,
+    queue: str,
+    shop: Shop,
+    mail: MailServer,
+    model: Model,
+    tmp_path: Path,
 ) -> Callable[[dict[str, str]], CrashSweep]:
     """A sweep over the application's skills and those of the faults, whose workers are told this."""
 
@@ -78,6 +85,11 @@ def make_sweep(
             "model calls": len(model.answered),
         }
 
+    async def start(command: Sequence[str], env: Mapping[str, str]) -> nursery.Child:
+        _, _, module, *args = command
+        with (tmp_path / "workers.log").open("ab") as log:
+            return await nursery.start(module, *args, folder=ROOT, env=env, stderr=log)
+
     def make(env: dict[str, str]) -> CrashSweep:
         def forget() -> None:
             shop.ledger.clear()
@@ -88,7 +100,7 @@ def make_sweep(
                 Path(env["REFOLD_LEDGER"] + suffix).unlink(missing_ok=True)
 
         worker = crash_worker("workflows", "activities", SWEEP_SKILLS, address=server.address, task_queue=queue)
-        return CrashSweep(engine, worker=worker, env=env, before_each=forget, told=told)
+        return CrashSweep(engine, worker=worker, env=env, before_each=forget, told=told, start=start)
 
     return make
 

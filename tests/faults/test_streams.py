@@ -117,7 +117,7 @@ async def test_a_stream_survives_whatever_dies(
         server = await stack.enter_async_context(contextlib.AsyncExitStack())
         await server.enter_async_context(dev_server(port=port, db=db))
 
-        command = ["-m", "tests.faults.gateway", address, queue]
+        command = ["tests.faults.gateway", address, queue]
         worker, one, two = await asyncio.gather(workers.start(queue), workers.launch(command), workers.launch(command))
         cut = Reader(http, [one.about["url"], two.about["url"]])
         cut.send(folder)
@@ -166,7 +166,7 @@ async def test_a_gateway_that_is_asked_to_stop_ends_its_streams(
     """
     SIGTERM: the stream's response is whole, and its client comes again elsewhere; the gateway does not wait for it.
     """
-    command = ["-m", "tests.faults.gateway", server.address, queue]
+    command = ["tests.faults.gateway", server.address, queue]
     _, one, two = await asyncio.gather(workers.start(queue), workers.launch(command), workers.launch(command))
     async with httpx.AsyncClient(timeout=None) as http:
         cut = Reader(http, [one.about["url"]])

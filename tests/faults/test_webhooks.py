@@ -22,7 +22,7 @@ async def test_a_delivery_survives_its_gateway(workers: Workers, server: DevServ
     """
 
     async def gateway() -> WorkerProcess:
-        command = ["-m", "refold.cli", "serve", "tests.faults.skills", "--json", "--with-parent", "--port", "0"]
+        command = ["refold.cli", "serve", "tests.faults.skills", "--json", "--with-parent", "--port", "0"]
         command += ["--address", server.address, "--task-queue", queue]
         return await workers.launch([*command, "--recovery", "fast-recovery", "--allow-loopback"])
 
