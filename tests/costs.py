@@ -27,7 +27,7 @@ def cpu_s() -> float:
     return sum(os.times()[:4]) + Child.spent_s
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     session.config.stash[_last] = cpu_s()
 
 
