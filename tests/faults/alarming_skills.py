@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 from refold import Content, Ctx, RetryPolicy, Transition, flow_skill, step, tool
 from refold.effects import Never, TryLater
 from refold.temporal import workflow_for
 
 HOUR_S = 3600.0
+LOOK_EVERY_S = 0.02
+NOBODYS = "alerts-nobody"
+"""A task queue that no worker polls."""
+
 PERSISTENT = RetryPolicy(base=0.05, factor=1, max_retries=1000)
 BLOCKS = RetryPolicy(max_retries=0, on_exhausted="block", probe_s=HOUR_S)
 
@@ -21,6 +28,20 @@ async def busy() -> None:
 async def down() -> None:
     """Is down."""
     raise TryLater("it is down")
+
+
+@tool(effect="idempotent")
+async def much() -> str:
+    """Says more than fits into history."""
+    return "x" * 50_000
+
+
+@tool(effect="at_most_once")
+def send_slowly(gate: str) -> str:
+    """Sends a parcel, once the file `gate` exists."""
+    while not Path(gate).exists():
+        time.sleep(LOOK_EVERY_S)
+    return "sent"
 
 
 @tool(effect="at_most_once")
@@ -56,6 +77,12 @@ class Alarming:
                 await ctx.tool(busy, retry=PERSISTENT)
             case "block":
                 await ctx.tool(down, retry=BLOCKS)
+            case "elsewhere":
+                await ctx.tool(down, queue=NOBODYS)
+            case "much":
+                await ctx.tool(much)
+            case gate if gate.startswith("/"):
+                await ctx.tool(send_slowly, gate=gate)
             case "send" | "lost":
                 await ctx.tool(send, letter=content.text)
             case "pause":
@@ -70,4 +97,4 @@ class Alarming:
 
 
 AlarmingWorkflow = workflow_for(Alarming)
-TOOLS = [busy, down, send, sell, take_back]
+TOOLS = [busy, down, much, send, send_slowly, sell, take_back]

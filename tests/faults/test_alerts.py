@@ -9,7 +9,9 @@ import signal
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +23,16 @@ import yaml
 from refold import InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
 from refold.temporal import TemporalEngine
+from refold.temporal.client import search
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
+from tests.faults.alarming_skills import NOBODYS
 from tests.faults.conftest import engine_of
 from tests.faults.processes import WorkerProcess, Workers, until
 from tests.services.prometheus import ROOT, RULES, Prometheus, free_port, rules, running
 from tests.temporal.test_task import collected, settled, text
 
-QUEUE, NOBODYS = "alerts", "alerts-nobody"
+QUEUE = "alerts"
 MODULES = ("tests.faults.alarming_skills", "workflows.hello", "activities")
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "refold.json"
 
@@ -126,21 +130,25 @@ async def test_all_is_quiet(stack: Stack) -> None:
 
 async def test_tasks_that_stay_where_they_are(stack: Stack) -> None:
     """
-    Each alert about a task that is stuck rings once the task has been in its state for so long, and not before.
+    Each alert about a task that is stuck rings once the task has been in its state for so long, and not before; so do
+    those about work that no worker takes, and about a task whose skill no worker knows.
     """
     before = await stack.prometheus.firing()
     stuck = [await start(stack, what) for what in ("run", "pause", "block", "retry")]
     nobody = TemporalEngine(stack.engine.client, NOBODYS)
     stuck.append((await nobody.start("alarming", text("run"))).task_id)
+    stuck.append(await start(stack, "elsewhere"))
+    stuck.append(await unknown(stack))
     wanted = {
         "RefoldTaskRunningTooLong": "running",
         "RefoldTaskPausedAbandoned": "paused",
         "RefoldTaskBlockedProlonged": "blocked",
         "RefoldTaskNotTaken": "untaken",
     }
-    await rings(stack, *wanted, "RefoldTaskRetryFlapping")
+    beside = {"RefoldTaskRetryFlapping", "RefoldQueueOld", "RefoldWorkflowTaskFails"}
+    await rings(stack, *wanted, *beside)
 
-    assert not before & {*wanted, "RefoldTaskRetryFlapping"}
+    assert not before & {*wanted, *beside}
     for alert, state in wanted.items():
         since = f'min_over_time(refold_oldest_task_seconds{{state="{state}"}}[1m])'
         rang = f'ALERTS{{alertname="{alert}",alertstate="firing"}}'
@@ -148,6 +156,13 @@ async def test_tasks_that_stay_where_they_are(stack: Stack) -> None:
         assert await stack.prometheus.query(rang)
     for task_id in stuck:
         await stack.engine.client.get_workflow_handle(task_id).terminate()
+
+
+async def unknown(stack: Stack) -> str:
+    """A task of a skill that no worker has."""
+    shown = search.at_start("nobodys", datetime.now(UTC), task_id="nobodys", owner=None, context=None)
+    at = {"task_queue": QUEUE, "search_attributes": shown}
+    return (await stack.engine.client.start_workflow("nobodys", "x", id="nobodys", **at)).id
 
 
 async def test_tasks_that_fail(stack: Stack) -> None:
@@ -174,25 +189,36 @@ async def test_tasks_that_fail(stack: Stack) -> None:
 
 async def test_a_ledger_that_is_away(stack: Stack) -> None:
     """
-    While another process holds the ledger, effects with receipts wait, the alert rings, and the worker is not ready;
-    then all goes on by itself.
+    While another process holds the ledger, effects with receipts wait, and the receipt of one that took place meanwhile
+    is owed. Both alerts ring, and the worker is not ready; then all goes on by itself.
     """
+    gate = stack.ledger.parent / "gate"
     async with httpx.AsyncClient(base_url=f"http://{stack.health_at}") as http:
         ready = partial(http.get, "/readyz", timeout=10)
         await until(ready, lambda answer: answer.status_code == 200)
+        owing = await start(stack, str(gate))
         holder = sqlite3.connect(stack.ledger, isolation_level=None)
+        await until(partial(executing, stack.ledger), bool)
         holder.execute("BEGIN IMMEDIATE")
         waiting = await start(stack, "send")
+        gate.touch()
         unready = await until(
             lambda: http.get("/readyz", timeout=10), lambda answer: answer.status_code == 503, within_s=10
         )
-        await rings(stack, "RefoldLedgerAway")
+        await rings(stack, "RefoldLedgerAway", "RefoldReceiptsOwed")
         holder.execute("ROLLBACK")
         holder.close()
-        assert (await settled(stack.engine, waiting)).status is Status.COMPLETED
+        for task_id in (waiting, owing):
+            assert (await settled(stack.engine, task_id)).status is Status.COMPLETED
         await until(ready, lambda answer: answer.status_code == 200, within_s=10)
 
     assert unready.text.startswith("ledger: ")
+
+
+async def executing(ledger: Path) -> list[Any]:
+    """The receipts of effects that are being performed."""
+    with closing(sqlite3.connect(ledger)) as db:
+        return db.execute("SELECT key FROM refold_receipts WHERE state = 'executing'").fetchall()
 
 
 async def test_a_server_that_hangs(stack: Stack, server: DevServer) -> None:
@@ -220,16 +246,21 @@ async def test_a_server_that_hangs(stack: Stack, server: DevServer) -> None:
 
 async def test_a_storage_that_is_gone(stack: Stack) -> None:
     """
-    Without the folder for large values a worker is not ready, and names it.
+    Without the folder for large values a worker is not ready, and names it; it holds a large result, which is an alert,
+    until the folder is back.
     """
     folder, away = stack.ledger.parent / "values", stack.ledger.parent / "values-away"
     async with httpx.AsyncClient(base_url=f"http://{stack.health_at}", timeout=10) as http:
         folder.rename(away)
+        large = await start(stack, "much")
+        await rings(stack, "RefoldStorageAway")
         unready = await until(partial(http.get, "/readyz"), lambda answer: answer.status_code == 503, within_s=10)
         away.rename(folder)
         await until(partial(http.get, "/readyz"), lambda answer: answer.status_code == 200, within_s=10)
+    done = await settled(stack.engine, large)
 
     assert unready.text.startswith("storage: ")
+    assert done.status is Status.COMPLETED
 
 
 async def test_each_panel_has_data(stack: Stack) -> None:

@@ -29,6 +29,11 @@ class Postgres:
         url: str = self._server.get_uri()
         return url
 
+    @property
+    def data(self) -> Path:
+        """The folder of its data."""
+        return Path(self._server.pgdata)
+
     def another(self, name: str) -> str:
         """The URL of a new, empty database."""
         self._server.psql(f"CREATE DATABASE {name}")

@@ -8,6 +8,7 @@ With a `Seal` the database holds results and reasons encrypted; the other column
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
@@ -61,6 +62,9 @@ PRUNED_AT_ONCE = 1000
 BUSY_S = 5.0
 BUSY_STEP_S = 0.005  # SQLite's own first steps are as short
 """How long a write waits for another process's write, in seconds, before it fails with `LedgerUnavailable`."""
+
+_MAKING = threading.Lock()
+"""Held while a file is made, so that nothing else of this process has opened it before it is closed again."""
 
 _METADATA = MetaData()
 
@@ -436,7 +440,12 @@ class Store:
             said = f"the folder {file.parent} does not exist; make it, or correct {ENV}"
             raise LedgerUnavailable(self.place, said)
         # Receipts hold tool results, so only this user may read them. SQLite gives its other files the same mode.
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+        # A file that is there is not opened: to close any descriptor of it would drop all locks that SQLite holds on it
+        # in this process, and the next process to close the ledger would delete the log that is written to here.
+        with _MAKING, suppress(FileExistsError):
+            os.close(os.open(file.resolve(), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        if not os.access(file, os.R_OK | os.W_OK):  # SQLite would say less
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def _same_file(self) -> None:
         # A file that was removed or replaced while it is open still accepts writes, but no process reads them again.

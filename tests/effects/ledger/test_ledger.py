@@ -664,3 +664,32 @@ def test_once_in_any_order() -> None:
             max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+
+
+LOOK = "import sqlite3; db = sqlite3.connect({file!r}); print(*[row[0] for row in db.execute({query!r})]); db.close()"
+
+
+def seen_by_another_process(file: Path) -> list[str]:
+    """The keys that a process finds in the file, which then closes it, as `refold ledger show` does."""
+    script = LOOK.format(file=str(file), query="SELECT key FROM refold_receipts ORDER BY key")
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return done.stdout.split()
+
+
+def test_what_else_uses_the_file_here_costs_no_receipt(tmp_path: Path) -> None:
+    """
+    A worker opens its ledger more than once: for receipts, refused updates and owners' days. Whichever opens the file
+    and when, what is written afterwards is in the file for every process.
+
+    A process that closes any descriptor of a file loses all its locks on it. Another process that closed the ledger then
+    took itself for the last one, and deleted the log into which this process went on writing.
+    """
+    file = tmp_path / "ledger.db"
+    first = Ledger(store_of(str(file)))
+    first.begin(asking(first, "a"))
+    for number in range(2):
+        store_of(str(file)).counts()
+        seen_by_another_process(file)
+        first.begin(asking(first, f"b{number}"))
+
+    assert seen_by_another_process(file) == ["a", "b0", "b1"]
