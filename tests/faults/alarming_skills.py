@@ -33,7 +33,7 @@ async def down() -> None:
 @tool(effect="idempotent")
 async def much() -> str:
     """Says more than fits into history."""
-    return "x" * 50_000
+    return "x" * 3_000_000
 
 
 @tool(effect="at_most_once")

@@ -681,8 +681,8 @@ def test_what_else_uses_the_file_here_costs_no_receipt(tmp_path: Path) -> None:
     A worker opens its ledger more than once: for receipts, refused updates and owners' days. Whichever opens the file
     and when, what is written afterwards is in the file for every process.
 
-    A process that closes any descriptor of a file loses all its locks on it. Another process that closed the ledger then
-    took itself for the last one, and deleted the log into which this process went on writing.
+    A process that closes any descriptor of a file loses all its locks on it. Another process that closed the ledger
+    then took itself for the last one, and deleted the log into which this process went on writing.
     """
     file = tmp_path / "ledger.db"
     first = Ledger(store_of(str(file)))
