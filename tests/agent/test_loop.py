@@ -1,5 +1,6 @@
 """The loop: model, tools, model, until there is an answer."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -321,7 +322,13 @@ def test_mistakes_are_found_when_the_agent_is_made(options: dict[str, Any], said
     ("make", "said"),
     [
         pytest.param(Budget, "bounds nothing", id="no budget"),
-        pytest.param(lambda: Budget(tokens=0), "lets nothing go on", id="budget of nothing"),
+        pytest.param(lambda: Budget(tokens=0), "tokens=0 is no budget: give a whole number above 0", id="no tokens"),
+        pytest.param(lambda: Budget(usd=-1), "usd=-1 is no budget", id="a debt"),
+        pytest.param(lambda: Budget(usd=math.nan), "usd=nan is no budget", id="nobody knows how much"),
+        pytest.param(lambda: Budget(usd=math.inf), "usd=inf is no budget", id="all the money"),
+        pytest.param(lambda: Budget(usd=True), "usd=True is no budget", id="yes"),
+        pytest.param(lambda: Budget(usd="1"), "usd='1' is no budget", id="a text"),  # type: ignore[arg-type]  # a mistake
+        pytest.param(lambda: Budget(tokens=1.5), "tokens=1.5 is no budget", id="half a token"),  # type: ignore[arg-type]  # a mistake
         pytest.param(Cache, "keeps nothing", id="cache"),
         pytest.param(lambda: Window(0), "shows nothing", id="window"),
         pytest.param(lambda: Guardrail(lambda _: None, on="input"), '"reply", "said" or "result"', id="guardrail"),  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ recorded. Either way a replay decides as the task did, whatever prices are then.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
@@ -23,6 +24,15 @@ from refold.core.gates import GateKind, GatePolicy
 from refold.cost import OWNER_DAY, OWNER_DAY_SPENT
 
 WHEN_SPENT = ("fail", "ask", "answer")
+
+
+LIMITS = ("tokens", "usd", "model_calls", "tool_calls")
+
+
+def _is_limit(name: str, given: object) -> bool:
+    """Whether something can be reached: NaN and infinity never are, so a budget of either would bound nothing."""
+    wanted = (int, float) if name == "usd" else int
+    return isinstance(given, wanted) and not isinstance(given, bool) and 0 < given < math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +90,13 @@ class Budget(Simple):
     tell: bool = False
 
     def __post_init__(self) -> None:
-        limits = (self.tokens, self.usd, self.model_calls, self.tool_calls)
-        if all(limit is None for limit in limits):
+        limits = {name: given for name in LIMITS if (given := getattr(self, name)) is not None}
+        if not limits:
             raise ValueError("a budget of nothing bounds nothing; say tokens=, usd=, model_calls= or tool_calls=")
-        if any(limit is not None and limit <= 0 for limit in limits):
-            raise ValueError(f"{self!r} lets nothing go on; give positive numbers")
+        for name, given in limits.items():
+            if not _is_limit(name, given):
+                kind = "number of US dollars above 0" if name == "usd" else "whole number above 0"
+                raise ValueError(f"{name}={given!r} is no budget: give a {kind}")
         if self.when_spent not in WHEN_SPENT:
             raise ValueError(f'when_spent={self.when_spent!r} is unknown: "fail", "ask" or "answer"')
         if self.per not in ("task", "owner_day"):
