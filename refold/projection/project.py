@@ -148,12 +148,16 @@ class Projector:
         Args:
             every_s: The pause between two rounds, in seconds.
         """
+        away = ""
         while True:
             try:
                 done = await self.once()
             except (EngineError, ProjectionUnavailable) as error:
-                log.warning("projection_awaited", error=str(error))
+                if str(error) != away:  # said once, and not every two seconds
+                    log.warning("projection_awaited", error=str(error))
+                away = str(error)
             else:
+                away = ""
                 for task_id, why in done.unread.items():
                     log.warning("journal_unread", task_id=task_id, error=why)
             await asyncio.sleep(every_s)
@@ -203,13 +207,11 @@ class Projector:
         return found
 
     async def _tell(self, done: Round) -> None:
-        while self._hooks and (waiting := await asyncio.to_thread(self._projection.untold)):
-            told = 0
+        after = ""
+        while self._hooks and (waiting := await asyncio.to_thread(self._projection.untold, after)):
             for mine in waiting:
-                told += await self._tell_task(mine)
-            done.transitions += told
-            if not told:
-                return
+                done.transitions += await self._tell_task(mine)
+                after = mine[0].task_id
 
     async def _tell_task(self, transitions: Sequence[Transition]) -> int:
         told = 0

@@ -29,6 +29,7 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    inspect,
     select,
     update,
 )
@@ -153,8 +154,12 @@ class Projection:
         """
         return self._within(lambda connection: _row(connection, task_id, ""))
 
-    def untold(self, tasks: int = 100) -> list[list[Transition]]:
-        """The transitions that hooks have not been told of: of each task in order, some tasks at a time.
+    def untold(self, after: str = "", tasks: int = 100) -> list[list[Transition]]:
+        """The transitions that hooks have not been told of: of each task in order, some tasks at a time, by their ids.
+
+        Args:
+            after: The id of the last task that was looked at; empty begins.
+            tasks: The most tasks.
 
         Raises:
             ProjectionUnavailable: The database does not answer.
@@ -163,7 +168,7 @@ class Projection:
         behind = (
             select(_MADE.c.task_id, known.label("told"))
             .outerjoin(_TOLD, _TOLD.c.task_id == _MADE.c.task_id)
-            .where(_MADE.c.number > known)
+            .where(_MADE.c.number > known, _MADE.c.task_id > after)
             .order_by(_MADE.c.task_id)
             .limit(tasks)
         )
@@ -228,8 +233,8 @@ class Projection:
                 f"task {task_id!r} is projected up to entry {before.seq}; entry {entries[0].seq} came next"
             )
         row, made = after(before, entries)
-        if row == before:
-            return row
+        if row == before or not row.number:  # a task's row begins with its first transition
+            return before
         assert row.updated_at is not None, "an entry has a time"
         values: dict[str, Any] = {
             "state": row.state.value,
@@ -252,6 +257,7 @@ class Projection:
         try:
             if not self._made:
                 with self._transaction(writes=True) as connection:
+                    self._refuse_others(connection)
                     _METADATA.create_all(connection)
                 self._made = True
             with self._transaction(writes=writes) as connection:
@@ -259,6 +265,18 @@ class Projection:
         except SQLAlchemyError as error:
             said = str(getattr(error, "orig", None) or type(error).__name__).strip().splitlines()[0]
             raise ProjectionUnavailable(f"the projection in {self.place} does not answer: {said}") from None
+
+    def _refuse_others(self, connection: Connection) -> None:
+        known = inspect(connection)
+        for table in _METADATA.sorted_tables:
+            if known.has_table(table.name):
+                there = {one["name"] for one in known.get_columns(table.name)}
+                if missing := [column.name for column in table.columns if column.name not in there]:
+                    problem = (
+                        f"its table {table.name} has no column {', '.join(missing)}, so another program or release "
+                        "made it; name another database, or drop the table"
+                    )
+                    raise DefinitionError(self.place, [problem], what="projection")
 
     @contextmanager
     def _transaction(self, *, writes: bool) -> Iterator[Connection]:

@@ -323,6 +323,56 @@ def test_hooks_hear_of_each_transition_in_order(file: Path) -> None:
     assert heard[3:] == [("t1", 2), ("t1", 3), ("t1", 4), ("t1", 5), ("t1", 6)]
 
 
+def test_hooks_that_fail_for_many_tasks_hold_up_no_other(file: Path) -> None:
+    """
+    However many tasks have a transition of which a hook will not hear, the others' are told in the same round.
+    """
+    engine = engine_with(*(f"bad{number:03d}" for number in range(230)), "zz-good")
+    heard = []
+
+    def hook(one: Transition) -> None:
+        if one.task_id.startswith("bad"):
+            raise RuntimeError("never")
+        heard.append((one.task_id, one.number))
+
+    done = asyncio.run(Projector(engine, Projection(str(file)), [hook]).once())
+
+    assert heard == [("zz-good", 1), ("zz-good", 2)]
+    assert done.transitions == 2
+
+
+def test_a_task_that_has_not_begun_has_no_row(file: Path) -> None:
+    """
+    The server knows a start that a skill refuses for a moment, and deletes it: a row of it would stay planned for ever,
+    and would not come back when the tables are made anew. A task's row begins with its first transition.
+    """
+    engine, projection = engine_with(), Projection(str(file))
+    asyncio.run(engine.start("errand", Content.from_text("x"), task_id="t", hold=True))
+    asyncio.run(engine.signal("t", DependencyResolved(retry=True)))
+    projector = Projector(engine, projection)
+    asyncio.run(projector.once())
+    before = [*projection.dump()]
+    asyncio.run(engine.release("t"))
+    asyncio.run(projector.once())
+
+    assert before == []
+    assert moves(projection, "t") == ["running", "paused"]
+    assert projection.row("t").seq == 2
+
+
+@pytest.mark.parametrize("columns", ["task_id VARCHAR, state VARCHAR", "id INTEGER"])
+def test_tables_of_somebody_else_are_refused(file: Path, columns: str) -> None:
+    """
+    Tables of the same names with other columns are another program's, or another release's: they stay as they are.
+    """
+    with closing(sqlite3.connect(file)) as db:
+        db.execute(f"CREATE TABLE task_checkpoints ({columns})")
+
+    with pytest.raises(DefinitionError, match=r"(?s)tasks.db.*task_checkpoints.*has no column .*retry_count"):
+        Projection(str(file)).row("t")
+    assert rows(file, "task_checkpoints") == []
+
+
 def test_a_rebuilt_table_tells_nobody_twice(file: Path) -> None:
     """
     What hooks have heard of stays told.
@@ -364,8 +414,10 @@ def test_the_command(tmp_path: Path) -> None:
     again = shell("project", "--db", str(file), "--once", "--rebuild", "--json")
     wrong = shell("project", "--db", str(file), "--once", "--hook", "no_such_module:f")
     no_folder = shell("project", "--db", str(tmp_path / "none" / "x.db"), "--once")
+    no_pause = shell("project", "--db", str(file), "--every", "0s")
 
     assert (done.json["tasks"], again.json["tasks"]) == (2, 2)
-    assert (wrong.exit, no_folder.exit) == (2, 2)
+    assert (wrong.exit, no_folder.exit, no_pause.exit) == (2, 2, 2)
+    assert "--every takes a time above 0" in no_pause.err
     assert "names no function" in wrong.err
     assert "x.db does not answer" in no_folder.err

@@ -224,6 +224,8 @@ async def project(
     from refold.projection import Projection, ProjectionUnavailable, Projector
 
     every_s, hooks = seconds_of(every), [_hook(named) for named in hook or ()]
+    if every_s <= 0:
+        raise CallError(f"--every takes a time above 0, such as 2s, not {every!r}")
     projection = Projection(db)
     projector = Projector(await call.engine(), projection, hooks)
     try:
