@@ -78,7 +78,7 @@ MAY_IMPORT = {
     "web": {"web", "engine", "core"},
     "cli": {
         *("cli", "evals", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
-        *("static", "agent", "cost", "junit", "projection", "seen", "core"),
+        *("static", "agent", "cost", "junit", "projection", "seen", "summary", "core"),
     },
 }
 
@@ -133,6 +133,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.effects.activities", "_open_spending"): "SQLAlchemy is loaded only by workers that limit an owner's day",
     ("refold.temporal.client.connection", "_tracing"): "OpenTelemetry's SDK is an extra, and takes long to load",
     ("refold.temporal.tracing", "instrument"): "the providers' libraries load in a thread, while the worker polls",
+    ("refold.cli.verbs.look", "_summarized"): "SQLAlchemy is loaded only by the verbs about databases",
     ("refold.cli.verbs.records", "project"): "SQLAlchemy is loaded only by the verbs about databases",
     ("refold.cost", "_listed"): "the price list is large, and needed only where no price is recorded",
     ("refold.effects.activities", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",

@@ -90,6 +90,27 @@ class TaskRow:
         """Whether the task has ended, and compensates nothing any more."""
         return self.state in TERMINAL and "open" not in self.effects.values()
 
+    @property
+    def data(self) -> dict[str, JsonValue]:
+        """What the column `checkpoint_data` has."""
+        return {"skill": self.skill, "seq": self.seq, "number": self.number, "effects": dict(self.effects)}
+
+
+def checkpoint(task_id: str, skill: str, entries: Iterable[Entry]) -> dict[str, JsonValue]:
+    """A task's row of `task_checkpoints`, from its journal alone, with `checkpoint_data` as data.
+
+    Args:
+        task_id: The task.
+        skill: Its skill.
+        entries: Its journal, from the first entry on.
+    """
+    row, _ = after(TaskRow(task_id=task_id, skill=skill), entries)
+    at = None if row.updated_at is None else row.updated_at.isoformat()
+    return {
+        "task_id": task_id, "state": row.state.value, "retry_count": row.retry_count, "checkpoint_data": row.data,
+        "updated_at": at,
+    }  # fmt: skip
+
 
 def after(row: TaskRow, entries: Iterable[Entry]) -> tuple[TaskRow, list[Transition]]:
     """The row and the new transitions after more entries; entries that are in the row already are skipped."""

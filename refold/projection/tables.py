@@ -239,9 +239,7 @@ class Projection:
         values: dict[str, Any] = {
             "state": row.state.value,
             "retry_count": row.retry_count,
-            "checkpoint_data": _json(
-                {"skill": row.skill, "seq": row.seq, "number": row.number, "effects": row.effects}
-            ),
+            "checkpoint_data": _json(row.data),
             "updated_at": row.updated_at.isoformat(),
         }
         if before.seq:

@@ -13,11 +13,12 @@ from refold.cli import costs
 from refold.cli.costs import Gathered, Spender
 from refold.cli.text.costs import calls_table, groups_table, remarks
 from refold.cli.text.views import card, rows
-from refold.cli.verb import Call, TaskOrFile, add
+from refold.cli.verb import Call, Reader, TaskOrFile, add
 from refold.core.lifecycle import TaskState
 from refold.cost import ModelCall, total
-from refold.engine import Engine
+from refold.engine import Engine, TaskView
 from refold.export.engine import ExportEngine
+from refold.summary import context_summary
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,15 +27,27 @@ def add_to(app: typer.Typer) -> None:
         add(app, run)
 
 
-async def show(call: Call, task_id: TaskOrFile) -> None:
+async def show(
+    call: Call,
+    task_id: TaskOrFile,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="Where the task stands, in a few lines for a model or a person new to it.")
+    ] = False,
+) -> None:
     """Show the present state of a task.
 
     Prints its status, what it waits for, its messages and artifacts, its open commands, what its model calls cost, and
     related tasks: the one from which it was recovered or forked, and those recovered or forked from it. Exits 0 for a
     failed task too.
+
+    With --summary it prints what was done, with the results cut short, and what the task waits for, instead of what was
+    said; with --json the task's checkpoint, too: the row that `refold project` makes of it.
     """
     engine, task_id = await call.reader(task_id)
     view = await engine.look(task_id)
+    if summary:
+        await _summarized(call, engine, view)
+        return
     found = await costs.cost_of(engine, view)
     more: dict[str, object] = {"offspring": await engine.offspring(task_id), "cost": found}
     if isinstance(engine, temporal.TemporalEngine):
@@ -44,6 +57,19 @@ async def show(call: Call, task_id: TaskOrFile) -> None:
         call.out.value(view)
     else:
         call.out.say(*card(view, past=isinstance(engine, ExportEngine)))
+
+
+async def _summarized(call: Call, engine: Reader, view: TaskView) -> None:
+    # Imported here: the tables need a database's library, which few commands do.
+    from refold.projection.rows import checkpoint
+
+    entries = [entry async for entry in engine.journal(view.task_id)]
+    said = context_summary(view.task_id, entries)
+    if call.out.json:
+        found = checkpoint(view.task_id, view.skill, entries)
+        call.out.value({"task_id": view.task_id, "summary": said, "checkpoint": found})
+    else:
+        call.out.say(said)
 
 
 async def list_(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,27 @@ from refold.cli.text.output import Output, clean
 from refold.cli.verb import Call, Connection
 from refold.cli.verbs.history import watch
 from refold.engine import Engine, TaskView, Tokens
+from refold.projection import Projection
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell
 from workflows.hello import Hello
+
+
+def test_a_task_in_a_few_lines(refold: Shell, tmp_path: Path) -> None:
+    """
+    `--summary` tells where the task stands, and nothing that was said; as JSON it has the row of `refold project`.
+    """
+    refold.start("research_loop", "SECRET Tides", "t1")
+    said = refold("show", "t1", "--summary").out
+    told = refold("show", "t1", "--summary", "--json").json
+    refold("project", "--db", str(tmp_path / "tasks.db"), "--once")
+    (row, *_) = (json.loads(line) for line in Projection(str(tmp_path / "tasks.db")).dump())
+
+    assert said.splitlines()[0] == "Task t1 is paused."
+    assert said.splitlines()[-1] == "Waits for guidance: Which coast?"
+    assert told["summary"] == said.strip()
+    assert told["checkpoint"] | {"checkpoint_data": json.dumps(told["checkpoint"]["checkpoint_data"])} == row
+    assert "SECRET" not in json.dumps(told)
 
 
 def test_show_is_a_card(refold: Shell) -> None:
