@@ -19,7 +19,7 @@ import re
 import shlex
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from pydantic_core import to_json
@@ -313,6 +313,29 @@ class Tokens(Value):
     text: str
     call: int | None = lean()
     tool: str = lean("")
+
+
+class Progress(Value):
+    """What a running tool reports of its progress. Transient: the next report replaces it, and so does the result.
+
+    Attributes:
+        invocation_id: The tool call.
+        tool: The tool's name.
+        attempt: Its attempt; a new attempt begins anew.
+        number: Counts the attempt's reports that were sent, from 1; a watcher may miss some.
+        said: What was reported: a text, or other JSON, of at most 4 KB.
+    """
+
+    kind: Literal["progress"] = "progress"
+    invocation_id: str
+    tool: str
+    attempt: int
+    number: int
+    said: JsonValue
+
+
+News: TypeAlias = Entry | Tokens | Progress
+"""What a watcher of a task gets; only entries stay."""
 
 
 class TaskFilter(Value):
@@ -624,8 +647,8 @@ class Engine(Protocol):
         """
         ...
 
-    def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
-        """Entries after number `after`, and model text, as they come.
+    def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[News]:
+        """Entries after number `after`, model text, and what tools report of their progress, as they come.
 
         Args:
             after: 0 begins with the first entry.

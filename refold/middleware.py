@@ -46,6 +46,13 @@ class CallPiece:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ProgressPiece:
+    """What a running tool reports of its progress; emitted at most every 250 ms, the newest report only."""
+
+    said: Any
+
+
 class Performer(Protocol):
     """Performs commands of one kind.
 
@@ -60,7 +67,8 @@ class Performer(Protocol):
 
         Args:
             turn: The attempt.
-            emit: Receives `TextPiece` and `CallPiece` of a model's answer while the task is watched.
+            emit: Receives `TextPiece` and `CallPiece` of a model's answer while the task is watched, and a tool's
+                `ProgressPiece`.
         """
         ...
 

@@ -24,7 +24,6 @@ from refold.agent.tools import AgentTool, tools_of
 from refold.core.authoring.skill import options_for
 from refold.core.content import Content, as_content
 from refold.core.errors import DefinitionError, SkillError, brief
-from refold.core.fold.journal import Entry
 from refold.core.gates import GatePolicy
 from refold.core.lifecycle import Status
 from refold.core.retry_policy import RetryPolicy
@@ -32,7 +31,7 @@ from refold.core.steps.machine import StepMachine
 from refold.core.steps.position import Position
 from refold.core.steps.spec import MadeWith
 from refold.core.steps.table import compile_steps, steps_of
-from refold.engine import Engine, TaskView, Tokens
+from refold.engine import Engine, News, TaskView
 
 VERSION = 1
 """The version of an agent's saved state; a task with another version is not continued unless `upgrade` converts it."""
@@ -131,7 +130,8 @@ class Agent(StepMachine):
             upgrade: Converts a state saved by an older version to the next one.
             model_client: Calls the model; None issues a chat command. Its attribute `streams` says whether the answer
                 may be shown while it is written.
-            tool_client: Calls tools; None issues commands.
+            tool_client: Calls tools; None issues commands. Its attribute `streams` says whether tools' progress may be
+                shown.
 
         Raises:
             DefinitionError: Lists all mistakes at once.
@@ -151,7 +151,7 @@ class Agent(StepMachine):
         options = options_for(
             None, id=id, name=name or id, description=description, tags=tags, examples=examples,
             retry=retry, version=version, upgrade=upgrade, converses=True, models=models_in(model),
-            middleware=in_workers(middleware, streams=shows),
+            middleware=in_workers(middleware, streams=shows, reports=hooks.reports and _lets_stream(tool_client)),
         )  # fmt: skip
         if found := [*options.problems, *found]:
             raise DefinitionError(id, found, what="agent")
@@ -231,8 +231,8 @@ class Agent(StepMachine):
 
     async def stream(
         self, engine: Engine, message: str | Content, *, task_id: str | None = None, **start: Any
-    ) -> AsyncIterator[Entry | Tokens]:
-        """Send a message, and yield entries and tokens until the agent has answered, waits for a person, or has ended.
+    ) -> AsyncIterator[News]:
+        """Send a message, and yield what comes until the agent has answered, waits for a person, or has ended.
 
         Args:
             engine: Runs its tasks.
@@ -295,6 +295,6 @@ def _keyed_tools(
     return {name: replace(tool, key=keys.get(name, tool.key)) for name, tool in known.items()}, remote, found
 
 
-def _lets_stream(client: ModelClient | None) -> bool:
-    """Whether a client lets a model's answer be shown while it is written; the agent's own does."""
+def _lets_stream(client: ModelClient | ToolClient | None) -> bool:
+    """Whether a client lets a model's answer, or a tool's progress, be shown meanwhile; the agent's own does."""
     return client is None or bool(getattr(client, "streams", False))

@@ -41,10 +41,12 @@ class Middleware(ABC):
     Attributes:
         steps: The kinds of step it wraps.
         scope: Where it runs.
-        streams: Whether a model's answer may be shown while it is written: the middleware changes and refuses nothing
-            of it, or takes care of what is shown itself.
+        streams: Whether a model's answer may be shown while it is written, and a tool's progress: the middleware
+            changes and refuses nothing of it, or takes care of what is shown itself.
+        asks_owner: Whether its part in the worker is told the task's owner.
     """
 
+    asks_owner: bool = True
     steps: Collection[str] = ("model", "tool")
     scope: Scope = "workflow"
     streams: bool = False
@@ -52,6 +54,11 @@ class Middleware(ABC):
     @abstractmethod
     def wrap(self, step: Step[Any, Any]) -> Step[Any, Any]:
         """Wrap a step. Called once for each kind, when the agent is made."""
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether what a tool reports of its progress may be shown, although its result could still be changed."""
+        return self.streams
 
     @property
     def in_worker(self) -> Middleware | None:
@@ -182,10 +189,17 @@ def named(one: Any) -> str:
 
 
 class Held(Middleware):
-    """Shows nothing of a model's answer while it is written. Stands outermost, in the worker."""
+    """Shows nothing of a call while it runs. Stands outermost, in the worker.
 
-    steps = ("model",)
+    Args:
+        steps: The kinds of call: a model's text while it is written, or a tool's progress.
+    """
+
     scope: Scope = "activity"
+
+    def __init__(self, *steps: str) -> None:
+        self.steps = steps
+        self.asks_owner = "model" in steps  # recorded histories name the owner there
 
     def wrap(self, step: Step[Any, Any]) -> Step[Any, Any]:
         """See `Middleware.wrap`."""
@@ -200,15 +214,18 @@ def _nobody(_: object) -> None:
     pass
 
 
-def in_workers(middleware: Sequence[Any], *, streams: bool) -> tuple[Middleware, ...]:
+def in_workers(middleware: Sequence[Any], *, streams: bool, reports: bool) -> tuple[Middleware, ...]:
     """The middleware that runs in workers, the first one outermost.
 
     Args:
         middleware: The agent's.
         streams: Whether all else around a model call lets its answer be shown while it is written.
+        reports: Whether all else around a tool call lets its progress be shown.
     """
     known = [one for one in middleware if isinstance(one, Middleware)]
-    held = [] if streams and all(one.streams for one in known) else [Held()]
+    held = [] if streams and all(one.streams for one in known) else [Held("model")]
+    if not (reports and all(one.shows_progress for one in known if {"tool", "tools"} & set(one.steps))):
+        held.append(Held("tool"))
     return (*held, *(own for one in known if (own := one.in_worker) is not None))
 
 

@@ -200,8 +200,8 @@ class Plugin:
 
     Attributes:
         tools: Tools that it adds to the agent's.
-        streams: Whether a model's answer may be shown while it is written, although hooks of this plugin could still
-            discard the reply, or change or cancel its calls.
+        streams: Whether a model's answer and a tool's progress may be shown meanwhile, although hooks of this plugin
+            could still discard the reply, change or cancel its calls, or change a tool's result.
     """
 
     tools: Sequence[Any] = ()
@@ -251,6 +251,7 @@ class Hooks:
         problems: Mistakes in the given plugins.
         tools: The tools that plugins add.
         streams: Whether a model's answer may be shown while it is written.
+        reports: Whether a tool's progress may be shown.
     """
 
     def __init__(self, plugins: Iterable[Plugin | Hook] = ()) -> None:
@@ -261,7 +262,7 @@ class Hooks:
         """
         self.problems: list[str] = []
         self.tools: list[Any] = []
-        self.streams = True
+        self.streams = self.reports = True
         self._hooks: dict[type[HookEvent], list[Hook]] = {kind: [] for kind in EVENTS}
         for plugin in plugins:
             if isinstance(plugin, Plugin):
@@ -269,7 +270,7 @@ class Hooks:
                 for kind, method in METHODS.items():
                     if getattr(type(plugin), method) is not getattr(Plugin, method):
                         self._hooks[kind].append(getattr(plugin, method))
-                        self.streams = self.streams and (plugin.streams or kind not in VETOES)
+                        self._count(kind, streams=plugin.streams)
             else:
                 self._add(plugin)
 
@@ -277,13 +278,18 @@ class Hooks:
         kind = _event_of(function)
         if kind is not None:
             self._hooks[kind].append(function)
-            self.streams = self.streams and kind not in VETOES
+            self._count(kind, streams=False)
             return
         events = ", ".join(event.__name__ for event in EVENTS)
         self.problems.append(
             f"plugins: {function!r} is neither a Plugin nor a function of one parameter that is annotated with its "
             f"event, one of {events}"
         )
+
+    def _count(self, kind: type[HookEvent], *, streams: bool) -> None:
+        """Take account of what a hook could still change."""
+        self.streams = self.streams and (streams or kind not in VETOES)
+        self.reports = self.reports and (streams or kind is not AfterToolCall)
 
     async def fire(self, event: E) -> E:
         """Call the hooks of an event, and return it with the flags they raised.

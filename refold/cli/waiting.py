@@ -17,7 +17,7 @@ from refold.cli.text.views import FAILED, brief, ways_out
 from refold.cli.verb import Call
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TaskState
-from refold.engine import Engine, EngineError, NoWorker, TaskView, Tokens
+from refold.engine import Engine, EngineError, News, NoWorker, TaskView
 
 ASK_AGAIN_S = 1.0
 """Seconds between two looks for a worker, while none is running."""
@@ -48,7 +48,7 @@ async def settled(call: Call, engine: Engine, task_id: str, *, after: int) -> Ta
 
 async def patiently(
     call: Call, engine: Engine, task_id: str, *, after: int, follow: bool = False
-) -> AsyncIterator[Entry | Tokens]:
+) -> AsyncIterator[News]:
     """Watch a task, and wait where no worker runs: it may be starting just now, or be replaced."""
     told = False
     while True:
@@ -66,12 +66,10 @@ async def patiently(
             await asyncio.sleep(ASK_AGAIN_S)
 
 
-async def explained(
-    call: Call, engine: Engine, task_id: str, watched: AsyncGenerator[Entry | Tokens]
-) -> AsyncIterator[Entry | Tokens]:
+async def explained(call: Call, engine: Engine, task_id: str, watched: AsyncGenerator[News]) -> AsyncIterator[News]:
     """What a watch brings. Where nothing comes for a while, the reason that the task knows goes to stderr."""
     told = ""
-    coming: asyncio.Future[Entry | Tokens] | None = None
+    coming: asyncio.Future[News] | None = None
     try:
         while True:
             coming = coming or asyncio.ensure_future(anext(watched))

@@ -30,7 +30,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property, partial
@@ -77,6 +77,7 @@ from refold.effects.models.model_calls import ModelCalls
 from refold.effects.models.owner_day import OwnerDay, within_day
 from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
+from refold.effects.progress import Reports
 from refold.effects.threads import TOOL_THREADS, Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
 from refold.effects.tracing import note, note_content
@@ -239,9 +240,10 @@ class Effects:
         kind: str,
         command: Any,
         show: Show | None,
-        perform: Callable[[Any, Show | None], Awaitable[Any]],
+        perform: Callable[[Any, Any], Awaitable[Any]],
         *,
         owner: str | None,
+        reports: Reports | None = None,
     ) -> Any:
         """Perform a command of the current activity's skill, inside the skill's middleware.
 
@@ -251,6 +253,7 @@ class Effects:
             show: Receives a model's streamed answer; None asks for the whole answer at once.
             perform: Performs the command, given the command and `show`.
             owner: The task's owner.
+            reports: Receives what a tool reports of its progress.
         """
         info = activity.info()
         turn = ActivityTurn(
@@ -264,7 +267,15 @@ class Effects:
         async def innermost(command: Any, emit: Callable[[Any], None]) -> Any:
             return await perform(command, None if show is None else Emitting(emit))
 
-        return await self._middleware.perform(info.workflow_type or "", kind, turn, shown(show), innermost)
+        async def reporting(command: Any, emit: Callable[[Any], None]) -> Any:
+            assert reports is not None
+            reports.through = emit
+            return await perform(command, None)
+
+        skill = info.workflow_type or ""
+        if reports is not None:
+            return await self._middleware.perform(skill, kind, turn, reports.show, reporting)
+        return await self._middleware.perform(skill, kind, turn, shown(show), innermost)
 
     @cached_property
     def ledger_of_undone(self) -> Ledger:
@@ -456,7 +467,7 @@ async def _tool_effect(
     info = activity.info()
 
     async def made() -> JsonValue:
-        opened = effects.open
+        opened, reports = effects.open, Reports(info.attempt, activity.heartbeat)
         invocation = Invocation(
             task_id=info.workflow_id or "",
             invocation_id=info.activity_id,
@@ -465,19 +476,21 @@ async def _tool_effect(
             ),
             attempt=info.attempt,
             http=opened.http,
+            report=reports.add,
         )
         note("refold.command", command.id)
         note_content("refold.idempotency_key", invocation.idempotency_key)
         if command.undoes is not None:
             note("refold.compensates", command.undoes.invocation_id)
-        with heartbeats(opened.heartbeater):
+        with closing(reports), heartbeats(opened.heartbeater, reports):
             if given is not None:
                 result = await record_outcome(name, command, invocation, opened.ledger, given.outcome, returns)
             else:
                 about = {"lease_s": lease_s(info), "decided": about_try(decided, info.attempt), "why": why_stopped}
                 result = await effects.performed(
-                    "tool", command, None, lambda command, _: call(command, invocation, opened, **about), owner=owner
-                )
+                    "tool", command, None, lambda command, _: call(command, invocation, opened, **about), owner=owner,
+                    reports=reports,
+                )  # fmt: skip
             if command.undoes is not None:
                 await _note_undone(effects, command.undoes, info, owner)
             await until_stored(result)

@@ -25,6 +25,7 @@ from refold.effects.heartbeat import Heartbeater
 from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
 from refold.effects.models.tail import Tail, TokenTail
+from refold.effects.progress import Report, Reports
 from refold.engine import PayloadTooLarge, StorageError
 from refold.seen import metrics
 from refold.seen.logs import logger
@@ -206,8 +207,8 @@ def readable(kind: type[V], given: Any) -> V:
 
 
 @contextmanager
-def heartbeats(heartbeater: Heartbeater, tail: Tail | None = None) -> Iterator[None]:
-    """Heartbeat for the current activity inside the block, with the newest model text if there is a tail."""
+def heartbeats(heartbeater: Heartbeater, tail: Tail | Reports | None = None) -> Iterator[None]:
+    """Heartbeat for the current activity inside the block, with the newest model text or report if there is one."""
     info = activity.info()
     if info.heartbeat_timeout is None or info.is_local:
         yield
@@ -220,7 +221,7 @@ def heartbeats(heartbeater: Heartbeater, tail: Tail | None = None) -> Iterator[N
         yield
 
 
-def _details(tail: Tail | None) -> tuple[TokenTail, ...]:
+def _details(tail: Tail | Reports | None) -> tuple[TokenTail | Report | None, ...]:
     return () if tail is None or tail.empty else (tail.newest(),)
 
 

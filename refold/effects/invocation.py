@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
@@ -53,6 +53,7 @@ class Invocation:
             have seen; 0 if the tool's policy keeps no receipts, and in a probe.
         sent: The writing requests that `http` has sent for this call, oldest first; None if requests are neither
             counted nor given a key.
+        report: Takes what `progress` reports; None drops it. A test passes `[].append` of its own list.
     """
 
     task_id: str
@@ -63,6 +64,20 @@ class Invocation:
     fence: int = 0
     sent: list[Sent] | None = field(default_factory=list, repr=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False)
+    report: Callable[[Any], None] | None = field(default=None, repr=False)
+
+    def progress(self, said: Any) -> None:
+        """Report progress to those who watch the task; from `def` and `async def` tools alike.
+
+        A report is shown, not recorded: it costs no event, the next one replaces it, and so does the tool's result. A
+        watcher gets the newest report four times a second at most. It never fails the tool.
+
+        Args:
+            said: A text, or other JSON, of at most 4 KB: `"40 of 100"`, `{"done": 40, "of": 100}`. A longer text is
+                cut; for anything else that does not fit, watchers get a note of what it was.
+        """
+        if self.report is not None:
+            self.report(said)
 
     @property
     def cancelled(self) -> bool:

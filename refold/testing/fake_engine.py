@@ -24,7 +24,7 @@ from refold.conversation import check_previous, previous_of
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id
 from refold.core.chat import Previous
-from refold.core.commands import AskApproval, CallSkill, Notify
+from refold.core.commands import AskApproval, CallSkill, CallTool, Notify
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.events import (
@@ -51,9 +51,11 @@ from refold.engine import (
     Build,
     EngineError,
     Listed,
+    News,
     NoWorker,
     OffspringView,
     Place,
+    Progress,
     TaskExists,
     TaskFilter,
     TaskNotFound,
@@ -103,7 +105,7 @@ class _Task:
     skill: Skill
     snapshots: list[Snapshot]
     entries: list[Entry] = field(default_factory=list)
-    told: list[Entry | Tokens] = field(default_factory=list)
+    told: list[News] = field(default_factory=list)
     live: Live = field(default_factory=Live)
     going: dict[str, object] = field(default_factory=dict)
     first: Event | None = None
@@ -126,7 +128,7 @@ class _Task:
         """Whether it was started with a hold or a delay, and has not begun."""
         return self.first is not None and (self.held or self.begins_at is not None)
 
-    def tell(self, news: Entry | Tokens) -> None:
+    def tell(self, news: News) -> None:
         self.told.append(news)
         watchers, self.watchers = self.watchers, []
         for watcher in watchers:
@@ -454,7 +456,7 @@ class FakeEngine:
         for entry in task.after(0):
             yield entry
 
-    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[News]:
         """See `Engine.watch`. `write` makes model text, for those that watch at that moment."""
         task = self._task(task_id)
         position = len(task.told)
@@ -464,7 +466,7 @@ class FakeEngine:
             while position < len(task.told):
                 news = task.told[position]
                 position += 1
-                if isinstance(news, Tokens) or news.seq > after:
+                if not isinstance(news, Entry) or news.seq > after:
                     yield news
             held = task.held and task.first is not None
             if task.now.ended or ((task.now.open_waits or task.now.unresolved or held) and not follow):
@@ -558,6 +560,22 @@ class FakeEngine:
                 invocation_id=out.invocation_id, attempt=out.attempt, offset=offset, text=text, call=call, tool=tool
             )
             task.tell(told)
+
+    def report(self, task_id: str, id: str, said: JsonValue) -> None:
+        """Send what a tool reports of its progress to watchers.
+
+        Args:
+            task_id: The task.
+            id: The open tool command.
+            said: What it reports.
+        """
+        task = self._task(task_id)
+        out = self._out(task, id)
+        place = (out.invocation_id, out.attempt)
+        number = sum(isinstance(one, Progress) and (one.invocation_id, one.attempt) == place for one in task.told) + 1
+        command = out.command
+        tool = command.name if isinstance(command, CallTool) else ""
+        task.tell(Progress(invocation_id=out.invocation_id, attempt=out.attempt, number=number, tool=tool, said=said))
 
     # --- implementation
 

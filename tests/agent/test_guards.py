@@ -8,12 +8,27 @@ from typing import Any
 import pytest
 
 from refold import CommandError, SkillError
-from refold.agent import AfterModelCall, Agent, Block, Budget, Cache, Guardrail, Plugin, RateLimit, Window, around
+from refold.agent import (
+    AfterModelCall,
+    AfterToolCall,
+    Agent,
+    BeforeToolCall,
+    Block,
+    Budget,
+    Cache,
+    Guardrail,
+    Plugin,
+    RateLimit,
+    Step,
+    Window,
+    around,
+)
+from refold.agent.clients import Commands
 from refold.agent.middleware import Held
 from refold.core.chat import Reply, ToolCall
 from refold.core.retry_policy import FailureKind
 from refold.effects.middleware import MiddlewareBySkill
-from refold.middleware import ActivityTurn, CallPiece, TextPiece
+from refold.middleware import ActivityTurn, CallPiece, ProgressPiece, TextPiece
 from refold.testing import play, reply
 from tests.agent.shop import shop
 
@@ -192,3 +207,67 @@ def test_what_holds_back_stands_outermost() -> None:
     So that middleware of the worker still sees the text as it comes.
     """
     assert isinstance(shop(middleware=[unknown]).options.middleware[0], Held)
+
+
+@around("tool")
+async def unclear(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+    return await proceed(turn)
+
+
+@around("tool", streams=True)
+async def open_minded(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+    return await proceed(turn)
+
+
+def changes(event: AfterToolCall) -> None:
+    event.result = event.result
+
+
+def watches(event: BeforeToolCall) -> None:
+    assert event.tool_use
+
+
+class Free(Commands):
+    streams = True
+
+
+@pytest.mark.parametrize(
+    ("options", "held"),
+    [
+        pytest.param({}, False, id="nothing"),
+        pytest.param({"middleware": [Cache(tools=["price"]), RateLimit(5)]}, False, id="ready-made"),
+        pytest.param({"middleware": [Guardrail(lambda text: None)]}, False, id="guardrail-on-replies"),
+        pytest.param({"middleware": [Guardrail(lambda text: None, on="result")]}, True, id="guardrail-on-results"),
+        pytest.param({"middleware": [unclear]}, True, id="middleware"),
+        pytest.param({"middleware": [open_minded]}, False, id="middleware-that-streams"),
+        pytest.param({"plugins": [changes]}, True, id="after-tool-call"),
+        pytest.param({"plugins": [watches]}, False, id="before-tool-call"),
+        pytest.param({"tool_client": Commands()}, True, id="tool-client"),
+        pytest.param({"tool_client": Free()}, False, id="tool-client-that-streams"),
+    ],
+)
+def test_progress_of_a_result_that_may_still_change_is_not_shown(options: dict[str, Any], held: bool) -> None:
+    """
+    As with a model's text: what could be changed or refused afterwards is shown by nobody before.
+    """
+    around_it = [one for one in shop(**options).options.middleware if isinstance(one, Held) and "tool" in one.steps]
+
+    assert bool(around_it) is held
+
+
+async def test_a_held_report_reaches_nobody() -> None:
+    """
+    The tool reports, and the worker's middleware lets nothing out.
+    """
+    seen: list[object] = []
+
+    class Reporting(Step[Any, Any]):
+        kind = "tool"
+
+        async def stream(self, turn: Any, emit: Any) -> Any:
+            """Report."""
+            emit(ProgressPiece("4111"))
+            return 7
+
+    assert await Held("tool").wrap(Reporting()).stream(None, seen.append) == 7
+    assert seen == []

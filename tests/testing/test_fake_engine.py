@@ -8,7 +8,17 @@ from refold import Content, Ctx, InputRejected, Status, Step, TaskState, Transit
 from refold.core.events import UserMessage
 from refold.core.fold.apply import fold, planned
 from refold.core.fold.journal import Entry
-from refold.engine import Engine, EngineError, NotConnected, NoWorker, TaskExists, TaskNotFound, Tokens, UnknownSkill
+from refold.engine import (
+    Engine,
+    EngineError,
+    NotConnected,
+    NoWorker,
+    Progress,
+    TaskExists,
+    TaskNotFound,
+    Tokens,
+    UnknownSkill,
+)
 from refold.testing import FakeEngine, ScriptError, transient
 from workflows.hello import Hello
 from workflows.research_loop import ResearchLoop
@@ -313,6 +323,29 @@ async def test_text_carries_its_offset() -> None:
     engine.write("T", "greeting", "Hel")
 
     assert await first == Tokens(invocation_id="T/1.1", attempt=1, offset=4, text="Hel")
+
+
+async def test_watchers_see_a_tool_report() -> None:
+    """
+    Each report with its number; it is no entry.
+    """
+    engine = FakeEngine([table("waits", Step("begin", waits).start())])
+    await engine.start("waits", TEXT("go"), task_id="T")
+    watched = engine.watch("T", after=1)
+    first = asyncio.ensure_future(anext(watched))
+    await asyncio.sleep(0)
+    engine.report("T", "lookup", "half")
+    engine.report("T", "lookup", {"done": 1})
+
+    about = {"invocation_id": "T/1.1", "tool": "lookup", "attempt": 1}
+    assert await first == Progress(**about, number=1, said="half")
+    assert await anext(watched) == Progress(**about, number=2, said={"done": 1})
+    await watched.aclose()
+
+
+async def waits(ctx: Ctx, content: Content) -> Transition:
+    await ctx.tool("lookup")
+    return ctx.complete()
 
 
 async def test_without_a_worker_tasks_wait() -> None:

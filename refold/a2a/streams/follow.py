@@ -29,7 +29,7 @@ from refold.a2a.streams.updates import (
 )
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import Status, TaskState
-from refold.engine import Engine, NotConnected, NoWorker, Tokens
+from refold.engine import Engine, News, NotConnected, NoWorker
 from refold.record import TaskRecord, with_entry
 
 HEADER = "last-event-id"
@@ -99,7 +99,7 @@ class Streams:
     async def _news(self, record: TaskRecord, after: int, over_pauses: bool) -> AsyncGenerator[Event, None]:
         async with aclosing(self._entries(record.task_id, record.seq)) as items:
             async for item in items:
-                if isinstance(item, Tokens):
+                if not isinstance(item, Entry):
                     yield transient_of(record, item)
                     continue
                 for update in updates_of(record, item):
@@ -111,7 +111,7 @@ class Streams:
         if ended.ended:  # ended by Temporal, so without an entry
             yield last_update_of(ended)
 
-    async def _entries(self, task_id: str, after: int) -> AsyncGenerator[Entry | Tokens, None]:
+    async def _entries(self, task_id: str, after: int) -> AsyncGenerator[News, None]:
         clock = asyncio.get_running_loop().time
         away_since: float | None = None
         while True:

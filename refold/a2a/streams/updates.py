@@ -10,6 +10,7 @@ from typing import NamedTuple, Self, TypeAlias
 from a2a.types import Message as A2AMessage
 from a2a.types import Part as A2APart
 from a2a.types import Task, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent
+from pydantic import JsonValue
 
 from refold.a2a.convert import (
     METADATA,
@@ -21,9 +22,10 @@ from refold.a2a.convert import (
     status_of,
     task_of,
 )
+from refold.a2a.data import part_of
 from refold.core.content import Artifact
 from refold.core.fold.journal import Entry
-from refold.engine import Tokens
+from refold.engine import Progress, Tokens
 from refold.record import TaskRecord, said_in, with_entry
 
 Update: TypeAlias = TaskStatusUpdateEvent | TaskArtifactUpdateEvent
@@ -101,22 +103,31 @@ def last_update_of(record: TaskRecord) -> TaskStatusUpdateEvent:
     return _update(record, status_of(record))
 
 
-def transient_of(record: TaskRecord, tokens: Tokens) -> TaskStatusUpdateEvent:
-    """Model text that is still being written; the journaled message replaces it, so it has no number."""
-    place = f"{tokens.invocation_id.rpartition('/')[2]}~{tokens.attempt}@{tokens.offset}"
-    message = agent_message(record.task_id, context_of(record), place, [A2APart(text=tokens.text)])
-    update = _update(record, TaskStatus(state=STATE[record.status], message=message))
+def transient_of(record: TaskRecord, news: Tokens | Progress) -> TaskStatusUpdateEvent:
+    """Model text that is still being written, or a tool's report; the journal replaces it, so it has no number."""
+    place = f"{news.invocation_id.rpartition('/')[2]}~{news.attempt}@"
     told_of: dict[str, str | int | bool] = {
         "transient": True,
-        "call": tokens.invocation_id,
-        "attempt": tokens.attempt,
-        "offset": tokens.offset,
+        "call": news.invocation_id,
+        "attempt": news.attempt,
     }
-    if tokens.call is not None:  # these tokens are arguments of a tool call, not text
-        told_of |= {"tool": tokens.tool, "tool_call": tokens.call}
+    if isinstance(news, Progress):
+        place, part = f"{place}p{news.number}", _reported(news.said)
+        told_of |= {"progress": news.number, "tool": news.tool}
+    else:
+        place, part = f"{place}{news.offset}", A2APart(text=news.text)
+        told_of["offset"] = news.offset
+        if news.call is not None:  # these tokens are arguments of a tool call, not text
+            told_of |= {"tool": news.tool, "tool_call": news.call}
+    message = agent_message(record.task_id, context_of(record), place, [part])
+    update = _update(record, TaskStatus(state=STATE[record.status], message=message))
     for metadata in (update.metadata, update.status.message.metadata):
         metadata.get_or_create_struct(METADATA).update(told_of)
     return update
+
+
+def _reported(said: JsonValue) -> A2APart:
+    return A2APart(text=said) if isinstance(said, str) else part_of(said)
 
 
 def partly_told(before: TaskRecord, updates: Iterable[Update]) -> Task:

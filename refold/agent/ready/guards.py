@@ -81,6 +81,11 @@ class Guardrail(Simple):
         return self.on != "reply" or self._needs_text_only
 
     @property
+    def shows_progress(self) -> bool:
+        """See `Middleware`: a result that it may block is not shown beforehand."""
+        return self.on != "result"
+
+    @property
     def in_worker(self) -> Middleware | None:
         """Evaluates replies in the worker, before they are recorded."""
         return _Screen(self) if self.on == "reply" and self._needs_text_only else None

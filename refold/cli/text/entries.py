@@ -39,7 +39,7 @@ from refold.core.events import (
 )
 from refold.core.fold.journal import Entry
 from refold.core.gates import DecisionMade
-from refold.engine import Tokens
+from refold.engine import News, Progress, Tokens
 
 INDENT = "    "
 
@@ -53,12 +53,15 @@ class Story:
         self._writing: tuple[str, int, int | None] | None = None
         self._shown: dict[tuple[str, int, int | None], int] = {}
 
-    def tell(self, news: Entry | Tokens) -> None:
-        """Print one entry, or one piece of model text."""
+    def tell(self, news: News) -> None:
+        """Print one entry, one piece of model text, or one report of a tool."""
         if self.out.json:
             self.out.value(news)
         elif isinstance(news, Tokens):
             self._write(news)
+        elif isinstance(news, Progress):
+            self._writing = None
+            self.out.say(f"{INDENT}{clean(news.invocation_id)} {clean(news.tool)}: {snippet(_shown(news.said))}")
         else:
             self._writing = None
             day = news.at.astimezone().date()

@@ -20,11 +20,11 @@ from refold.core.lifecycle import TaskState
 from refold.engine import (
     Build,
     Listed,
+    News,
     OffspringView,
     Place,
     TaskFilter,
     TaskView,
-    Tokens,
     check_later,
     check_task_id,
     checked,
@@ -299,7 +299,7 @@ class TemporalEngine:
         """What deletes ended tasks; see `refold.temporal.keeping.purge`."""
         return Purge(self.connection, receipts)
 
-    def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
+    def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[News]:
         """See `Engine.watch`."""
         return self.tails.watch(task_id, after, over_pauses=follow)
 

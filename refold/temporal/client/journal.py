@@ -60,6 +60,7 @@ class Newest:
         lifecycle: Where it is in its life.
         status: In A2A's words.
         writes: A model is at work, and its text can be seen meanwhile.
+        works: A tool is at work, and may report its progress.
         over: Its workflow has closed.
         unresolved: The task is held, or a command waits for an operator, here or in a part.
     """
@@ -71,6 +72,7 @@ class Newest:
     writes: bool
     over: bool
     unresolved: bool = False
+    works: bool = False
 
 
 class JournalReader:
@@ -105,8 +107,9 @@ class JournalReader:
         if page is not None:
             standing = (page.lifecycle, page.status)
             return Newest(
-                page.entries, page.last, *standing, writes=page.writes, over=False, unresolved=page.unresolved
-            )
+                page.entries, page.last, *standing, writes=page.writes, over=False, unresolved=page.unresolved,
+                works=page.works,
+            )  # fmt: skip
         description = await self.connection.describe(self.task_id)
         result = await result_of(self.connection, description)
         if result is not None:

@@ -20,6 +20,8 @@ from refold.temporal.data.payloads import Stored
 
 LLM_ACTIVITY = "refold.llm"
 CHAT_ACTIVITY = "refold.chat"
+TOOL_ACTIVITIES = "tool."
+"""What the names of tools' activities begin with."""
 """Model calls: a client reads the text that they are writing from their heartbeats."""
 
 RESULT_MEMO = "refold-result"
@@ -236,6 +238,7 @@ class Page(Value):
         lifecycle: Where the task is in its life.
         status: In A2A's words.
         writes: A model is at work, and its text can be seen meanwhile.
+        works: A tool is at work, and may report its progress meanwhile.
         unresolved: The task is held, or a command waits for an operator, here or in a part.
         earlier: The runs before this one, oldest first.
         differs: What the code says otherwise than was recorded, and what to do; the entries are as they were recorded.
@@ -247,6 +250,7 @@ class Page(Value):
     lifecycle: TaskState
     status: Status
     writes: bool = lean(False)
+    works: bool = lean(False)
     unresolved: bool = lean(False)
     earlier: tuple[EarlierRun, ...] = lean(())
     differs: str = lean("")

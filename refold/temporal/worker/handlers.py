@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 
 from refold.conversation import Conversation, conversation_of
 from refold.core.authoring.skill import Skill
-from refold.core.commands import CallChat, CallLlm
+from refold.core.commands import CallChat, CallLlm, CallTool
 from refold.core.errors import InputRejected
 from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event, Unreadable, UserMessage
 from refold.core.fold.apply import fold
@@ -357,7 +357,8 @@ class TaskHandlers(ABC):
             last=now.seq,
             lifecycle=now.lifecycle,
             status=now.status,
-            writes=now.stream and any(_writes(pending) for pending in now.pending.values()),
+            writes=now.stream and any(_runs(pending, CallLlm, CallChat) for pending in now.pending.values()),
+            works=any(_runs(pending, CallTool) for pending in now.pending.values()),
             unresolved=bool(now.unresolved) or (self._first is not None and self._begins_at() is None),
             earlier=self._start.earlier,
             differs=self._differs,
@@ -393,8 +394,8 @@ class TaskHandlers(ABC):
         return self._as_shown(near)
 
 
-def _writes(pending: Pending) -> bool:
-    return isinstance(pending.command, CallLlm | CallChat) and pending.started and pending.due_at is None
+def _runs(pending: Pending, *kinds: type) -> bool:
+    return isinstance(pending.command, kinds) and pending.started and pending.due_at is None
 
 
 def _cancel(inputs: Sequence[Any]) -> CancelRequested:

@@ -55,10 +55,10 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.cost import OWNER_DAY
 from refold.temporal.data.inputs import Unread
 from refold.temporal.data.search_attributes import at_start
-from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, Part, TaskResult, TaskStart
+from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, TOOL_ACTIVITIES, Part, TaskResult, TaskStart
 from refold.temporal.worker import profile
 
-TOOL_PREFIX = "tool."
+TOOL_PREFIX = TOOL_ACTIVITIES
 NOTIFY_ACTIVITY = "refold.notify"
 LOST_S = 3600.0
 """For how long, in seconds, a command whose workers were lost is sent again before a person is asked."""

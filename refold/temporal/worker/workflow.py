@@ -309,8 +309,7 @@ class SkillWorkflow(TaskHandlers):
         if isinstance(want, Perform) and want.invocation_id in self._start.left:
             future = left_open(want.invocation_id)
         else:
-            wrapped = bool(self.skill.options.middleware)
-            future = begin(want, self._now, part, wrapped=wrapped, recovery=self.recovery)
+            future = begin(want, self._now, part, wrapped=_asks_owner(self.skill), recovery=self.recovery)
         self._going[key] = (want, future)
         future.add_done_callback(lambda done: self._settled(key, done))
 
@@ -481,6 +480,11 @@ class SkillWorkflow(TaskHandlers):
 
 _TO_CURRENT = workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE
 """A new run begins with data alone, so it belongs to the current version of its deployment."""
+
+
+def _asks_owner(skill: Skill) -> bool:
+    """Whether any middleware around the skill's effects is told the task's owner."""
+    return any(getattr(one, "asks_owner", True) for one in skill.options.middleware)
 
 
 def _is_versioned() -> bool:

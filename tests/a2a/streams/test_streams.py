@@ -211,6 +211,32 @@ async def test_model_text_comes_between_and_cannot_be_resumed_from(calls: Calls,
     assert last.told["status"]["message"]["parts"] == [{"text": "Once upon a time"}]
 
 
+async def test_a_tools_progress_comes_between(calls: Calls, fake: FakeEngine) -> None:
+    """
+    As a text or as data, transient like model text; its metadata name the call and the tool.
+    """
+    async with opened(calls.http, calls.base, SEND, sending("x", "wait")) as stream:
+        [first] = await stream.take(1)
+        fake.report(first.told["id"], "held", "1 of 2")
+        fake.report(first.told["id"], "held", {"done": 2})
+        reports = await stream.take(2)
+        await fake.reply(first.told["id"], "held", "done")
+        await stream.rest()
+
+    assert [(one.id, one.transient) for one in reports] == [(None, True)] * 2
+    assert [one.told["status"]["message"]["parts"][0] for one in reports] == [
+        {"text": "1 of 2"},
+        {"data": {"done": 2.0}},
+    ]
+    assert reports[1].told["metadata"]["refold"] == {
+        "transient": True,
+        "call": f"{first.told['id']}/1.1",
+        "attempt": 1,
+        "progress": 2,
+        "tool": "held",
+    }
+
+
 async def test_a_silent_stream_shows_that_it_is_alive(fake: FakeEngine) -> None:
     """
     Comments at the pace that was set, between the frames.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from rich.text import Text
 
 from refold import Content, Ctx, Transition, flow_skill, step
@@ -14,7 +14,7 @@ from refold.cli.text.entries import Story
 from refold.cli.text.output import Output, clean
 from refold.cli.verb import Call, Connection
 from refold.cli.verbs.history import watch
-from refold.engine import Engine, TaskView, Tokens
+from refold.engine import Engine, Progress, TaskView, Tokens
 from refold.projection import Projection
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell
@@ -285,6 +285,22 @@ def test_streamed_text_is_pieced_together(
         story.tell(Tokens(invocation_id=id, attempt=attempt, offset=offset, text=text))
 
     assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [("40 of 100", "40 of 100"), ({"done": 40}, '{"done": 40}'), ("\x1b[2Jgone", "gone")],
+    ids=["text", "data", "control characters"],
+)
+def test_a_tools_progress_is_a_line(said: JsonValue, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    With the call and the tool.
+    """
+    Story(Output(json=False)).tell(Progress(invocation_id="T/3.1", tool="fetch", attempt=1, number=4, said=said))
+
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("    T/3.1 fetch: ")
+    assert line.endswith(shown)
 
 
 def test_at_is_the_snapshot_after_an_entry(refold: Shell) -> None:

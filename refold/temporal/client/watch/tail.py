@@ -6,8 +6,8 @@ Rule 2: a slow watcher delays no other. The tail buffers the newest entries; a w
         reads the journal itself until it has caught up. Entries that all watchers have seen are dropped.
 Rule 3: after an outage of the worker or the server the tail reconnects.
 
-A model call sends its streamed text with its activity's heartbeats; the tail reads the text from the server while a
-model call runs and the task is watched. Neither writes a history event.
+A model call sends its streamed text with its activity's heartbeats, and a tool what it reports of its progress; the
+tail reads both from the server while such a call runs and the task is watched. None of it writes a history event.
 """
 
 from __future__ import annotations
@@ -23,16 +23,23 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.fold.journal import Entry
 from refold.core.lifecycle import TERMINAL, Status
-from refold.engine import NotConnected, NoWorker, TaskNotFound, Tokens
+from refold.engine import News, NotConnected, NoWorker, Progress, TaskNotFound, Tokens
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
 from refold.temporal.client.journal import JournalReader, Newest
 from refold.temporal.client.watch.long_poll import LongPoll
 from refold.temporal.client.watch.model_text import ModelText, Place, model_text_of
 from refold.temporal.client.watch.reconnect import Reconnect, cut
+from refold.temporal.client.watch.tool_reports import reports_of
 
 TOKEN_POLL_S = 0.1
 """The interval, in seconds, of polling the server for model text."""
+
+REPORT_POLL_S = 0.25
+"""The shortest interval, in seconds, of polling for tools' reports; it grows while no tool reports anything."""
+
+SILENT_POLL_S = 5.0
+"""The longest one."""
 
 PAUSES = (Status.INPUT_REQUIRED, Status.AUTH_REQUIRED)
 
@@ -51,7 +58,7 @@ class Tails:
         """How many tasks are being watched."""
         return len(self._tails)
 
-    async def watch(self, task_id: str, after: int, *, over_pauses: bool) -> AsyncGenerator[Entry | Tokens]:
+    async def watch(self, task_id: str, after: int, *, over_pauses: bool) -> AsyncGenerator[News]:
         """See `Engine.watch`."""
         tail = self._tails.get(task_id)
         if tail is None or tail.over:
@@ -84,6 +91,7 @@ class Tail:
         error: The error that ended the tail; None while it runs.
         recent: The buffered entries, oldest first, up to `last`.
         writing: The streamed text of incomplete answers, by invocation id and tool call.
+        reports: The newest report of each running tool.
     """
 
     def __init__(self, connection: Connection, task_id: str, after: int) -> None:
@@ -94,6 +102,7 @@ class Tail:
         self.error: Exception | None = None
         self.recent: deque[Entry] = deque(maxlen=RECENT)
         self.writing: dict[Place, ModelText] = {}
+        self.reports: tuple[Progress, ...] = ()
         self._poll = LongPoll(connection.client, task_id)
         self._handle = connection.client.get_workflow_handle(task_id)
         self._running = asyncio.create_task(self._run())
@@ -165,7 +174,7 @@ class Tail:
                 self.recent.clear()  # too many at once, or of several runs: each watcher reads them from the journal
             else:
                 self.recent.extend(entries)
-            self.writing = {}  # an answer may be complete now, and its text must not follow its entry
+            self.writing, self.reports = {}, ()  # a call may be complete now; nothing of it must follow its entry
         self.last = newest.last
         self.newest = replace(newest, entries=())
         self._tell()
@@ -174,24 +183,27 @@ class Tail:
         for watcher in self.watchers:
             watcher.news.set()
 
-    # --- model text
+    # --- model text and tools' reports
 
     async def _until_changed(self, newest: Newest) -> None:
-        while newest.writes and not self._poll.changed:
-            await self._look_at_models()
-            await self._poll.wait(TOKEN_POLL_S)
+        wait_s = REPORT_POLL_S
+        while (newest.writes or newest.works) and not self._poll.changed:
+            known = self.reports
+            await self._look_at_calls()
+            wait_s = REPORT_POLL_S if self.reports != known else min(wait_s * 1.5, SILENT_POLL_S)
+            await self._poll.wait(TOKEN_POLL_S if newest.writes else wait_s)
         await self._poll.wait()
 
-    async def _look_at_models(self) -> None:
+    async def _look_at_calls(self) -> None:
         try:
             description = await self._handle.describe()
         except RPCError as error:
             if cut(error):
                 return  # the next read shows the cause
             raise
-        writing = await model_text_of(description)
-        if writing != self.writing:
-            self.writing = writing
+        seen = await model_text_of(description), await reports_of(description)
+        if seen != (self.writing, self.reports):
+            self.writing, self.reports = seen
             self._tell()
 
 
@@ -208,9 +220,10 @@ class Watcher:
         self.after = after
         self.news = asyncio.Event()
         self._read: dict[tuple[Place, int], int] = {}
+        self._heard: dict[str, tuple[int, int]] = {}
 
-    async def follow(self, *, over_pauses: bool) -> AsyncGenerator[Entry | Tokens]:
-        """New entries after `after`, and model text, as they arrive."""
+    async def follow(self, *, over_pauses: bool) -> AsyncGenerator[News]:
+        """New entries after `after`, model text and tools' reports, as they arrive."""
         tail, reconnect = self.tail, Reconnect()
         while True:
             if tail.newest is None and tail.error is None:
@@ -234,6 +247,8 @@ class Watcher:
                 continue  # the task ended while the caller had an entry in hand: more are there, and no news follows
             for tokens in self._new_text():
                 yield tokens
+            for report in self._new_reports():
+                yield report
             tail.forget()
             await self.news.wait()
 
@@ -256,6 +271,14 @@ class Watcher:
         waits = newest.status in PAUSES or newest.unresolved
         rests = newest.over or newest.lifecycle in TERMINAL or (waits and not over_pauses)
         return rests and newest.last <= self.after
+
+    def _new_reports(self) -> Iterator[Progress]:
+        if self.after < self.tail.last:
+            return
+        for report in self.tail.reports:
+            if (report.attempt, report.number) > self._heard.get(report.invocation_id, (0, 0)):
+                self._heard[report.invocation_id] = (report.attempt, report.number)
+                yield report
 
     def _new_text(self) -> Iterator[Tokens]:
         if self.after < self.tail.last:

@@ -1,0 +1,76 @@
+"""Tools that report their progress, and agents that call them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from refold import Content, Ctx, Transition, flow_skill, step, tool
+from refold.agent import Agent
+from refold.effects import current
+from refold.temporal import workflow_for
+
+SEEN = threading.Event()
+"""Set by a test once it has seen what it waits for; the tools return then."""
+
+LAST = "the last of them"
+
+
+@tool(effect="read_only", timeout_s=30)
+async def scan(pages: int) -> int:
+    """Reports from a coroutine."""
+    for page in range(1, pages + 1):
+        current().progress({"done": page, "of": pages})
+    current().progress(LAST)
+    await asyncio.to_thread(SEEN.wait, 20)
+    return pages
+
+
+@tool(effect="read_only", timeout_s=30)
+def hurry(reports: int) -> int:
+    """Reports from a thread, far too often."""
+    for number in range(reports):
+        current().progress(f"report {number}")
+    current().progress(LAST)
+    SEEN.wait(20)
+    return reports
+
+
+@tool(effect="read_only", timeout_s=30)
+def babble(kind: str) -> str:
+    """Reports what does not fit."""
+    odd: dict[str, Any] = {
+        "object": object(),
+        "text": "x" * 5_000_000,
+        "list": list(range(1_000_000)),
+        "half": "\ud800",
+    }
+    current().progress(odd[kind])
+    SEEN.wait(20)
+    return kind
+
+
+@tool(effect="read_only")
+def mute(pages: int) -> int:
+    """Reports nothing."""
+    return pages
+
+
+@flow_skill(id="reports")
+class Reports:
+    """Calls the tool that the message names, with one argument."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        name, _, said = content.text.partition(" ")
+        takes = {"scan": "pages", "hurry": "reports", "babble": "kind", "mute": "pages"}[name]
+        await ctx.tool(name, {takes: int(said) if said.isdigit() else said})
+        return ctx.complete("done")
+
+
+Reader = Agent("reader", instructions="-> scan(pages=3)\n-> Read.", tools=[scan])
+
+TOOLS = [scan, hurry, babble, mute]
+ReportsWorkflow = workflow_for(Reports)
+ReaderWorkflow = workflow_for(Reader)
