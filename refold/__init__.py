@@ -10,7 +10,7 @@ from refold.core.authoring.define import flow_skill, skill_of
 from refold.core.authoring.tool import tool
 from refold.core.authoring.transition import StatePatch, Transition
 from refold.core.chat import Reply, Said, ToolCall, ToolOffer, ToolReturn, Usage, UserSaid
-from refold.core.commands import EffectPolicy
+from refold.core.commands import Callback, EffectPolicy
 from refold.core.content import Artifact, Content, Message, Part
 from refold.core.contracts.audit import ErrorRecord, StateTransitionEvent
 from refold.core.contracts.contract import ALL, Contract, Fallback, Invariant, Move, Requirement, adapt
@@ -57,6 +57,7 @@ __all__ = [
     "ActivityResult",
     "AdapterError",
     "Artifact",
+    "Callback",
     "ChatResult",
     "Cmd",
     "CommandError",

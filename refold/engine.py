@@ -178,8 +178,10 @@ class WaitView(_View):
         approvers: Who may decide; if empty, anyone.
         needed: How many grants are required.
         granted_by: Who has granted it so far.
-        timeout_at: When the task fails without a decision.
+        timeout_at: When the task fails without a decision; when a callback's address expires.
         asked_by: The child task that asks; None if the task itself does.
+        callback: Only a call to an address answers it: the hash of what the address holds. None takes a message.
+        since: Since when it waits for the call; None where it does not.
     """
 
     slot: str
@@ -196,6 +198,8 @@ class WaitView(_View):
     granted_by: tuple[str, ...] = lean(())
     timeout_at: datetime | None = lean()
     asked_by: str | None = lean()
+    callback: str | None = lean()
+    since: datetime | None = lean()
 
 
 class ForkView(_View):
@@ -816,11 +820,13 @@ def _pending(pending: Pending) -> PendingView:
 
 def _wait(wait: Wait, part: str | None = None) -> WaitView:
     ask = wait.ask
-    said = {"slot": wait.slot, "message": ask.message.text, "gate": wait.gate, "asked_by": part}
+    said: dict[str, Any] = {"slot": wait.slot, "message": ask.message.text, "gate": wait.gate, "asked_by": part}
     if isinstance(ask, AskUser):
-        if ask.expect is None:
-            return WaitView(**said)
-        return WaitView(**said, expects=type_name(ask.expect), fields=fields_of(ask.expect))
+        if ask.expect is not None:
+            said |= {"expects": type_name(ask.expect), "fields": fields_of(ask.expect)}
+        if ask.callback is not None:
+            said |= {"callback": ask.callback.digest, "since": wait.since, "timeout_at": wait.timeout_at}
+        return WaitView(**said)
     return WaitView(
         **said,
         gate_kind=ask.policy.kind.value,

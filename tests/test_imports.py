@@ -50,13 +50,14 @@ MAY_IMPORT = {
     "conversation": {"core"},
     "middleware": set(),
     "carrying": {"core"},
+    "callbacks": {"callbacks", "core"},
     "seen": {"seen", "core"},
     "differences": set(),
     "junit": set(),
     "formats": {"engine"},
     "task_lifecycle": {"engine", "core"},
     "task_store": {"task_lifecycle", "core"},
-    "effects": {"effects", "middleware", "conversation", "cost", "engine", "seen", "webhooks", "core"},
+    "effects": {"effects", "callbacks", "middleware", "conversation", "cost", "engine", "seen", "webhooks", "core"},
     "temporal": {
         "temporal",
         "carrying",
@@ -73,11 +74,12 @@ MAY_IMPORT = {
         "webhooks",
         "core",
     },
-    "a2a": {"a2a", "web", "record", "engine", "seen", "webhooks", "core"},
-    "testing": {"testing", "conversation", "lineage", "record", "engine", "webhooks", "core"},
-    "web": {"web", "engine", "core"},
+    "a2a": {"a2a", "callbacks", "web", "record", "engine", "seen", "webhooks", "core"},
+    "testing": {"testing", "callbacks", "lineage", "conversation", "record", "engine", "webhooks", "core"},
+    "web": {"web", "callbacks", "engine", "core"},
     "cli": {
         *("cli", "evals", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
+        "callbacks",
         *("static", "agent", "cost", "junit", "projection", "seen", "summary", "core"),
     },
 }
@@ -111,7 +113,7 @@ TEMPORAL_IMPORTERS = {"refold.testing.crash_worker", "refold.testing.replay"}
 # Who may import a package from outside; a package that is not named here is open to all but the core.
 OUTSIDE_IMPORTERS = {
     "temporalio": re.compile(
-        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking)|refold\.testing\.(crash_worker|replay)"
+        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking|callbacks)|refold\.testing\.(crash_worker|replay)"
     ),
     "a2a": re.compile(r"refold\.a2a(\..+)?"),
     "typer": re.compile(r"refold\.cli(\..+)?"),

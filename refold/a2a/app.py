@@ -30,10 +30,13 @@ from refold.a2a.tasks.push import NoPush, Push
 from refold.a2a.tasks.reading import Reader
 from refold.a2a.tasks.routing import Router, Routing, SkillRouter
 from refold.a2a.tasks.sending import Sender
+from refold.callbacks.address import Settings as CallbackSettings
+from refold.callbacks.address import settings as callback_settings
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import Engine
 from refold.web.callback import approval_app
+from refold.web.callbacks import callback_routes
 from refold.web.traced import TracedRequests
 
 
@@ -46,6 +49,7 @@ def a2a_app(
     router: str | Router | None = None,
     security: Security | None = None,
     tracer: Tracer | None = None,
+    callbacks: CallbackSettings | None = None,
 ) -> Starlette:
     """The gateway as an ASGI application: JSON-RPC at `/`, REST beside it, the card under `/.well-known`.
 
@@ -61,9 +65,11 @@ def a2a_app(
         security: Who may call; None allows callers on this machine. `security_from_env()` reads it from the
             environment.
         tracer: OpenTelemetry's, for a span of each request; None makes none.
+        callbacks: The keys of callbacks' addresses; None takes them from the environment.
 
     Raises:
         ValueError: No skill is given, or a setting does not fit the skills.
+        DefinitionError: The environment's settings of callbacks cannot be.
     """
     settings, security = settings or Settings(), security or Security()
     compiled = {skill_id(skill): skill for skill in map(skill_of, skills)}
@@ -88,6 +94,7 @@ def a2a_app(
             *approval_app(
                 engine, known_caller, may_vouch=security.may_vouch, may_see=partial(_may_see, parts.reader, security)
             ).routes,
+            *callback_routes(engine, callbacks or callback_settings()),
             # REST last: it ends with a mount that matches every first path segment as a tenant.
             *with_heartbeats(
                 checked(

@@ -1,4 +1,5 @@
-"""Request and response bodies are JSON: other types are refused, and every error is a JSON object."""
+"""Request and response bodies are JSON: other types are refused, except at the addresses of callbacks, and every error
+is a JSON object."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from refold.a2a.security.http_errors import is_rpc
+from refold.callbacks.address import PATH as CALLBACKS
 
 
 class JsonOnly:
@@ -24,7 +26,7 @@ class JsonOnly:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         kind = Headers(scope=scope).get("content-type") if scope["type"] == "http" else None
-        if scope["type"] != "http" or scope["method"] != "POST" or kind is None or _is_json(kind):
+        if scope["type"] != "http" or scope["method"] != "POST" or kind is None or _is_json(kind) or _takes_text(scope):
             await self.app(scope, receive, send)
             return
         wrong = ContentTypeNotSupportedError(f"a request's body is JSON, not {kind}")
@@ -54,6 +56,11 @@ def _told(error: A2AError, status: int, scope: Scope, call: str | int | None = N
     told = build_rest_error_payload(error)
     told["error"]["code"] = status
     return JSONResponse(told, status_code=status)
+
+
+def _takes_text(scope: Scope) -> bool:
+    """Whether the path says itself what it takes: a callback's address takes text, too."""
+    return bool(scope["path"].removeprefix(scope.get("root_path", "")).startswith(f"{CALLBACKS}/"))
 
 
 def _is_json(kind: str) -> bool:

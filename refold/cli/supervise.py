@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,7 +33,15 @@ class Supervised:
         told: The line that the process printed when it was ready.
     """
 
-    def __init__(self, verb: str, options: Sequence[str], say: Callable[[str], None], *, grace_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        verb: str,
+        options: Sequence[str],
+        say: Callable[[str], None],
+        *,
+        grace_s: float = 5.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """A process that is not started yet.
 
         Args:
@@ -40,7 +49,9 @@ class Supervised:
             options: For the verb.
             say: Called with a line of text when a process crashes and when its successor is ready.
             grace_s: How long the process may take to finish what it does when it is stopped.
+            environment: Added to this process's.
         """
+        self._environment = {**os.environ, **(environment or {})}
         self._grace_s = grace_s
         self._command = [sys.executable, "-m", "refold.cli", verb, *options, "--json", "--with-parent"]
         self._named = "gateway" if verb == "serve" else verb
@@ -88,7 +99,7 @@ class Supervised:
         # A session of its own: Ctrl-C in the terminal reaches `refold dev` alone, which passes it on. The child's stdin
         # closes when `refold dev` dies.
         self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True
+            *self._command, stdin=PIPE, stdout=PIPE, start_new_session=True, env=self._environment
         )
         assert self._process.stdout is not None
         async for line in self._process.stdout:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -225,6 +226,24 @@ class _Question(_Command):
         return self.id
 
 
+CALLBACK = "refold.callback"
+"""The activity that makes the address of a callback; what comes to such an address names its slot so, too."""
+
+
+class Callback(Value):
+    """An address that answers one question, once, whoever calls it. Comes back from `Cmd.callback`.
+
+    Attributes:
+        url: The address. Whoever knows it can answer the question.
+        digest: The hash of what the address holds: only a call to the address fits it.
+        until: When the address expires; the question then times out.
+    """
+
+    url: str = lean("")
+    digest: str
+    until: datetime
+
+
 class AskUser(_Question):
     """Wait for a message. Its `id` is the slot, unique among open questions.
 
@@ -235,6 +254,7 @@ class AskUser(_Question):
             other questions are open.
         timeout_s: Seconds until the question times out: it is closed, and a `CommandFailed` is delivered whose failure
             has the type `timeout`. None waits for ever.
+        callback: The address that answers the question, instead of a message; without its `url`.
     """
 
     kind: Literal["ask"] = "ask"
@@ -242,6 +262,7 @@ class AskUser(_Question):
     expect: Schema | None = lean()
     raced: bool = lean(False)
     timeout_s: Patience | None = lean()
+    callback: Callback | None = lean()
 
 
 class AskApproval(_Question):

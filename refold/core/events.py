@@ -10,7 +10,17 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import Field, JsonValue, TypeAdapter
 
 from refold.core.chat import Reply, Usage
-from refold.core.commands import CallActivity, CallChat, CallLlm, CallSkill, CallTool, CallWorkflow, Notify, Sleep
+from refold.core.commands import (
+    CALLBACK,
+    CallActivity,
+    CallChat,
+    CallLlm,
+    CallSkill,
+    CallTool,
+    CallWorkflow,
+    Notify,
+    Sleep,
+)
 from refold.core.content import Artifact, Content
 from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure, FailureKind
@@ -41,6 +51,11 @@ class UserMessage(Value):
     sender: Name | None = lean()
     message_id: Name | None = lean()
     early: bool = lean(False)
+
+    @property
+    def called_back(self) -> bool:
+        """Whether it came to the address of a callback, which `slot` then has."""
+        return self.slot is not None and self.slot.startswith(CALLBACK)
 
 
 class _Result(Value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from refold.core.commands import AskApproval, Question
+from refold.core.commands import AskApproval, AskUser, Question
 from refold.core.gates import DecisionMade
 from refold.core.values import Name, Value, lean
 
@@ -76,5 +76,7 @@ class Wait(Value):
     @property
     def timeout_at(self) -> datetime | None:
         """When the question or gate times out; None if it never does."""
+        if isinstance(self.ask, AskUser) and self.ask.callback is not None and self.ask.timeout_s is None:
+            return self.ask.callback.until
         seconds = self.ask.policy.timeout_s if isinstance(self.ask, AskApproval) else self.ask.timeout_s
         return None if seconds is None else self.since + timedelta(seconds=seconds)

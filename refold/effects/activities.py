@@ -63,6 +63,7 @@ from refold.effects.attempt import (
     until_stored,
     why_stopped,
 )
+from refold.effects.callbacks import make_address
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.heartbeat import Heartbeater
 from refold.effects.http.client import HttpClient, open_client
@@ -192,6 +193,7 @@ class Effects:
             _llm_activity(self),
             _chat_activity(self),
             _notify_activity(self),
+            make_address,
             *own,
         ]
         if fallback:

@@ -74,6 +74,7 @@ from refold.lineage.fork import fork
 from refold.record import Explanation, TaskRecord, explain, record_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.bugs import tell
+from refold.testing.callbacks import is_callback, made
 from refold.testing.play import EVENT_LIMIT, START
 
 NO_WORKER = "no worker answers; start one with `refold worker`"
@@ -243,16 +244,16 @@ class FakeEngine:
         """See `Engine.send`."""
         task = self._task(task_id)
         self._need_worker()
-        if delivery_id is None or delivery_id not in task.now.seen:
-            said = checked(
-                UserMessage,
-                content=content,
-                slot=slot,
-                delivery_id=delivery_id,
-                message_id=message_id,
-                sender=sender,
-                early=early,
-            )
+        said = checked(
+            UserMessage,
+            content=content,
+            slot=slot,
+            delivery_id=delivery_id,
+            message_id=message_id,
+            sender=sender,
+            early=early,
+        )
+        if said.called_back or delivery_id is None or delivery_id not in task.now.seen:
             self._take(task, said)
             await self._do()
         return self._view(task)
@@ -675,6 +676,8 @@ class FakeEngine:
                 answer = await answer
         elif isinstance(want.command, Notify):
             answer = None
+        elif is_callback(want.command):
+            answer, _, _ = made(want.command, task.now.task_id, want.invocation_id)
         elif isinstance(want.command, CallSkill):
             answer = self._call_skill(task, want.command, want.invocation_id)
             if answer is None:

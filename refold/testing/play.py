@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill
-from refold.core.commands import AskApproval, Command, Notify
+from refold.core.commands import AskApproval, AskUser, Command, Notify
 from refold.core.content import Content
 from refold.core.events import (
     EVENT,
@@ -48,6 +48,7 @@ from refold.core.waits import Wait
 from refold.engine import MessageView, TaskView, view_of
 from refold.testing.answers import Answers, ScriptError, outcome
 from refold.testing.bugs import tell
+from refold.testing.callbacks import is_callback, made
 from refold.testing.turns import (
     Cancels,
     Decides,
@@ -204,6 +205,7 @@ def _call(turn: Turn | Event) -> str:
 class _Player:
     def __init__(self, skill: Skill, answers: Answers, base: Snapshot, cut: bool) -> None:
         self.skill, self.answers, self.now, self.cut = skill, answers, base.at, cut
+        self.addressed: dict[str, str] = {}  # slots of calls to addresses, by the address's digest
         self.live = Live()
         self.snapshots = [base]
         self.entries: list[Entry] = []
@@ -368,6 +370,10 @@ class _Player:
                 answer = _run_alone(answer) if inspect.iscoroutine(answer) else answer
                 self.feed(outcome(one.command, one.invocation_id, answer), f"the answer to {one.command.id!r}")
                 return True
+            if is_callback(one.command):
+                answer, digest, self.addressed[digest] = made(one.command, self.task.task_id, one.invocation_id)
+                self.feed(outcome(one.command, one.invocation_id, answer), f"the address of {one.command.id!r}")
+                return True
         alarms = [one for one in self.alarms() if not isinstance(one.event, ReminderDue | GateTimedOut)]
         if ring and self.answers and alarms:
             self.ring(alarms[0])
@@ -394,11 +400,17 @@ class _Player:
         if turn.because not in entry.refused:
             raise ScriptError(f"{name}: it was refused, but because {entry.refused!r}, not {turn.because!r}")
 
+    def slot_of(self, turn: User) -> str | None:
+        """The slot of a message: the address, where it answers the question of a callback."""
+        asks = [wait.ask for wait in self.task.waits if wait.slot == turn.slot]
+        digests = [ask.callback.digest for ask in asks if isinstance(ask, AskUser) and ask.callback is not None]
+        return self.addressed.get(digests[0], turn.slot) if digests else turn.slot
+
     def sent(self, turn: User | Cancels | Decides | Resolves) -> Event:
         """A message or decision of a person."""
         match turn:
             case User():
-                return UserMessage(content=turn.content, slot=turn.slot, delivery_id=turn.delivery_id)
+                return UserMessage(content=turn.content, slot=self.slot_of(turn), delivery_id=turn.delivery_id)
             case Cancels(reason=reason):
                 return CancelRequested(reason=reason)
             case Decides(slot=slot, digest=digest):

@@ -28,8 +28,9 @@ from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count, observe, recording
 
-PUBLIC = re.compile(r"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json")
-"""Paths that need no authentication: a client reads from a card how to authenticate."""
+PUBLIC = re.compile(r"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json|/callbacks/[^/]+")
+"""Paths that need no authentication: a client reads from a card how to authenticate, and who has a callback's address
+may call it."""
 
 CLIENT_HEADERS = (
     *(
@@ -124,7 +125,11 @@ class Guard:
             receive = await self._admit(path, scope, receive)
         except Refused as refused:
             log.info(
-                "call_refused", status=refused.status, path=path, address=address_of(scope), reason=refused.message
+                "call_refused",
+                status=refused.status,
+                path=_logged(path),
+                address=address_of(scope),
+                reason=refused.message,
             )
             await refused.response(scope)(scope, receive, send)
             return
@@ -156,11 +161,17 @@ class Guard:
             await self.app(scope, receive, send_and_tell)
         except Exception:
             number = secrets.token_hex(6)
-            log.exception("request_failed", reference=number, path=scope["path"])
+            log.exception("request_failed", reference=number, path=_logged(scope["path"]))
             if begun:  # the response has begun, so the connection can only be cut
                 raise
             refused = Refused(500, f"internal error; whoever runs the agent finds it in the log as {number}")
             await refused.response(scope)(scope, receive, send)
+
+
+def _logged(path: str) -> str:
+    """A path as a log line has it: the address of a callback is a secret."""
+    before, callback, _ = path.partition("/callbacks/")
+    return f"{before}{callback}…" if callback else path
 
 
 def _counted(send: Send) -> Send:

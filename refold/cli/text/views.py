@@ -105,8 +105,11 @@ def _note(view: TaskView) -> list[str]:
 
 
 def asked(wait: WaitView) -> list[str]:
-    """The question to a person, and the data of a gate."""
+    """The question to a person, the data of a gate, and the times of a callback."""
     shown = [] if wait.show is None else indented(json.dumps(wait.show, ensure_ascii=False))
+    if wait.since is not None and wait.timeout_at is not None:  # a callback
+        times = f"since {moment(wait.since)}, until {moment(wait.timeout_at)}"
+        shown = [f"  waits for a call to its own address {times}"]
     return [*indented(wait.message), *shown]
 
 
@@ -137,6 +140,8 @@ def ways_out(view: TaskView) -> list[str]:
 
 def _answers(view: TaskView, wait: WaitView) -> list[str]:
     """The commands that answer a question, or decide at a gate."""
+    if wait.callback is not None:
+        return []
     task_id, several = quote(view.task_id), len(view.waiting_for) > 1
     if wait.gate_kind is not None:
         gate = f" {quote(wait.gate)}" if several else ""

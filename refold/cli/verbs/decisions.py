@@ -63,17 +63,17 @@ async def inbox(
         str | None, typer.Option("--for", metavar="NAME", help="Only gates at which this person may decide.")
     ] = None,
 ) -> None:
-    """List the gates that wait for a decision, and blocked tasks.
+    """List the gates that wait for a decision, blocked tasks, and callbacks that nobody has called yet.
 
     The latest come first. A gate or blocked command of a part is listed once, under the part's id. With --json, a gate
-    has a `gate_kind`, a blocked command a `command`.
+    has a `gate_kind`, a blocked command a `command`, a callback a `callback`.
     """
     engine = await call.engine()
     found = 0
     async for view in _waiting(engine):
         found += _gates(call, view, approver)
         if approver is None:
-            found += _blocked(call, view)
+            found += _blocked(call, view) + _callbacks(call, view)
             if view.differs:
                 call.out.alert(f"{view.task_id} takes nothing, since its code has changed: {view.differs}")
             elif view.note:
@@ -285,6 +285,18 @@ def _blocked(call: Call, view: TaskView) -> int:
             call.out.say(*indented(one.failure or ""))
             call.out.say(*(f"  {line}" for line in ways_out(view)))
     return len(blocked)
+
+
+def _callbacks(call: Call, view: TaskView) -> int:
+    """Print the callbacks that a task waits for, and count them."""
+    callbacks = [wait for wait in view.waiting_for if wait.callback is not None and wait.asked_by is None]
+    for wait in callbacks:
+        if call.out.json:
+            call.out.value({"task_id": view.task_id, "skill": view.skill, **wait.model_dump(mode="json")})
+        else:
+            call.out.say(Text(clean(view.task_id)).append("  ").append(clean(f"{wait.slot} (callback)"), "yellow"))
+            call.out.say(*asked(wait))
+    return len(callbacks)
 
 
 def _may(wait: WaitView, approver: str | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, cast, get_args
 
 from pydantic import JsonValue, ValidationError
@@ -12,9 +13,11 @@ from refold.core.authoring.tool import ToolSpec
 from refold.core.chat import Frame, Said, ToolOffer, as_said
 from refold.core.codec import NoData, dumped, may_hold_set, parsed
 from refold.core.commands import (
+    CALLBACK,
     AskApproval,
     AskUser,
     CallActivity,
+    Callback,
     CallChat,
     CallLlm,
     CallSkill,
@@ -48,6 +51,13 @@ class CallOptions(TypedDict, total=False):
 
     retry: RetryPolicy | None
     queue: str | None
+
+
+class AskOptions(TypedDict, total=False):
+    """Options of a question; see `AskUser`."""
+
+    timeout_s: float | None
+    callback: Callback | None
 
 
 class LlmOptions(CallOptions, total=False):
@@ -167,7 +177,12 @@ class Cmd:
         return _valid(Sleep, id, id=id, seconds=seconds)
 
     @staticmethod
-    def ask_user(slot: str, message: str | Content, *, expect: Any = None, timeout_s: float | None = None) -> AskUser:
+    def callback(id: str, until: datetime) -> CallActivity:
+        """Make an address that expires then; comes back as an `ActivityResult` with a `Callback`, for `ask_user`."""
+        return Cmd.activity(id, CALLBACK, until)
+
+    @staticmethod
+    def ask_user(slot: str, message: str | Content, *, expect: Any = None, **options: Unpack[AskOptions]) -> AskUser:
         """Wait for a message; see `AskUser`. `expect` is a class at module level, so that replies can be checked."""
         checked = schema_of(expect) if isinstance(expect, str) else reference_of(expect)
         if checked is None and expect is not None:
@@ -175,7 +190,9 @@ class Cmd:
                 f"question {slot!r}: expect={expect!r} is not a class at module level, so that a reply could not be "
                 "checked before it is taken; name one, for example `class Reply(RootModel[list[int]])`"
             )
-        return _valid(AskUser, slot, id=slot, message=as_content(message), expect=checked, timeout_s=timeout_s)
+        if (callback := options.get("callback")) is not None:
+            options["callback"] = callback.model_copy(update={"url": ""})
+        return _valid(AskUser, slot, options, id=slot, message=as_content(message), expect=checked)
 
     @staticmethod
     def ask_approval(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, Unpack, cast, overload
 
 from pydantic import JsonValue
 
-from refold.core.authoring.cmd import CallOptions, Cmd, LlmOptions, declared
+from refold.core.authoring.cmd import AskOptions, CallOptions, Cmd, LlmOptions, declared
 from refold.core.authoring.transition import NOTHING, Transition, altered, several
 from refold.core.chat import EMPTY, Reply, Said, Thread, ToolOffer
-from refold.core.commands import Command, KeyScope
+from refold.core.commands import Callback, Command, KeyScope
 from refold.core.content import Artifact, Content, Message, stored
 from refold.core.errors import SkillError, shown
 from refold.core.events import SkillOutcome
@@ -22,7 +22,7 @@ from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.retry_policy import RetryPolicy
 from refold.core.steps.calls import RACEABLE, Call, First, Gather, decode_as
 from refold.core.steps.parallel import Parallel
-from refold.core.values import encodable, text
+from refold.core.values import LONGEST_S, encodable, text
 
 T = TypeVar("T")
 T1 = TypeVar("T1")
@@ -267,22 +267,27 @@ class Ctx:
         """Wait for this many seconds, durably."""
         return self._call(Cmd.sleep(id, seconds), None)
 
+    def callback(self, id: str, *, expires_s: float = 86_400) -> Call[Callback]:
+        """Make an address that expires after so many seconds, and that others call to answer `ask(…, callback=…)`."""
+        if not (isinstance(expires_s, int | float) and 0 < expires_s <= LONGEST_S):
+            raise SkillError(f"callback {id!r} expires after a number of seconds above 0, not {shown(expires_s)}")
+        return self._call(Cmd.callback(id, self.now + timedelta(seconds=expires_s)), Callback)
+
     @overload
-    def ask(self, slot: str, message: str | Content, *, expect: type[T], timeout_s: float | None = None) -> Call[T]: ...
+    def ask(self, slot: str, message: str | Content, *, expect: type[T], **options: Unpack[AskOptions]) -> Call[T]: ...
 
     @overload
     def ask(
-        self, slot: str, message: str | Content, *, expect: None = None, timeout_s: float | None = None
+        self, slot: str, message: str | Content, *, expect: None = None, **options: Unpack[AskOptions]
     ) -> Call[Content]: ...
 
-    def ask(
-        self, slot: str, message: str | Content, *, expect: Any = None, timeout_s: float | None = None
-    ) -> Call[Any]:
+    def ask(self, slot: str, message: str | Content, *, expect: Any = None, **options: Unpack[AskOptions]) -> Call[Any]:
         """Ask the user and wait for the reply: its content, or a value of the type `expect`. See `AskUser`.
 
-        Without a reply within `timeout_s` seconds, the await raises a `CommandError` whose failure's type is `timeout`.
+        Without a reply within `timeout_s` seconds, or until the `callback` expires, the await raises a `CommandError`
+        whose failure's type is `timeout`.
         """
-        return self._call(Cmd.ask_user(slot, message, expect=expect, timeout_s=timeout_s), _decoded_as(expect, Content))
+        return self._call(Cmd.ask_user(slot, message, expect=expect, **options), _decoded_as(expect, Content))
 
     def approve(
         self,

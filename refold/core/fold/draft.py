@@ -240,7 +240,8 @@ class Draft:
 
     def note_message(self, message: UserMessage) -> None:
         """Add a user's message to the task's messages, and its delivery id to `seen`, so that it is taken once."""
-        self.messages = (*self.messages, as_said(message, self.seq))
+        if not message.called_back:
+            self.messages = (*self.messages, as_said(message, self.seq))
         if message.delivery_id is not None:
             seen = {**self.base.seen, message.delivery_id: self.seq}
             self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])

@@ -154,7 +154,7 @@ def timed_out(draft: Draft, gate: str) -> Sequence[Event]:
     ask = wait.ask
     _drop_reminder(draft, wait)
     if not isinstance(ask, AskApproval):
-        return questions.timed_out(draft, wait, ask.timeout_s or 0.0)
+        return questions.timed_out(draft, wait, ask.timeout_s)
     policy = ask.policy
     if policy.on_timeout == "continue":
         return questions.timed_out(draft, wait, policy.timeout_s or 0.0)

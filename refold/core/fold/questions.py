@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from refold.core.chat import text_hash
 from refold.core.codec import misfit
 from refold.core.commands import AskUser
 from refold.core.content import Content
@@ -32,10 +33,11 @@ def take_message(draft: Draft, message: UserMessage) -> Sequence[Event]:
         draft.move(TaskEvent.START)
         return [message]
     asked = [wait for wait in draft.base.open_waits if isinstance(wait.ask, AskUser)]
-    if message.early and not asked:
+    wait = next((wait for wait in asked if answers(message, wait)), None)
+    if wait is None:
         draft.early = (*draft.early, message)
         return []
-    return _answer(draft, next(wait for wait in asked if answers(message, wait)), message)
+    return _answer(draft, wait, message)
 
 
 def _answer(draft: Draft, wait: Wait, message: UserMessage) -> Sequence[Event]:
@@ -74,9 +76,10 @@ def _of_question(draft: Draft, event: Event) -> bool:
     return isinstance(event, UserMessage | DecisionMade)
 
 
-def timed_out(draft: Draft, wait: Wait, seconds: float) -> Sequence[Event]:
+def timed_out(draft: Draft, wait: Wait, seconds: float | None) -> Sequence[Event]:
     """Close a question or gate that timed out, with a failure that the skill can catch."""
-    failure = Failure(kind=FailureKind.PERMANENT, type=TIMEOUT, message=f"nobody answered within {seconds:g} s")
+    why = "nobody has called its address" if seconds is None else f"nobody answered within {seconds:g} s"
+    failure = Failure(kind=FailureKind.PERMANENT, type=TIMEOUT, message=why)
     failed = CommandFailed(id=wait.slot, invocation_id=wait.gate, failure=failure)
     draft.keep_receipt(failed)
     return closed(draft, wait, failed)
@@ -130,6 +133,9 @@ def answer_early(draft: Draft) -> Sequence[Event] | None:
 
 def answers(message: UserMessage, wait: Wait) -> bool:
     """Whether a message may be meant for this question: the message names this question, or no question at all."""
+    callback = wait.ask.callback if isinstance(wait.ask, AskUser) else None
+    if callback is not None or message.called_back:
+        return callback is not None and text_hash(message.slot or "") == callback.digest
     return message.gate in (None, wait.gate) and message.slot in (None, wait.slot, wait.gate)
 
 

@@ -160,7 +160,15 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage, at: datetim
     if snapshot.lifecycle is TaskState.PLANNED:
         return unfit_start(skill, message.content)
     waits = tuple(wait for wait in snapshot.open_waits if isinstance(wait.ask, AskUser))
-    if not waits and snapshot.open_waits:
+    gated = len(waits) < len(snapshot.open_waits)
+    called = [wait for wait in waits if isinstance(wait.ask, AskUser) and wait.ask.callback is not None]
+    if message.called_back:
+        waits, gated = tuple(wait for wait in called if answers(message, wait)), False
+    elif called:
+        waits = tuple(wait for wait in waits if wait not in called)
+        if not waits and not gated and not message.early:
+            return f"{called[0].slot!r} waits for a call to its own address, not for a message"
+    if not waits and gated:
         slots = ", ".join(repr(wait.slot) for wait in snapshot.open_waits)
         return f"a gate is passed by a decision, not by a message; open: {slots}"
     if not waits and message.early:

@@ -175,7 +175,8 @@ class TemporalEngine:
             early=early,
         )
         wire = said.model_dump(mode="json", exclude={"kind"})
-        await updates.update(self.connection, task_id, "message", wire, update_id=delivery_id)
+        update_id = None if said.called_back else delivery_id  # the second of two calls is told that it came second
+        await updates.update(self.connection, task_id, "message", wire, update_id=update_id)
         return await self.look(task_id)
 
     async def decide(

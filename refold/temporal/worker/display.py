@@ -134,7 +134,7 @@ def details(snapshot: Snapshot) -> str:
     going = [_going(pending) for pending in snapshot.pending.values()]
     if waits or going:
         parts.append("\n".join([*waits, *going]))
-    if any(isinstance(wait.ask, AskUser) for wait in snapshot.open_waits):
+    if any(isinstance(wait.ask, AskUser) and wait.ask.callback is None for wait in snapshot.open_waits):
         answer = f"refold answer {snapshot.task_id} TEXT"
         parts.append(f"Answer with `{answer}`, or with a signal or update named `message`.")
     if any(isinstance(wait.ask, AskApproval) for wait in snapshot.open_waits):
@@ -150,6 +150,8 @@ def _waiting(wait: Wait) -> str:
         until = f", until {wait.timeout_at:%Y-%m-%d %H:%M:%S} UTC" if wait.timeout_at else ""
         return f"- waits for a decision at `{wait.slot}` ({wait.gate}{until}): {_line(wait.ask.message.text)}"
     fits = f" (a {type_name(wait.ask.expect)})" if wait.ask.expect is not None else ""
+    if wait.ask.callback is not None:
+        return f"- waits for a call to the address of `{wait.slot}`{fits}: {_line(wait.ask.message.text)}"
     return f"- waits for an answer to `{wait.slot}`{fits}: {_line(wait.ask.message.text)}"
 
 

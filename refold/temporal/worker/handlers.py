@@ -261,8 +261,8 @@ class TaskHandlers(ABC):
 
     def _taken_as(self, event: Event) -> int | None:
         """The entry of the same delivery, where it was taken before: the caller hears the same answer again."""
-        if not isinstance(event, UserMessage) or event.delivery_id is None:
-            return None
+        if not isinstance(event, UserMessage) or event.delivery_id is None or event.called_back:
+            return None  # of two who call one address, the second is told so
         return self._now.seen.get(event.delivery_id)
 
     def _refuse(self, event: Event) -> None:

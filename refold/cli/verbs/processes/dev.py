@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import secrets
+import socket
 from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from refold import temporal
+from refold.callbacks.address import KEY, URL
 from refold.cli.errors import DONE, WRONG_CALL, CallError
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
@@ -101,11 +104,13 @@ async def dev(
         options += ["--mcp", str(mcp)] if mcp else []
         async with AsyncExitStack() as running:
             options += ["--grace", str(GRACE_S), *seen.get("worker", ())]
-            worker = await running.enter_async_context(Supervised("worker", options, call.out.alert, grace_s=GRACE_S))
+            known = _callbacks(at_port := a2a_port or _likely(A2A_PORT))
+            polling = Supervised("worker", options, call.out.alert, grace_s=GRACE_S, environment=known)
+            worker = await running.enter_async_context(polling)
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
-                beside = [*_port(a2a_port), "--recovery", recovery, "--allow-loopback", *seen.get("serve", ())]
-                served = Supervised("serve", [*shared, *beside], call.out.alert)
+                beside = [*_port(at_port, a2a_port), "--recovery", recovery, "--allow-loopback", *seen.get("serve", ())]
+                served = Supervised("serve", [*shared, *beside], call.out.alert, environment=known)
                 gateway = await running.enter_async_context(served)
             processes = [one for one in (worker, gateway) if one is not None]
             if "metrics" in seen:
@@ -123,10 +128,27 @@ async def dev(
     return DONE if stop.is_set() else WRONG_CALL
 
 
-def _port(a2a_port: int | None) -> list[str]:
-    """The gateway's port, as arguments. It looks itself whether the usual one is free: another process may take it
-    until then."""
-    return ["--port", str(A2A_PORT), "--else-free"] if a2a_port is None else ["--port", str(a2a_port)]
+def _port(port: int, asked: int | None) -> list[str]:
+    """The gateway's port, as arguments. It looks itself whether a port that nobody asked for is free: another process
+    may take it until then."""
+    return ["--port", str(port), "--else-free"] if not asked else ["--port", str(asked)]
+
+
+def _likely(port: int) -> int:
+    """A port that is free now: this one, or another."""
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def _callbacks(port: int) -> dict[str, str]:
+    """Settings of callbacks that nobody has set: addresses on this machine, with a key for as long as this runs."""
+    usual = {URL: f"http://127.0.0.1:{port}", KEY: secrets.token_hex(16)}
+    return {name: value for name, value in usual.items() if not os.environ.get(name)}
 
 
 def _ports(metrics: str | None) -> dict[str, list[str]]:

@@ -1,0 +1,156 @@
+"""The address of a callback: which task it is for, until when, and a signature over both.
+
+An address is `URL/callbacks/TOKEN`. A worker makes it, a gateway reads it; both have the key. The question keeps a hash
+of the token, and takes only an answer with a token of that hash: who can send the task messages cannot answer in the
+place of whoever has the address, and addresses stay valid for as long as gateways know the key that signed them.
+
+| `REFOLD_CALLBACK_URL` | where others reach the gateway: `https://agents.example` or `https://agents.example/path` |
+| `REFOLD_CALLBACK_KEY` | one key or more, separated by commas: the first signs, all are accepted                  |
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from refold.core.chat import text_hash
+from refold.core.commands import CALLBACK, Callback
+from refold.core.errors import DefinitionError
+from refold.core.values import shortened
+
+URL, KEY = "REFOLD_CALLBACK_URL", "REFOLD_CALLBACK_KEY"
+
+PATH = "/callbacks"
+
+SHORTEST_KEY = 16
+"""The fewest characters of a key."""
+
+LONGEST_TOKEN = 4_000
+
+
+class Forged(Exception):
+    """A token that no key here has signed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """What an address says.
+
+    Attributes:
+        task_id: The task that waits for the call.
+        command: The id of the command that made the address.
+        until: When it expires.
+        slot: The slot that a message to the task names, if it came to this address.
+    """
+
+    task_id: str
+    command: str
+    until: datetime
+    slot: str
+
+    @property
+    def delivery_id(self) -> str:
+        """The same for all calls to this address, of which the task takes one."""
+        return f"{CALLBACK} {self.command}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How addresses are made and read.
+
+    Attributes:
+        url: Where others reach the gateway; empty where none are made.
+        keys: The first signs, all are accepted; none reads no address.
+    """
+
+    url: str = ""
+    keys: tuple[str, ...] = ()
+
+    def make(self, task_id: str, command: str, until: datetime) -> Callback:
+        """A new address; the same for the same arguments and key."""
+        said = json.dumps([task_id, command, int(until.timestamp())], separators=(",", ":")).encode()
+        token = f"{_text(said)}.{_text(_signature(said, self.keys[0]))}"
+        digest = text_hash(_slot(token))
+        return Callback(url=f"{self.url}{PATH}/{token}", digest=digest, until=until)
+
+    def read(self, token: str) -> Address:
+        """What an address says, from its last part.
+
+        Raises:
+            Forged: No key here has signed it.
+        """
+        said, _, signature = token.partition(".")
+        try:
+            if len(token) > LONGEST_TOKEN:
+                raise Forged
+            raw, given = _bytes(said), _bytes(signature)
+            if not any(hmac.compare_digest(_signature(raw, key), given) for key in self.keys):
+                raise Forged
+            if (_text(raw), _text(given)) != (said, signature):
+                raise Forged  # the same bytes, written otherwise: the task would not know it
+            task_id, command, until = json.loads(raw)
+        except (ValueError, binascii.Error):
+            raise Forged from None
+        return Address(task_id=task_id, command=command, until=datetime.fromtimestamp(until, UTC), slot=_slot(token))
+
+
+def settings(environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of this process; empty where they are not set.
+
+    Raises:
+        DefinitionError: One cannot be.
+    """
+    url, keys = environment.get(URL, "").strip().rstrip("/"), environment.get(KEY, "")
+    parsed = urlsplit(url)
+    if url and (parsed.scheme not in ("http", "https") or not parsed.hostname or parsed.query or parsed.fragment):
+        problem = f"others reach a gateway at https://HOST, not at {shortened(url, 100)!r}"
+        raise DefinitionError(URL, [problem], what="setting")
+    found = tuple(key.strip() for key in keys.split(",") if key.strip())
+    if short := [key for key in found if len(key) < SHORTEST_KEY]:
+        problem = f"a key has {SHORTEST_KEY} characters at least, and one has {len(short[0])}"
+        raise DefinitionError(KEY, [problem], what="setting")
+    return Settings(url=url, keys=found)
+
+
+def missing(known: Settings) -> str:
+    """Which settings a worker lacks to make addresses, and what they are; empty if none."""
+    lacks = {
+        URL: ("" if known.url else "the address at which others reach the gateway, such as https://agents.example"),
+        KEY: ("" if known.keys else f"a secret of {SHORTEST_KEY} characters or more, which gateways have, too"),
+    }
+    named = "; ".join(f"set {name}: {what}" for name, what in lacks.items() if what)
+    return f"no callback can be made here: {named}" if named else ""
+
+
+def token_of(url: str) -> str:
+    """The last part of an address."""
+    return url.rpartition("/")[2]
+
+
+def slot_of(callback: Callback) -> str:
+    """The slot that a message names which came to this address."""
+    return _slot(token_of(callback.url))
+
+
+def _slot(token: str) -> str:
+    return f"{CALLBACK}:{token}"
+
+
+def _signature(said: bytes, key: str) -> bytes:
+    return hmac.new(key.encode(), b"refold callback " + said, hashlib.sha256).digest()
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)

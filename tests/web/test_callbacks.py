@@ -1,0 +1,236 @@
+"""A callback's address over HTTP: it answers its question once, and everybody else gets a plain answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+
+from refold import Content, Ctx, DefinitionError, SkillError, Status
+from refold.callbacks import address
+from refold.callbacks.address import Forged, settings
+from refold.core.authoring.context import Moment
+from refold.testing import FakeEngine, play, user
+from refold.testing.callbacks import SETTINGS
+from refold.web.callbacks import callback_routes
+from tests.temporal.callback_skills import TOOLS, Checkout, CheckoutByHand, LateCheckout, handed
+
+PAID: dict[str, Any] = {"amount_cents": 5}
+
+
+@pytest.fixture
+async def engine() -> FakeEngine:
+    """A checkout waits for the payment."""
+    engine = FakeEngine([Checkout, LateCheckout, CheckoutByHand], tools=TOOLS)
+    await engine.start("checkout", Content.from_text("go"), task_id="c1")
+    return engine
+
+
+@pytest.fixture
+async def http(engine: FakeEngine) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the gateway's route."""
+    app = Starlette(routes=callback_routes(engine, SETTINGS, lambda: engine.clock.now))
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1:9000") as client:
+        yield client
+
+
+async def post(http: httpx2.AsyncClient, url: str, body: Any = PAID) -> tuple[int, str]:
+    answer = await http.post(url, json=body)
+    said = answer.json()
+    return answer.status_code, said.get("error", said.get("status"))
+
+
+async def test_a_call_answers_the_question_once(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
+    """
+    The second caller is told so, whatever it sends; the body is no message of the user.
+    """
+    waits = (await engine.look("c1")).waiting_for[0]
+    first, again, other = [await post(http, handed["c1"], body) for body in (PAID, PAID, {"amount_cents": 7})]
+
+    assert (waits.slot, waits.since is not None, waits.callback is not None) == ("paid", True, True)
+    assert first == (200, "taken")
+    assert again == other == (409, "this address was answered before, or what waited for it has ended")
+    view = await engine.look("c1")
+    assert view.status is Status.COMPLETED
+    assert [message.text for message in view.messages] == ["go", "the provider says that it is paid", "paid 5"]
+
+
+async def test_of_two_callers_at_once_one_is_taken(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
+    """
+    The other one is refused.
+    """
+    answers = await asyncio.gather(*(post(http, handed["c1"], {"amount_cents": n}) for n in range(2)))
+
+    assert sorted(code for code, _ in answers) == [200, 409]
+    taken = answers[0][0] != 200
+    assert (await engine.look("c1")).messages[-1].text == f"paid {int(taken)}"
+
+
+async def test_nobody_else_can_answer(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
+    """
+    A changed address, another key's, one written otherwise, and messages to the task that name the question.
+    """
+    url = handed["c1"]
+    said, _, signature = address.token_of(url).partition(".")
+    other = address.Settings(url=SETTINGS.url, keys=("another key altogether",)).make("c1", "c1/1.1", datetime.now(UTC))
+    longer = said[:-1] + chr(ord(said[-1]) + 1)
+    for forged in (
+        f"{said}.{signature[:-2]}xx",
+        f"{longer}.{signature}",
+        f"{said}=.{signature}",
+        f"{said}.{signature}=",
+        said,
+        f"{said}.",
+        "x",
+        "é",
+        "x" * 5_000,
+        address.token_of(other.url),
+    ):
+        assert await post(http, f"/callbacks/{forged}") == (404, "nothing here has this address")
+    for slot in (None, "paid", "c1/1.1", "refold.callback:guess"):
+        with pytest.raises(Exception, match=r"waits for a call to its own address|waits for no message"):
+            await engine.send("c1", Content.from_data(PAID), slot=slot)
+    assert (await engine.look("c1")).status is Status.INPUT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "why"),
+    [
+        (b'{"amount_cents": "much"}', "application/json", 422, "must fit Payment: amount_cents"),
+        (b"paid", "text/plain", 422, "must fit Payment"),
+        (b"", "", 422, "amount_cents: Field required"),
+        (b"{", "application/json", 400, "cannot be read"),
+        (b'{"amount_cents": NaN}', "application/json", 400, "NaN is not in JSON"),
+        (b"\xff", "text/plain", 400, "cannot be read"),
+        (b"amount_cents=5", "application/x-www-form-urlencoded", 415, "send JSON"),
+        (b"x" * 300_000, "text/plain", 413, "at most 262144 bytes"),
+    ],
+)
+async def test_a_body_that_does_not_fit_is_refused(
+    engine: FakeEngine, http: httpx2.AsyncClient, body: bytes, kind: str, status: int, why: str
+) -> None:
+    """
+    And the question waits on, for a call that does.
+    """
+    refused = await http.post(handed["c1"], content=body, headers={"Content-Type": kind})
+    taken = await post(http, handed["c1"])
+
+    assert refused.status_code == status
+    assert why in refused.json()["error"]
+    assert taken == (200, "taken")
+
+
+async def test_only_a_post_calls(http: httpx2.AsyncClient) -> None:
+    """
+    A link that somebody opens answers nothing.
+    """
+    got = await http.get(handed["c1"])
+
+    assert (got.status_code, got.headers["allow"]) == (405, "POST")
+
+
+async def test_an_address_expires(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
+    """
+    The caller is told when; the skill goes on without the answer.
+    """
+    await engine.advance(3_601)
+
+    status, said = await post(http, handed["c1"])
+    assert (status, said[:23]) == (410, "this address expired at")
+    assert (await engine.look("c1")).messages[-1].text == "no payment: timeout"
+
+
+async def test_a_canceled_task_takes_no_call(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
+    """
+    The caller learns no more than that it came too late.
+    """
+    await engine.cancel("c1")
+
+    assert (await post(http, handed["c1"]))[0] == 409
+    unknown = SETTINGS.make("nobody", "nobody/1.1", engine.clock.now + timedelta(hours=1))
+    assert (await post(http, unknown.url))[0] == 409
+
+
+async def test_a_call_before_the_question_is_kept(engine: FakeEngine, http: httpx2.AsyncClient) -> None:
+    """
+    While the task asks a person something else; and it is the only one.
+    """
+    await engine.start("late_checkout", Content.from_text("go"), task_id="c2")
+    early = await post(http, handed["c2"])
+    second = await post(http, handed["c2"])
+    view = await engine.send("c2", Content.from_text("Ada"))
+
+    assert (early[0], second[0]) == (200, 409)
+    assert view.messages[-1].text == "Ada paid 5"
+
+
+async def test_a_replaced_key_leaves_addresses_valid(engine: FakeEngine) -> None:
+    """
+    For as long as the gateway knows the old one; without it, they are nobody's.
+    """
+    new, old = "a new key of the tests", SETTINGS.keys[0]
+    token = address.token_of(handed["c1"])
+
+    assert address.Settings(keys=(new, old)).read(token).task_id == "c1"
+    with pytest.raises(Forged):
+        address.Settings(keys=(new,)).read(token)
+    with pytest.raises(Forged):
+        address.Settings().read(token)
+
+
+def test_a_reducer_waits_as_steps_do() -> None:
+    """
+    `Cmd.callback`, then `Cmd.ask_user`; a script answers by the question's name.
+    """
+    steps = play(Checkout, ["go", user(PAID, slot="paid")], tools=TOOLS)
+    reducer = play(CheckoutByHand, ["go", user(PAID, slot="paid")])
+
+    assert steps.messages[-1].text == reducer.messages[-1].text == "paid 5"
+
+
+@pytest.mark.parametrize("expires_s", [0, -1, float("nan"), float("inf"), None, "soon"])
+def test_an_address_must_expire(expires_s: Any) -> None:
+    """
+    At a time to come, which is checked where it is written.
+    """
+    ctx = Ctx(Moment(task_id="t", seq=1, at=datetime.now(UTC)))
+    with pytest.raises(SkillError, match="expires after a number of seconds above 0"):
+        _ = ctx.callback("paid", expires_s=expires_s)
+
+
+@pytest.mark.parametrize(
+    ("environment", "why"),
+    [
+        ({"REFOLD_CALLBACK_URL": "agents.example"}, "others reach a gateway at https://HOST"),
+        ({"REFOLD_CALLBACK_URL": "https://a.example?x=1"}, "others reach a gateway"),
+        ({"REFOLD_CALLBACK_KEY": "short"}, "16 characters at least, and one has 5"),
+    ],
+)
+def test_a_wrong_setting_is_named(environment: dict[str, str], why: str) -> None:
+    """
+    With what was expected, and without the key.
+    """
+    with pytest.raises(DefinitionError, match=why) as refused:
+        settings(environment)
+    assert "short" not in str(refused.value)
+
+
+def test_missing_settings_are_named() -> None:
+    """
+    Both, with what they are.
+    """
+    assert address.missing(settings({})) == (
+        "no callback can be made here: set REFOLD_CALLBACK_URL: the address at which others reach the gateway, such as "
+        "https://agents.example; set REFOLD_CALLBACK_KEY: a secret of 16 characters or more, which gateways have, too"
+    )
+    given = {"REFOLD_CALLBACK_URL": "https://a.example/x/", "REFOLD_CALLBACK_KEY": "k" * 16 + ", " + "l" * 20}
+    assert address.missing(settings(given)) == ""
+    made = settings(given).make("t", "t/1.1", datetime.now(UTC))
+    assert made.url.startswith("https://a.example/x/callbacks/")
+    assert json.loads(made.model_dump_json())["digest"] == made.digest
