@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from refold.temporal.schedules.timing import Overlap, Timing
     from refold.temporal.seen.open_tasks import OpenTasks
     from refold.temporal.seen.runtime import measure
+    from refold.temporal.serverless.aws import lambda_handler
+    from refold.temporal.serverless.drain import Drained
     from refold.temporal.traced import tracer_of
     from refold.temporal.upgrade.replay_check import silence_core
     from refold.temporal.upgrade.upgrade import Move, Outcome, upgrade_tasks
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Choice": "replay.sources",
     "DevServerError": "dev",
+    "Drained": "serverless.drain",
     "Move": "upgrade.upgrade",
     "OpenTasks": "seen.open_tasks",
     "Outcome": "upgrade.upgrade",
@@ -56,6 +59,7 @@ _HOMES = {
     "measure": "seen.runtime",
     "make_worker": "worker.run",
     "known_servers": "worker.refusals",
+    "lambda_handler": "serverless.aws",
     "refusals_at_start": "worker.refusals",
     "run_worker": "worker.run",
     "silence_core": "upgrade.replay_check",
@@ -68,6 +72,7 @@ _HOMES = {
 __all__ = [
     "Choice",
     "DevServerError",
+    "Drained",
     "Move",
     "OpenTasks",
     "Outcome",
@@ -88,6 +93,7 @@ __all__ = [
     "dev_server",
     "histories",
     "known_servers",
+    "lambda_handler",
     "log_to_stderr",
     "make_worker",
     "measure",

@@ -25,6 +25,7 @@ from refold.temporal.client import search
 from refold.temporal.client.connection import connected
 from refold.temporal.seen.ready import answering, check_place, worker_checks
 from refold.temporal.seen.runtime import measure
+from refold.temporal.serverless.drain import Drained
 from refold.temporal.worker.logs import log_to_stderr
 from refold.temporal.worker.plugin import RefoldPlugin
 from refold.temporal.worker.profile import DEFAULT, Profile
@@ -76,7 +77,8 @@ def make_worker(
     }
     # A worker inherits the plugins of its client; passed again, the plugin would run twice.
     brought = plugin in client.config()["plugins"]
-    return Worker(client, task_queue=task_queue, plugins=[] if brought else [plugin], **settings)
+    plugins = [*([] if brought else [plugin]), *settings.pop("plugins", ())]
+    return Worker(client, task_queue=task_queue, plugins=plugins, **settings)
 
 
 def _version(deployment: str | None, build_id: str | None) -> dict[str, Any]:
@@ -139,6 +141,7 @@ async def run_worker(
     build_id: str | None = None,
     metrics: str | None = None,
     health: str | None = None,
+    drain: Drained | None = None,
     ready: Callable[[Worker], None] | None = None,
     **options: Any,
 ) -> None:
@@ -168,6 +171,7 @@ async def run_worker(
         metrics: Where the process shows its metrics: `HOST:PORT`, for Prometheus, or the URL of an OpenTelemetry
             collector. None takes `REFOLD_METRICS`, else shows none.
         health: Where it answers `/livez` and `/readyz`, as `HOST:PORT`; None takes `REFOLD_HEALTH`, else nowhere.
+        drain: When to end without a signal: `Drained()` ends when the task queue is empty; None never does.
         ready: Called once, when the worker polls.
         options: Passed on to `temporalio.worker.Worker`.
 
@@ -194,7 +198,8 @@ async def run_worker(
     plugin.refuse_unfit()  # before a server is asked
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
     await search.register(client)
-    options = {"graceful_shutdown_timeout": timedelta(seconds=grace), **options}
+    plugins = [*options.pop("plugins", ()), *([] if drain is None else [drain])]
+    options = {"graceful_shutdown_timeout": timedelta(seconds=grace), "plugins": plugins, **options}
     worker = make_worker(client, plugin, task_queue=task_queue, deployment=deployment, build_id=build_id, **options)
     # Not `async with worker`, which waits for ever if the worker cannot start.
     running, stop = asyncio.create_task(worker.run()), asyncio.Event()

@@ -137,6 +137,20 @@ HealthAt = Annotated[
         help="Answer /livez and /readyz at this address. Else REFOLD_HEALTH, else nowhere.",
     ),
 ]
+Drain = Annotated[
+    bool,
+    typer.Option(
+        "--drain",
+        help="End when the task queue is empty. Tasks that wait for a person, a time or a call stay open, for the next "
+        "worker.",
+    ),
+]
+MostEffects = Annotated[
+    int | None,
+    typer.Option(
+        "--effects", min=1, metavar="N", help="End after so many effects, too: model calls, tools, activities."
+    ),
+]
 WithParent = Annotated[
     bool, typer.Option("--with-parent", hidden=True, help="Stop when stdin closes: the parent is gone.")
 ]
@@ -166,13 +180,15 @@ async def worker(
     build_id: BuildId = None,
     metrics: Metrics = None,
     health: HealthAt = None,
+    drain: Drain = False,
+    effects: MostEffects = None,
     with_parent: WithParent = False,
 ) -> None:
     """Run the skills and tools of this folder.
 
-    Runs until Ctrl-C or SIGTERM; then running effects have time to finish (--grace). Prints one line once it polls;
-    with --json, an object with its pid, task queue, skills and tools, and the input fields of skills that start from
-    data.
+    Runs until Ctrl-C or SIGTERM, or with --drain until there is nothing to do; then running effects have time to finish
+    (--grace). Prints one line once it polls; with --json, an object with its pid, task queue, skills and tools, and the
+    input fields of skills that start from data.
     """
     profile = profile_named(recovery)
     found = application(modules or [])
@@ -195,6 +211,7 @@ async def worker(
         "max_concurrent_workflow_task_polls": pollers,
         "max_cached_workflows": cache,
         "max_task_queue_activities_per_second": rate,
+        "drain": _drained(drain, effects),
     }
     await temporal.run_worker(
         skills=skills,
@@ -215,6 +232,13 @@ async def worker(
         **{name: value for name, value in given.items() if value is not None},
     )
     call.out.note("worker stopped")
+
+
+def _drained(drain: bool, effects: int | None) -> temporal.Drained | None:
+    """When the worker ends by itself, if it does."""
+    if effects is not None and not drain:
+        raise CallError("--effects says when a worker ends that has --drain; give both")
+    return temporal.Drained(effects=effects) if drain else None
 
 
 def _chosen(found: Parts, ids: Sequence[str]) -> tuple[Sequence[Any], Parts]:

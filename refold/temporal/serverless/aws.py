@@ -1,0 +1,68 @@
+"""A worker for AWS Lambda: each call of the function runs a worker until the queue is empty or its time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from temporalio.client import Plugin
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.contrib.aws.lambda_worker import LambdaWorkerConfig, run_worker
+from temporalio.worker import WorkerDeploymentConfig
+
+from refold.core.errors import DefinitionError
+from refold.temporal.serverless.drain import Drained
+from refold.temporal.worker.plugin import RefoldPlugin
+
+Handler = Callable[[Any, Any], None]
+
+
+def lambda_handler(
+    skills: Sequence[Any],
+    tools: Sequence[Callable[..., Any]] = (),
+    *,
+    deployment: str,
+    build_id: str,
+    task_queue: str = "refold",
+    drain: Drained | None = None,
+    configure: Callable[[LambdaWorkerConfig], None] | None = None,
+    **options: Any,
+) -> Handler:
+    """A handler for AWS Lambda, over the SDK's `temporalio.contrib.aws.lambda_worker`.
+
+    Each call connects as the SDK says (`TEMPORAL_ADDRESS`, `TEMPORAL_CONFIG_FILE`), takes what the queue has for it,
+    and returns before the function's time is over. The event is not read: what there is to do is in the queue.
+
+    Args:
+        skills: Skills, their workflow classes, or modules that hold them.
+        tools: Functions declared with `@tool`.
+        deployment: The worker deployment; its current version must be `build_id`, or the worker is given nothing.
+        build_id: A name of the code, such as a commit.
+        task_queue: The task queue that it polls.
+        drain: When a call returns; None is `Drained()`: as soon as the queue is empty. All return shortly before the
+            function's time is over.
+        configure: Called with the SDK's settings in each call, to change them.
+        options: Passed on to `RefoldPlugin`: `model`, `recovery`, `storage` and so on.
+
+    Raises:
+        DefinitionError: A skill or a tool is wrong, or `deployment` or `build_id` is empty.
+    """
+    for name, value in (("deployment", deployment), ("build_id", build_id)):
+        if not value:
+            raise DefinitionError(name, ["it is empty; the server gives tasks to named versions only"], what="setting")
+    RefoldPlugin(skills, tools, **options)  # what is defined wrongly is found while the function starts
+
+    def configured(config: LambdaWorkerConfig) -> None:
+        plugins: list[Plugin] = [RefoldPlugin(skills, tools, **options)]
+        config.client_connect_config["plugins"] = plugins
+        config.worker_config["task_queue"] = task_queue
+        config.worker_config["deployment_config"] = WorkerDeploymentConfig(
+            version=WorkerDeploymentVersion(deployment_name=deployment, build_id=build_id),
+            use_worker_versioning=True,
+            default_versioning_behavior=VersioningBehavior.PINNED,
+        )
+        config.worker_config["plugins"] = [Drained() if drain is None else drain.anew()]
+        if configure is not None:
+            configure(config)
+
+    return run_worker(WorkerDeploymentVersion(deployment_name=deployment, build_id=build_id), configured)

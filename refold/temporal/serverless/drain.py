@@ -1,0 +1,157 @@
+"""A worker that ends when its task queue is empty: nothing runs here, and the server has nothing to give.
+
+What waits for a person, a time or a call of somebody's is not in the queue: it is left to whichever worker is started
+next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    Plugin,
+    ReplayerConfig,
+    Worker,
+    WorkerConfig,
+)
+
+from refold.seen.logs import logger
+from refold.temporal.client.search import quoted
+
+QUIET_S = 2.0
+"""For how long, in seconds, nothing may have been done and nothing be left before the queue counts as empty. A step
+that follows another comes within milliseconds, unless its task's history is long."""
+
+STUCK_S = 60.0
+"""For how long, in seconds, a worker waits for what is left in the queue while it is given nothing of it."""
+
+LOOK_S = 0.1
+LEAST_QUIET_S = 0.1
+
+KINDS = (TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+
+log = logger(__name__)
+
+
+class Drained(Plugin, Interceptor):
+    """Stops its worker once the task queue is empty; a plugin of one worker.
+
+    Args:
+        quiet_s: See `QUIET_S`.
+        effects: Stop it after so many effects, too; None is no limit. Effects under way by then finish.
+
+    Raises:
+        ValueError: One of them is below its least: 0.1 seconds, one effect.
+    """
+
+    def __init__(self, quiet_s: float = QUIET_S, effects: int | None = None) -> None:
+        if not quiet_s >= LEAST_QUIET_S or (effects is not None and effects < 1):
+            raise ValueError(f"a worker is quiet for {LEAST_QUIET_S} s at least, and has one effect at least")
+        self.quiet_s = quiet_s
+        self.effects = effects
+        self.running = self.done = 0
+        self.done_at = time.monotonic()
+
+    def anew(self) -> Drained:
+        """The same for another worker."""
+        return Drained(self.quiet_s, self.effects)
+
+    def name(self) -> str:
+        """See the SDK."""
+        return "refold.drain"
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """See the SDK. Counts the effects that run."""
+        config["interceptors"] = [*config.get("interceptors", ()), self]
+        return config
+
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        """See the SDK."""
+        return config
+
+    def run_replayer(self, replayer: Any, histories: Any, next: Any) -> Any:
+        """See the SDK."""
+        return next(replayer, histories)
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
+        """See the SDK. Shuts the worker down when the queue is empty; then it leaves as any other."""
+        running = asyncio.ensure_future(next(worker))
+        empty = asyncio.ensure_future(self._empty(worker))
+        try:
+            await asyncio.wait((running, empty), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                empty.result()
+                await worker.shutdown()
+            await running
+        finally:
+            running.cancel()
+            empty.cancel()
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """See the SDK."""
+        return _Counting(next, self)
+
+    async def _empty(self, worker: Worker) -> None:
+        """Comes back once the queue is empty."""
+        self.done_at = time.monotonic()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            idle_s = time.monotonic() - self.done_at
+            if self.effects is not None and self.done >= self.effects:
+                return
+            if self.running or idle_s < self.quiet_s:
+                continue
+            left = await backlog(worker.client, worker.task_queue)
+            if not left or idle_s > STUCK_S:
+                still = await open_tasks(worker.client, worker.task_queue)
+                log.info("queue_empty" if not left else "queue_stands_still", left=left, open_tasks=still)
+                return
+
+
+class _Counting(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, drained: Drained) -> None:
+        super().__init__(next)
+        self.drained = drained
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+        self.drained.running += 1
+        try:
+            return await super().execute_activity(input)
+        finally:
+            self.drained.running -= 1
+            self.drained.done += 1
+            self.drained.done_at = time.monotonic()
+
+
+async def backlog(client: Client, task_queue: str) -> int:
+    """How much the server has to give to workers of a task queue, about; 0 if it does not tell."""
+    left = 0
+    for kind in KINDS:
+        request = DescribeTaskQueueRequest(
+            namespace=client.namespace, task_queue=TaskQueue(name=task_queue), task_queue_type=kind, report_stats=True
+        )
+        try:
+            left += (await client.workflow_service.describe_task_queue(request)).stats.approximate_backlog_count
+        except RPCError as error:
+            log.warning("backlog_unknown", task_queue=task_queue, error=error.message)
+    return left
+
+
+async def open_tasks(client: Client, task_queue: str) -> int | None:
+    """How many tasks of a task queue are open; None if the server does not tell. May lag by moments."""
+    try:
+        query = f"TaskQueue = {quoted(task_queue)} AND ExecutionStatus = 'Running'"
+        return (await client.count_workflows(query)).count
+    except RPCError:
+        return None

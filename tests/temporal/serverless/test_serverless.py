@@ -1,0 +1,172 @@
+"""Workers that do not stay: a fresh process for each effect, and what each leaves to the next."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pydantic import JsonValue
+from temporalio.client import Client
+
+from refold import Content, DefinitionError, Status
+from refold.core.lifecycle import TERMINAL
+from refold.engine import TaskFilter, TaskView
+from refold.temporal import Drained, TemporalEngine, lambda_handler
+from refold.temporal.dev import DevServer
+from tests.services.mail import MailServer
+from tests.services.shop import Shop
+from tests.temporal.conftest import PATIENT
+from tests.temporal.serverless.handler import BUILD, DEPLOYMENT
+from tests.temporal.upgrade.test_upgrade import make_current
+from workflows import hello
+
+ROOT = Path(__file__).parents[3]
+MOST, WHOLE = 300, 40
+DRAIN = ("-m", "refold.cli", "worker", "--drain", "--log-json")
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    with Shop() as shop:
+        yield shop
+
+
+@pytest.fixture
+def mail() -> Iterator[MailServer]:
+    with MailServer() as mail:
+        yield mail
+
+
+class Processes:
+    """Runs one process after the other, each with a fresh memory."""
+
+    def __init__(self, server: DevServer, folder: Path, *more: dict[str, str]) -> None:
+        self.environment = {
+            **os.environ,
+            "TEMPORAL_ADDRESS": server.address,
+            "REFOLD_LEDGER": f"sqlite:///{folder / 'ledger.db'}",
+            "REFOLD_STORAGE": str(folder),
+        }
+        for one in more:
+            self.environment |= one
+        self.count = 0
+
+    async def run(self, *words: str) -> tuple[int, str]:
+        self.count += 1
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *words, cwd=ROOT, env=self.environment, stdout=-1, stderr=-1
+        )
+        out, err = await process.communicate()
+        return process.returncode or 0, (out + err).decode()
+
+
+async def start(client: Client, queue: str, steps: int) -> tuple[TemporalEngine, str]:
+    """An errand, which no worker has taken."""
+    engine = TemporalEngine(client, queue, patience=PATIENT / 120)
+    errand: dict[str, JsonValue] = {"order_id": "A1", "amount_cents": 500, "customer": "a1@example.org", "steps": steps}
+    return engine, (await engine.start("forty_steps", Content.from_data(errand))).task_id
+
+
+def paid_once(shop: Shop, mail: MailServer, view: TaskView, steps: int) -> None:
+    """A whole errand charges the card and writes a mail; one of two steps looks things up."""
+    whole = int(steps == WHOLE)
+    assert view.status is Status.COMPLETED, view
+    assert (len(shop.paid("charge")), len(mail.accepted)) == (whole, whole)
+
+
+async def run_out(processes: Processes, engine: TemporalEngine, task_id: str, *words: str) -> TaskView:
+    """The task, in the end of as many processes as it takes."""
+    view = await engine.look(task_id)
+    while view.lifecycle not in TERMINAL:
+        code, said = await processes.run(*words)
+        assert code == 0, said
+        assert processes.count < MOST, view
+        view = await engine.look(task_id)
+    return view
+
+
+STEPS = pytest.mark.parametrize("steps", [2, pytest.param(WHOLE, marks=pytest.mark.sweep)])
+
+
+@STEPS
+async def test_an_errand_in_processes_of_one_effect_each(
+    server: DevServer, client: Client, shop: Shop, mail: MailServer, tmp_path: Path, steps: int
+) -> None:
+    """
+    `refold worker --drain`: nothing is lost between them, nothing is done twice.
+    """
+    queue = f"drained-{uuid4().hex[:6]}"
+    engine, task_id = await start(client, queue, steps)
+    processes = Processes(server, tmp_path, shop.environment, mail.environment)
+
+    view = await run_out(processes, engine, task_id, *DRAIN, "--effects", "1", "--task-queue", queue)
+
+    paid_once(shop, mail, view, steps)
+    assert processes.count > steps
+
+
+@STEPS
+async def test_an_errand_in_calls_of_a_function(
+    server: DevServer, client: Client, shop: Shop, mail: MailServer, tmp_path: Path, steps: int
+) -> None:
+    """
+    A handler for AWS Lambda: a fresh process for each event, each with one effect.
+    """
+    queue = f"called-{uuid4().hex[:6]}"
+    engine, task_id = await start(client, queue, steps)
+    processes = Processes(server, tmp_path, shop.environment, mail.environment)
+    call = ("-m", "tests.temporal.serverless.handler", queue)
+
+    (code, said), _ = await asyncio.gather(processes.run(*call), make_current(client, DEPLOYMENT, BUILD))
+    assert code == 0, said
+    view = await run_out(processes, engine, task_id, *call)
+
+    paid_once(shop, mail, view, steps)
+    assert processes.count > steps
+
+
+async def test_a_worker_leaves_what_waits(server: DevServer, client: Client, tmp_path: Path) -> None:
+    """
+    For a person, or for a day; an answer is in the queue, and the next worker takes it.
+    """
+    queue = f"waits-{uuid4().hex[:6]}"
+    engine = TemporalEngine(client, queue, patience=PATIENT / 120)
+    talk, patient = [(await engine.start(skill, Content.from_text("go"))).task_id for skill in ("talk", "patient")]
+    processes = Processes(server, tmp_path)
+    call = (*DRAIN, "tests.temporal.skills", "--task-queue", queue)
+
+    first = await processes.run(*call)
+    await client.get_workflow_handle(talk).signal("message", "Ada")
+    second = await processes.run(*call)
+
+    assert (first[0], second[0]) == (0, 0), (first, second)
+    found = json.loads(next(line for line in first[1].splitlines() if "queue_empty" in line))
+    assert found["left"] == 0
+    listed = {one.task_id: one.status for one in await engine.find(TaskFilter(), limit=100)}
+    assert (listed[talk], listed[patient]) == (Status.INPUT_REQUIRED, Status.WORKING)
+    for task_id in (talk, patient):
+        await client.get_workflow_handle(task_id).terminate()
+
+
+@pytest.mark.parametrize(("quiet_s", "effects"), [(0.0, None), (float("nan"), None), (1.0, 0)])
+def test_a_worker_has_time_to_find_its_work(quiet_s: float, effects: int | None) -> None:
+    """
+    Else it would end before it was given any.
+    """
+    with pytest.raises(ValueError, match=r"0\.1 s at least, and has one effect at least"):
+        Drained(quiet_s, effects)
+
+
+@pytest.mark.parametrize("given", [{"deployment": "", "build_id": "b1"}, {"deployment": "shop", "build_id": ""}])
+def test_a_function_names_its_version(given: dict[str, str]) -> None:
+    """
+    The server gives tasks to named versions only.
+    """
+    with pytest.raises(DefinitionError, match="named versions only"):
+        lambda_handler([hello], **given)  # type: ignore[arg-type]  # mypy takes them for options, too
