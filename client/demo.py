@@ -39,7 +39,7 @@ from refold import CommandFailed, Content, Event, LlmResult, RefoldError, Status
 from refold.cli.text.output import clean, snippet
 from refold.core.events import BackoffOver, CancelRequested
 from refold.core.fold.journal import Entry
-from refold.engine import TaskView, Tokens
+from refold.engine import Progress, TaskView, Tokens
 from refold.temporal import TemporalEngine, connect
 from refold.temporal.dev import DevServer, dev_server
 
@@ -323,6 +323,8 @@ class Demo:
                 self.teller.write(news)
                 if self._calls > 1:
                     await self._lose_the_worker(engine, task_id)
+                continue
+            if isinstance(news, Progress):
                 continue
             self.teller.tell(news)
             # A model may be too fast to be seen writing: then the worker is killed as soon as the second call has

@@ -5,7 +5,7 @@ import asyncio
 import sys
 
 from refold import RefoldError
-from refold.engine import Engine, Tokens
+from refold.engine import Engine, Progress, Tokens
 from refold.temporal import connect
 
 
@@ -14,6 +14,9 @@ async def main(task_id: str, follow: bool = False, engine: Engine | None = None)
     async for news in engine.watch(task_id, follow=follow):
         if isinstance(news, Tokens):
             print(news.text, end="", flush=True)
+            continue
+        if isinstance(news, Progress):
+            print(f"   {news.tool}: {news.said}")
             continue
         moves = ", ".join(move.to_state for move in news.moves)
         asked = ", ".join(f"{one.command.kind} {one.command.subject}" for one in news.commands)

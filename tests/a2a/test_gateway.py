@@ -14,8 +14,7 @@ from temporalio.client import Client
 from refold import Content, Status
 from refold.a2a import Settings, a2a_app
 from refold.a2a.serve import bound, url_of
-from refold.core.fold.journal import Entry
-from refold.engine import Tokens
+from refold.engine import News
 from refold.temporal import TemporalEngine
 from refold.testing import FakeEngine
 from tests.a2a import skills
@@ -130,7 +129,7 @@ class Watched(FakeEngine):
         super().__init__(skills.ALL)
         self.began, self.left = asyncio.Event(), asyncio.Event()
 
-    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[News]:
         """See `Engine.watch`."""
         self.began.set()
         try:

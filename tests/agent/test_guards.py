@@ -224,7 +224,7 @@ def changes(event: AfterToolCall) -> None:
 
 
 def watches(event: BeforeToolCall) -> None:
-    assert event.tool_use
+    assert event.tool_use.name
 
 
 class Free(Commands):

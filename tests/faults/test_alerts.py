@@ -161,8 +161,10 @@ async def test_tasks_that_stay_where_they_are(stack: Stack) -> None:
 async def unknown(stack: Stack) -> str:
     """A task of a skill that no worker has."""
     shown = search.at_start("nobodys", datetime.now(UTC), task_id="nobodys", owner=None, context=None)
-    at = {"task_queue": QUEUE, "search_attributes": shown}
-    return (await stack.engine.client.start_workflow("nobodys", "x", id="nobodys", **at)).id
+    handle = await stack.engine.client.start_workflow(
+        "nobodys", "x", id="nobodys", task_queue=QUEUE, search_attributes=shown
+    )
+    return handle.id
 
 
 async def test_tasks_that_fail(stack: Stack) -> None:

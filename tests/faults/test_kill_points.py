@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 
 from refold import Status
-from refold.engine import Tokens
+from refold.core.fold.journal import Entry
 from refold.temporal import TemporalEngine
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
@@ -86,7 +86,7 @@ async def undisturbed(crew: Crew) -> tuple[list[object], str]:
 async def journal_reaches(crew: Crew, task_id: str, seq: int) -> None:
     """Wait until the journal has so many entries, and the model call that follows is under way, if one does."""
     async for item in crew.engine.watch(task_id):
-        if not isinstance(item, Tokens) and item.seq == seq:
+        if isinstance(item, Entry) and item.seq == seq:
             break
     if seq in CALLS_OUT:
         await until(crew.model.hangs, bool)

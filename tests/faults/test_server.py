@@ -14,7 +14,7 @@ from temporalio.service import RetryConfig
 
 from refold import Content
 from refold.core.fold.journal import Entry
-from refold.engine import NotConnected, Tokens
+from refold.engine import News, NotConnected
 from refold.temporal import connect
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import dev_server
@@ -35,11 +35,11 @@ def free_port() -> int:
 class Watch:
     """A watcher of its own pace, from a task's beginning to its end."""
 
-    def __init__(self, items: AsyncIterator[Entry | Tokens]) -> None:
+    def __init__(self, items: AsyncIterator[News]) -> None:
         self.seen: asyncio.Queue[int] = asyncio.Queue()
         self._over = asyncio.create_task(self._follow(items))
 
-    async def _follow(self, items: AsyncIterator[Entry | Tokens]) -> list[int]:
+    async def _follow(self, items: AsyncIterator[News]) -> list[int]:
         numbers = []
         async for item in items:
             if isinstance(item, Entry):

@@ -71,6 +71,6 @@ class Reports:
 
 Reader = Agent("reader", instructions="-> scan(pages=3)\n-> Read.", tools=[scan])
 
-TOOLS = [scan, hurry, babble, mute]
+TOOLS: list[Any] = [scan, hurry, babble, mute]
 ReportsWorkflow = workflow_for(Reports)
 ReaderWorkflow = workflow_for(Reader)

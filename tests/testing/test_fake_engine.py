@@ -62,7 +62,7 @@ def research(**more: object) -> FakeEngine:
 async def news(engine: Engine, task_id: str, *, after: int = 0, follow: bool = False) -> list[int | str]:
     """What a watcher sees: numbers of entries, and texts."""
     watched = engine.watch(task_id, after=after, follow=follow)
-    return [one.seq if isinstance(one, Entry) else one.text async for one in watched]
+    return [one.seq if isinstance(one, Entry) else one.text async for one in watched if not isinstance(one, Progress)]
 
 
 async def test_a_task_goes_as_far_as_it_can() -> None:

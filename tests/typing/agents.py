@@ -28,8 +28,7 @@ from refold.agent import (
     skill_tool,
 )
 from refold.core.chat import Reply, ToolReturn
-from refold.core.fold.journal import Entry
-from refold.engine import Engine, Tokens
+from refold.engine import Engine, News
 
 
 class Quote(BaseModel):
@@ -95,4 +94,4 @@ async def used(engine: Engine) -> None:
     assert_type(answer.status, Status)
     assert_type(answer.value, JsonValue)
     stream = HELPER.stream(engine, "More", task_id=answer.task_id)
-    assert_type(stream, AsyncIterator[Entry | Tokens])
+    assert_type(stream, AsyncIterator[News])

@@ -12,8 +12,7 @@ import pytest
 from starlette.applications import Starlette
 
 from refold.a2a import Settings, a2a_app
-from refold.core.fold.journal import Entry
-from refold.engine import NoWorker, Tokens
+from refold.engine import News, NoWorker
 from refold.record import TaskRecord
 from refold.testing import FakeEngine
 from tests.a2a import skills
@@ -291,7 +290,7 @@ async def test_a_client_that_goes_away_ends_its_own_subscription_only(fake: Fake
 class Unattended(FakeEngine):
     """An engine whose worker is away when a task is followed for the first time."""
 
-    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Entry | Tokens]:
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[News]:
         """See `Engine.watch`."""
         if self.worker:
             self.worker = False

@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import Client
 
 from refold.core.fold.journal import Entry
-from refold.engine import TaskNotFound, Tokens
+from refold.engine import News, TaskNotFound
 from refold.temporal import TemporalEngine
 from refold.temporal.client.watch import tail
 from refold.temporal.data.payloads import data_converter
@@ -22,7 +22,7 @@ ALL = list(range(1, 9))
 """What the research loop journals, with one question at entry 5."""
 
 
-async def numbers(items: AsyncIterator[Entry | Tokens]) -> list[int]:
+async def numbers(items: AsyncIterator[News]) -> list[int]:
     """The entries' numbers."""
     return [item.seq async for item in items if isinstance(item, Entry)]
 
