@@ -186,20 +186,14 @@ async def run_worker(
     check_place(health)
     measure(metrics)
     plugin = RefoldPlugin(
-        skills,
-        tools,
-        model=model,
-        recovery=recovery,
-        sandboxed=sandboxed,
-        mcp=servers,
-        threads=threads,
+        skills, tools, model=model, recovery=recovery, sandboxed=sandboxed, mcp=servers, threads=threads,
         notifier=notifier,
-    )
+    )  # fmt: skip
     plugin.refuse_unfit()  # before a server is asked
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])
     await search.register(client)
-    plugins = [*options.pop("plugins", ()), *([] if drain is None else [drain])]
-    options = {"graceful_shutdown_timeout": timedelta(seconds=grace), "plugins": plugins, **options}
+    options = {"graceful_shutdown_timeout": timedelta(seconds=grace), **options}
+    options["plugins"] = [*options.get("plugins", ()), *([] if drain is None else [drain])]
     worker = make_worker(client, plugin, task_queue=task_queue, deployment=deployment, build_id=build_id, **options)
     # Not `async with worker`, which waits for ever if the worker cannot start.
     running, stop = asyncio.create_task(worker.run()), asyncio.Event()

@@ -190,11 +190,7 @@ async def worker(
     (--grace). Prints one line once it polls; with --json, an object with its pid, task queue, skills and tools, and the
     input fields of skills that start from data.
     """
-    profile = profile_named(recovery)
-    found = application(modules or [])
-    if not found.skills:
-        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
-    skills, found = _chosen(found, skill or [])
+    skills, found = _chosen(application(modules or []), skill or [])
     if with_parent:
         end_with_parent()
 
@@ -203,8 +199,7 @@ async def worker(
         say_ready(call, found, address=client.service_client.config.target_host, namespace=client.namespace)
 
     given: dict[str, Any] = {
-        "deployment": deployment,
-        "build_id": build_id,
+        **{"deployment": deployment, "build_id": build_id},
         "threads": threads,
         "max_concurrent_activities": slots,
         "max_concurrent_activity_task_polls": pollers,
@@ -213,15 +208,16 @@ async def worker(
         "max_task_queue_activities_per_second": rate,
         "drain": _drained(drain, effects),
     }
+    at = call.connection
     await temporal.run_worker(
         skills=skills,
         tools=found.tools,
-        address=call.connection.address,
-        namespace=call.connection.namespace,
-        config_profile=call.connection.profile,
-        task_queue=call.connection.task_queue,
+        address=at.address,
+        namespace=at.namespace,
+        config_profile=at.profile,
+        task_queue=at.task_queue,
         model=model,
-        recovery=profile,
+        recovery=profile_named(recovery),
         sandboxed=not no_sandbox,
         mcp=mcp,
         log_json=log_json,
@@ -243,6 +239,8 @@ def _drained(drain: bool, effects: int | None) -> temporal.Drained | None:
 
 def _chosen(found: Parts, ids: Sequence[str]) -> tuple[Sequence[Any], Parts]:
     """What is served of an application: all of it, or the skills with these ids."""
+    if not found.skills:
+        raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
     if not ids:
         return found.modules, found
     if unknown := set(ids) - found.skills.keys():
