@@ -55,6 +55,8 @@ class ModelCall(Value):
         model: `provider:name`; empty if nobody recorded it.
         input_tokens: As the provider counts them, in all requests of the call.
         output_tokens: As the provider counts them, in all requests of the call.
+        cached_tokens: Of the input tokens, those that were read from the provider's cache.
+        reasoning_tokens: Of the output tokens, those that were reasoning.
         usd: The estimated price in US dollars; None if it is not known.
         priced: Where the price is from.
         failed: The answer was of no use: cut off, filtered, or of the wrong type.
@@ -68,6 +70,8 @@ class ModelCall(Value):
     model: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = lean(0)
+    reasoning_tokens: int = lean(0)
     usd: float | None = None
     priced: Priced = "unknown"
     failed: bool = False
@@ -85,6 +89,8 @@ class Cost(Value):
         calls: How many calls were answered.
         input_tokens: Of all calls.
         output_tokens: Of all calls.
+        cached_tokens: Of all calls.
+        reasoning_tokens: Of all calls.
         usd: The estimated sum, in US dollars, of the calls whose price is known; None if there are none.
         unpriced_calls: How many calls have no known price, and are not in the sum.
         unpriced_models: Their models; an empty text stands for a model that nobody recorded.
@@ -95,6 +101,8 @@ class Cost(Value):
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = lean(0)
+    reasoning_tokens: int = lean(0)
     usd: float | None = None
     unpriced_calls: int = lean(0)
     unpriced_models: tuple[str, ...] = lean(())
@@ -138,7 +146,9 @@ def _listed(model: str, usage: Usage, at: datetime) -> float | None:
     provider, _, name = model.partition(":")
     if not name:
         return None
-    tokens = Tokens(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    tokens = Tokens(
+        input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cache_read_tokens=usage.cached_tokens
+    )
     # `openai-chat` and `google-gla` are ways to reach the models of `openai` and `google`.
     for one in dict.fromkeys((provider, provider.partition("-")[0])):
         try:
@@ -165,6 +175,7 @@ def model_calls(task_id: str, entries: Iterable[Entry]) -> Iterator[ModelCall]:
             yield ModelCall(
                 task_id=task_id, seq=entry.seq, at=entry.at, invocation_id=event.invocation_id, id=event.id,
                 model=model, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens,
+                cached_tokens=usage.cached_tokens, reasoning_tokens=usage.reasoning_tokens,
                 usd=usd, priced=priced, failed=failed,
             )  # fmt: skip
         sent.note(entry)
@@ -226,6 +237,8 @@ def total(calls: Iterable[ModelCall]) -> Cost:
         calls=len(calls),
         input_tokens=sum(one.input_tokens for one in calls),
         output_tokens=sum(one.output_tokens for one in calls),
+        cached_tokens=sum(one.cached_tokens for one in calls),
+        reasoning_tokens=sum(one.reasoning_tokens for one in calls),
         usd=math.fsum(known) if known or not calls else None,
         unpriced_calls=len(unpriced),
         unpriced_models=tuple(sorted(set(unpriced))),

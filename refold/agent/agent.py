@@ -86,6 +86,8 @@ class Agent(StepMachine):
         description: str = "",
         tags: Sequence[str] = (),
         examples: Sequence[str] = (),
+        input_modes: Sequence[str] | None = None,
+        output_modes: Sequence[str] | None = None,
         version: int = VERSION,
         upgrade: Any = None,
         model_client: ModelClient | None = None,
@@ -126,6 +128,8 @@ class Agent(StepMachine):
                 instructions.
             tags: For search.
             examples: Messages that it understands.
+            input_modes: Media types that A2A clients may send, such as `image/*`; None is text and JSON.
+            output_modes: Media types that it answers with; None is text and JSON.
             version: Of the saved state; raise it when your plugins change what they save.
             upgrade: Converts a state saved by an older version to the next one.
             model_client: Calls the model; None issues a chat command. Its attribute `streams` says whether the answer
@@ -142,16 +146,14 @@ class Agent(StepMachine):
         policies, unknown = gates_of(gates, known, remote, gate_policy)
         found += [*hooks.problems, *unknown, *unfit_middleware(middleware, loop)]
         found += unknown_tools(known, remote, fatal=fatal, middleware=middleware, orchestrator=orchestrator)
-        found += unfit_values(
-            model=model, instructions=instructions, output=output, max_cycles=max_cycles, turns=turns,
-            orchestrator=orchestrator, gate_policy=gate_policy,
-        )  # fmt: skip
+        found += unfit_values(model, instructions, output, max_cycles, turns, orchestrator, gate_policy)
         found += unfit_loop(loop, tools=bool(known or remote), orchestrator=orchestrator)
         shows = hooks.streams and _lets_stream(model_client) and streams(loop or ())
+        reports = hooks.reports and _lets_stream(tool_client)
         options = options_for(
-            None, id=id, name=name or id, description=description, tags=tags, examples=examples,
-            retry=retry, version=version, upgrade=upgrade, converses=True, models=models_in(model),
-            middleware=in_workers(middleware, streams=shows, reports=hooks.reports and _lets_stream(tool_client)),
+            None, id=id, name=name or id, description=description, tags=tags, examples=examples, retry=retry,
+            input_modes=input_modes, output_modes=output_modes, version=version, upgrade=upgrade, converses=True,
+            models=models_in(model), middleware=in_workers(middleware, streams=shows, reports=reports),
         )  # fmt: skip
         if found := [*options.problems, *found]:
             raise DefinitionError(id, found, what="agent")

@@ -18,7 +18,7 @@ from refold.core.schema import adapter, first_line
 
 
 def unfit_values(
-    *, model: Any, instructions: Any, output: Any, max_cycles: Any, turns: Any, orchestrator: Any, gate_policy: Any
+    model: Any, instructions: Any, output: Any, max_cycles: Any, turns: Any, orchestrator: Any, gate_policy: Any
 ) -> Iterator[str]:
     """The plain settings; see `Agent`."""
     yield from _unfit_models(model)

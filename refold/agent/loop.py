@@ -84,10 +84,11 @@ class AnyLoop:
             await self.parts.hooks.said(ctx, state, say)
             return ctx.goto(self.first, state=state, say=say)
         ctx.status("")
-        said = Content.from_text(reply.text) if reply.value is None else Content.from_data(reply.value)
+        said = _content(reply)
         if self.parts.output is not None and reply.value is not None:
             ctx.decode(self.parts.output, reply.value)  # middleware may have put another one in its place
         handed = [] if reply.value is None else [Artifact.from_data(ANSWER, reply.value)]
+        handed += [Artifact(name=one.filename or f"file-{n}", parts=(one,)) for n, one in enumerate(reply.files, 1)]
         if self.parts.turns is not None and state.turns >= self.parts.turns:
             return ctx.complete(said, handed)
         for artifact in handed:
@@ -224,6 +225,13 @@ def withheld(said: Said) -> Said:
     if isinstance(said, ToolReturn):
         return said.model_copy(update={"value": WITHHELD, "failed": True})
     return UserSaid(content=Content.from_text(WITHHELD))
+
+
+def _content(reply: Reply) -> Content:
+    """What the user reads of a final reply: its value or text; of files alone, their names."""
+    if reply.value is not None:
+        return Content.from_data(reply.value)
+    return Content.from_text(reply.text or ", ".join(one.filename or "a file" for one in reply.files))
 
 
 def _reply_in(state: AgentState) -> Reply:

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from annotated_types import MinLen
 from pydantic import Field, JsonValue
 
-from refold.core.content import Content, as_content, stored
+from refold.core.content import Content, Part, as_content, stored
 from refold.core.schema import Schema
 from refold.core.values import Value, lean
 
@@ -28,12 +28,16 @@ class Usage(Value):
         output_tokens: As the provider counts them.
         requests: How many requests it took.
         usd: In US dollars, by the prices that the worker knows; None where it knows none.
+        cached_tokens: How many of the input tokens were read from the provider's cache.
+        reasoning_tokens: How many of the output tokens were reasoning.
     """
 
     input_tokens: int = lean(0)
     output_tokens: int = lean(0)
     requests: int = lean(1)
     usd: float | None = lean()
+    cached_tokens: int = lean(0)
+    reasoning_tokens: int = lean(0)
 
 
 class ToolCall(Value):
@@ -86,6 +90,8 @@ class Reply(Value):
         stop: Why the model stopped: it was done, it waits for tools, or the reply reached the length limit.
         model: `provider:model`, as the provider names it.
         usage: What the call cost.
+        files: Files that the model made, in order.
+        provider_calls: Calls of the provider's own tools, which it made itself while it replied.
         aside: What the provider wants to be shown again as it came, such as signed reasoning. For nobody else.
     """
 
@@ -96,6 +102,8 @@ class Reply(Value):
     stop: Literal["end", "tools", "length"] = lean("end")
     model: str = lean("")
     usage: Usage = lean(factory=Usage)
+    files: tuple[Part, ...] = lean(())
+    provider_calls: tuple[ToolCall, ...] = lean(())
     aside: tuple[dict[str, JsonValue], ...] = lean(())
 
 

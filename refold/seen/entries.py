@@ -207,6 +207,10 @@ def _event(entry: Entry, after: Snapshot) -> None:
 def _used(skill: str, model: str, usage: Usage) -> None:
     count(metrics.TOKENS, skill, model, "input", by=usage.input_tokens)
     count(metrics.TOKENS, skill, model, "output", by=usage.output_tokens)
+    if usage.cached_tokens:
+        count(metrics.TOKENS, skill, model, "input_cached", by=usage.cached_tokens)
+    if usage.reasoning_tokens:
+        count(metrics.TOKENS, skill, model, "output_reasoning", by=usage.reasoning_tokens)
     if usage.usd is not None:
         count(metrics.COST, skill, model, by=round(usage.usd * MICRO))
 

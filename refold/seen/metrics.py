@@ -147,8 +147,9 @@ CONTINUED = _counter(
     _one_of("by", ("recovery", "fork")),
 )  # fmt: skip
 TOKENS = _counter(
-    "refold_tokens", "Tokens of model calls, as the provider counted them.",
-    SKILL, Label(name="model", most=20), _one_of("kind", ("input", "output")),
+    "refold_tokens",
+    "Tokens of model calls, as the provider counted them; cached and reasoning ones are among input and output.",
+    SKILL, Label(name="model", most=20), _one_of("kind", ("input", "output", "input_cached", "output_reasoning")),
 )  # fmt: skip
 COST = _counter(
     "refold_cost_micro_usd", "What model calls cost, in millionths of a US dollar, where the worker knows the price.",

@@ -235,8 +235,10 @@ class _Sentences:
 
 
 def replace_reply(reply: Reply, text: str) -> Reply:
-    """A reply with another text, and without tool calls and reasoning."""
-    return reply.model_copy(update={"text": text, "tool_calls": (), "value": None, "stop": "end", "aside": ()})
+    """A reply with another text, and without tool calls, files and reasoning."""
+    return reply.model_copy(
+        update={"text": text, "tool_calls": (), "value": None, "stop": "end", "files": (), "aside": ()}
+    )
 
 
 def _text(said: Said) -> str:

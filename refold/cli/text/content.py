@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from refold.cli.errors import CallError
+from refold.cli.files import parts_of
 from refold.core.content import Content, Part
 
 _TIME = re.compile(r"(\d{1,6})([dhms])")
@@ -17,17 +18,18 @@ _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _PAIR = re.compile(r"([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 
 
-def content_of(words: Sequence[str], data: str | None) -> Content:
-    """A text, `key=value` pairs and JSON as one content: the text first, then the data.
+def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()) -> Content:
+    """A text, `key=value` pairs, JSON and files as one content: the text first, then the data, then the files.
 
     Args:
         words: At most one text (`-` reads stdin) and any number of pairs. A pair's value is parsed as JSON; a value
             that is not JSON is a string.
         data: JSON; pairs are added to it if it is an object.
+        files: See `parts_of`.
 
     Raises:
-        CallError: There is nothing to send, more than one text, text that is not JSON as `data`, or pairs beside JSON
-            that is not an object.
+        CallError: There is nothing to send, more than one text, text that is not JSON as `data`, pairs beside JSON
+            that is not an object, or a file that cannot be sent.
     """
     pairs: dict[str, JsonValue] = {}
     texts: list[str] = []
@@ -47,8 +49,9 @@ def content_of(words: Sequence[str], data: str | None) -> Content:
     value = _with_pairs(None if data is None else _json(data), pairs)
     if value is not None:
         parts.append(Part(data=value))
+    parts += parts_of(files)
     if not parts:
-        raise CallError("there is nothing to send: give a text, key=value pairs, or --data JSON")
+        raise CallError("there is nothing to send: give a text, key=value pairs, --data JSON, or --file PATH")
     return Content(parts=tuple(parts))
 
 

@@ -21,15 +21,18 @@ def in_words(cost: Cost) -> str:
         return "no model calls"
     more = f" and {_counted(cost.unpriced_calls, 'call')} of unknown price" if cost.unpriced_calls else ""
     price = "" if cost.usd is None else f"{dollars(cost.usd)}{' estimated' if cost.usd else ''}"
-    return f"{price}{more}".removeprefix(" and ") + (
-        f"; {_counted(cost.calls, 'call')}, {cost.input_tokens:,} tokens in, {cost.output_tokens:,} out"
-    )
+    cached = f" ({cost.cached_tokens:,} cached)" if cost.cached_tokens else ""
+    reasoning = f" ({cost.reasoning_tokens:,} reasoning)" if cost.reasoning_tokens else ""
+    tokens = f"{cost.input_tokens:,} tokens in{cached}, {cost.output_tokens:,} out{reasoning}"
+    return f"{price}{more}".removeprefix(" and ") + f"; {_counted(cost.calls, 'call')}, {tokens}"
 
 
 def remarks(cost: Cost) -> Iterator[str]:
     """What people should know of a sum."""
     if not cost.calls:
         return
+    if cost.cached_tokens or cost.reasoning_tokens:
+        yield f"of the tokens, {cost.cached_tokens:,} in were cached, and {cost.reasoning_tokens:,} out were reasoning"
     yield "an estimate: each call at the price of its day, as its worker recorded it; invoices may differ" + (
         f". {_counted(cost.listed_calls, 'call')} without a recorded price: by {cost.prices}" if cost.prices else ""
     )

@@ -164,9 +164,11 @@ def _for_people(event: ChildAsked) -> str:
 
 
 def _replied(reply: Reply) -> str:
-    said = [reply.text] if reply.text else []
+    said = [f"its provider called {call.name}({_shown(call.args)})" for call in reply.provider_calls]
+    said += [reply.text] if reply.text else []
     said += [_shown(reply.value)] if reply.value is not None else []
-    return "; ".join([*said, *(f"{call.name}({_shown(call.args)})" for call in reply.tool_calls)])
+    said += [f"{call.name}({_shown(call.args)})" for call in reply.tool_calls]
+    return "; ".join([*said, *(f"made {one.filename}" for one in reply.files)])
 
 
 def _step(event: StateTransitionEvent) -> str:
@@ -180,7 +182,9 @@ def _step(event: StateTransitionEvent) -> str:
 
 
 def _text(content: Content) -> str:
-    return content.text or (_shown(content.data) if content.has_data else "a file")
+    said = [content.text] if content.text else [_shown(content.data)] if content.has_data else []
+    files = [part for part in content.parts if part.text is None and part.data is None]
+    return " ".join([*said, *(f"[{part.filename or part.url or 'a file'}]" for part in files)])
 
 
 def _shown(value: JsonValue) -> str:

@@ -9,6 +9,7 @@ from shlex import quote
 
 from rich.text import Text
 
+from refold.cli.files import described
 from refold.cli.text.costs import dollars, in_words
 from refold.cli.text.output import clean, indented, snippet
 from refold.core.lifecycle import Status, TaskState
@@ -238,6 +239,8 @@ def _pending(pending: PendingView) -> str:
 def _content(artifact: ArtifactView) -> str:
     if artifact.text is not None:
         return artifact.text
+    if artifact.parts:
+        return "\n".join(map(described, artifact.parts))
     return artifact.url if artifact.url is not None else json.dumps(artifact.data, ensure_ascii=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from refold import temporal
 from refold.cli import costs
 from refold.cli.costs import Gathered, Spender
+from refold.cli.files import save
 from refold.cli.text.costs import calls_table, groups_table, remarks
 from refold.cli.text.views import card, rows
 from refold.cli.verb import Call, Reader, TaskOrFile, add
@@ -33,6 +35,10 @@ async def show(
     summary: Annotated[
         bool, typer.Option("--summary", help="Where the task stands, in a few lines for a model or a person new to it.")
     ] = False,
+    save_to: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FOLDER", help="Write the files that the task has handed over to this folder."),
+    ] = None,
 ) -> None:
     """Show the present state of a task.
 
@@ -53,6 +59,9 @@ async def show(
     if isinstance(engine, temporal.TemporalEngine):
         more["schedule"] = await engine.schedules.of(task_id)
     view = view.model_copy(update=more)
+    if save_to is not None:
+        for path in save(view.artifacts, save_to):
+            call.out.note(f"saved {path}")
     if call.out.json:
         call.out.value(view)
     else:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from refold.cli.errors import DONE
+from refold.cli.files import Files
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.views import FAILED
 from refold.cli.verb import Call, TaskId, add
@@ -20,6 +21,10 @@ EFFECTS = ("tool ", "activity ", "workflow ", "skill ")
 
 Data = Annotated[
     str | None, typer.Option("--data", metavar="JSON", help="The data of the message; `-` reads it from stdin.")
+]
+Previous = Annotated[
+    str | None,
+    typer.Option("--previous", metavar="TASK_ID", help="The task whose conversation the new task continues."),
 ]
 
 
@@ -42,6 +47,7 @@ async def start(
         ),
     ] = None,
     data: Data = None,
+    file: Files = None,
     id: Annotated[
         str | None, typer.Option("--id", help="The new task's id, never used before; else one is generated.")
     ] = None,
@@ -51,10 +57,7 @@ async def start(
     owner: Annotated[
         str | None, typer.Option("--owner", help="The task's owner; a gate may exclude the owner from deciding.")
     ] = None,
-    previous: Annotated[
-        str | None,
-        typer.Option("--previous", metavar="TASK_ID", help="The task whose conversation the new task continues."),
-    ] = None,
+    previous: Previous = None,
     started_by: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +83,7 @@ async def start(
     Exits 1 if the task has already failed, or was rejected or canceled.
     """
     engine = await call.engine()
-    content = content_of(words or [], data)
+    content = content_of(words or [], data, file or [])
     view = await engine.start(
         skill,
         content,
@@ -134,6 +137,7 @@ async def answer(
         str | None, typer.Option("--slot", help="The name of the question; needed if several are open.")
     ] = None,
     data: Data = None,
+    file: Files = None,
     delivery_id: Annotated[
         str | None,
         typer.Option("--delivery-id", help="Makes a repeated send safe: the task accepts one message with this id."),
@@ -148,7 +152,7 @@ async def answer(
     """
     call.hint = f"`refold show {task_id}` tells how it stands"
     engine = await call.engine()
-    content = content_of(words or [], data)
+    content = content_of(words or [], data, file or [])
     before = await newest(engine, task_id) if wait else 0
     view = await engine.send(task_id, content, slot=slot, delivery_id=delivery_id)
     if wait:

@@ -12,10 +12,12 @@ from pydantic_ai.tools import ToolDefinition
 from refold.core.chat import Reply, ToolCall, ToolOffer
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
+from refold.effects.models.content.files import files_in
+from refold.effects.models.content.fitting import fit_name, fit_schema
+from refold.effects.models.content.messages import complaint_of, messages_of, reply_parts
 from refold.effects.models.conversations import Recalled
-from refold.effects.models.fitting import fit_name, fit_schema
-from refold.effects.models.messages import complaint_of, messages_of, reply_parts
 from refold.effects.models.output import FINAL_RESULT, Expected, Misfit, expected
+from refold.effects.models.provider_tools import provider_calls
 from refold.effects.models.request import Asked, Show
 from refold.effects.models.resolve import Models
 from refold.effects.tools import Tool
@@ -86,6 +88,8 @@ def _reply(response: ModelResponse, asked: Asked, names: Mapping[str, str]) -> R
         stop="tools" if calls else "end",
         model=asked.called,
         usage=asked.usage,
+        files=files_in(response),
+        provider_calls=provider_calls(response),
         aside=aside,
     )
 

@@ -7,7 +7,10 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from refold.conversation import LlmOutcome
 from refold.core.commands import CallLlm
 from refold.core.values import encodable
-from refold.effects.models.messages import complaint_of, user_content
+from refold.effects.failures.network import permanent
+from refold.effects.failures.verdicts import Verdict
+from refold.effects.models.content.files import ATTACHMENT, files_in
+from refold.effects.models.content.messages import complaint_of, user_content
 from refold.effects.models.output import Misfit, expected
 from refold.effects.models.request import Asked, Show
 from refold.effects.models.resolve import Models
@@ -32,6 +35,9 @@ async def ask(command: CallLlm, models: Models, *, key: str, show: Show | None =
     asked = Asked(name, model, command.settings, key=key, show=show)
     if command.expect is None:
         response = await asked.ask(_messages(command))
+        if not response.text and files_in(response):
+            said = f"model {name!r} answered with a file; call it by `ctx.chat`, whose reply has files"
+            raise Verdict(permanent(ATTACHMENT, said))
         return LlmOutcome(value=encodable(response.text or ""), model=asked.called, usage=asked.usage)
     want = expected(command.expect, command.settings)
     try:

@@ -25,7 +25,7 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import Schema
 from refold.core.values import encodable
 from refold.effects.failures.verdicts import Verdict
-from refold.effects.models.fitting import fit_schema
+from refold.effects.models.content.fitting import fit_schema
 
 WRAPPED = "response"
 """The property that wraps a value which is not an object: providers require an object at the top level."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, cast
 
 from pydantic import JsonValue
@@ -31,6 +32,7 @@ from refold.effects.failures.network import permanent, transient
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import nth
 from refold.effects.models.output import FINAL_RESULT, OUTPUT_MODE
+from refold.effects.models.provider_tools import PROVIDER_TOOLS, provider_tools
 from refold.effects.models.trouble import failure_of
 from refold.effects.tracing import instrument
 
@@ -83,13 +85,14 @@ class Asked:
             names: The offered tools' own names, by the names that the model is given.
 
         Raises:
-            Verdict: The settings give a price that is none.
+            Verdict: The settings give a price that is none, or tools that the provider does not have.
         """
         self.name = name
         self._names = names or {}
         self.responses: list[ModelResponse] = []
         self._model, self._given, self._key, self._show = model, settings, key, show
         self._rate = _rate(settings, name)
+        self._provider_tools = provider_tools(settings, name, model)
 
     async def ask(
         self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None = None
@@ -101,8 +104,9 @@ class Asked:
         """
         settings = _settings(self._given, self._model, nth(self._key, len(self.responses) + 1))
         first_s = _first_token_s(self._given)
+        asked = replace(parameters or _TEXT, native_tools=self._provider_tools)
         try:
-            response = await _request(self._model, messages, settings, parameters or _TEXT, self._pieces(), first_s)
+            response = await _request(self._model, messages, settings, asked, self._pieces(), first_s)
         except _Silent:
             message = f"model {self.name!r} sent nothing for {first_s:g} s (settings: {FIRST_TOKEN})"
             raise self._failed(transient("timeout", message)) from None
@@ -157,7 +161,14 @@ class Asked:
         given = sum(response.usage.output_tokens for response in self.responses)
         rate = self._rate
         usd = _usd(self.responses) if rate is None else (taken * rate[0] + given * rate[1]) / 1_000_000
-        return Usage(input_tokens=taken, output_tokens=given, requests=len(self.responses), usd=usd)
+        return Usage(
+            input_tokens=taken,
+            output_tokens=given,
+            requests=len(self.responses),
+            usd=usd,
+            cached_tokens=sum(response.usage.cache_read_tokens for response in self.responses),
+            reasoning_tokens=sum(response.usage.details.get("reasoning_tokens", 0) for response in self.responses),
+        )
 
 
 def _rate(given: Mapping[str, JsonValue], model: str) -> tuple[float, float] | None:
@@ -187,7 +198,7 @@ def _usd(responses: Sequence[ModelResponse]) -> float | None:
 
 
 _TEXT = ModelRequestParameters()
-_OWN = (OUTPUT_MODE, FIRST_TOKEN, RATE, OWNER_DAY)
+_OWN = (OUTPUT_MODE, FIRST_TOKEN, PROVIDER_TOOLS, RATE, OWNER_DAY)
 """Settings that the provider does not get."""
 
 

@@ -17,7 +17,7 @@ from refold.core.chat import EMPTY, Prior, Reply, Thread, ToolCall, ToolOffer, T
 from refold.core.commands import CallChat
 from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
-from refold.effects.models.messages import messages_of, reply_parts
+from refold.effects.models.content.messages import messages_of, reply_parts
 from refold.effects.models.tail import CallTail, TokenTail
 from tests.effects.conftest import Bench, failure_in
 from tests.services.openai_server import OpenAIServer, Trouble

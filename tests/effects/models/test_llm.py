@@ -24,6 +24,8 @@ from workflows.research import CRITIQUE, RESEARCH, Critique
 MODEL = "openai:gpt-test"
 KEY = wire_key(namespace="ns", tool="refold.llm", key=INVOCATION)
 
+PNG = b"\x89PNG\r\n\x1a\n"
+
 
 class Line(BaseModel):
     """One line of an order."""
@@ -95,7 +97,7 @@ async def test_content_of_several_kinds(bench: Bench, openai: OpenAIServer) -> N
         Part(text="What is this?"),
         Part(data={"order": "A1"}),
         Part(url="https://example.org/a.png", media_type="image/png"),
-        Part(raw=b"png", media_type="image/png"),
+        Part(raw=PNG, media_type="image/png"),
     )
     await bench.llm(Cmd.llm("a", "Look.", Content(parts=parts), model=MODEL))
 
@@ -103,7 +105,7 @@ async def test_content_of_several_kinds(bench: Bench, openai: OpenAIServer) -> N
     assert [piece["type"] for piece in pieces] == ["text", "text", "image_url", "image_url"]
     assert pieces[1]["text"] == '{"order": "A1"}'
     assert pieces[2]["image_url"]["url"] == "https://example.org/a.png"
-    assert pieces[3]["image_url"]["url"].endswith(base64.b64encode(b"png").decode())
+    assert pieces[3]["image_url"]["url"].endswith(base64.b64encode(PNG).decode())
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -18,7 +18,7 @@ from refold.core.content import Content
 from refold.core.retry_policy import FailureKind
 from refold.effects.activities import Effects
 from refold.effects.failures.verdicts import Verdict
-from refold.effects.models.fitting import CUT_OFF, UNANSWERED, fit_name, fit_schema, fitted
+from refold.effects.models.content.fitting import CUT_OFF, UNANSWERED, fit_name, fit_schema, fitted
 from tests.effects.conftest import Bench, failure_in
 from tests.services.strict import StrictAnthropic, StrictOpenAI
 

@@ -227,7 +227,7 @@ async def test_a_files_type_is_guessed_from_its_name(bench: Bench, openai: OpenA
     """
     An image by its address is sent as an address, and not fetched by the worker.
     """
-    parts = (Part(url="https://example.invalid/a.png?x=1"), Part(raw=b"png", filename="b.png"))
+    parts = (Part(url="https://example.invalid/a.png?x=1"), Part(raw=b"\x89PNG\r\n\x1a\n", filename="b.png"))
     await bench.llm(Cmd.llm("a", "Look.", Content(parts=parts), model=MODEL))
 
     assert [piece["type"] for piece in openai.requests[0].body["messages"][1]["content"]] == ["image_url"] * 2

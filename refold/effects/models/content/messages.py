@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import json
-import mimetypes
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, assert_never
-from urllib.parse import urlsplit
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import (
-    AudioUrl,
-    BinaryContent,
-    DocumentUrl,
-    ImageUrl,
+    FilePart,
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserContent,
     UserPromptPart,
-    VideoUrl,
 )
 
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
 from refold.core.content import Content, Part
 from refold.core.values import encodable
-from refold.effects.models.fitting import EMPTY, fitted, unrepeated
+from refold.effects.models.content.files import file_for_model, file_part
+from refold.effects.models.content.fitting import EMPTY, fitted, unrepeated
+from refold.effects.models.provider_tools import dumped, loaded
 
 
 def messages_of(
@@ -107,6 +105,12 @@ def reply_parts(response: ModelResponse) -> tuple[str, tuple[ToolCall, ...], tup
             case ThinkingPart() if part.signature is not None or (calls and part.content):
                 aside.append({"thinking": _THINKING.dump_python(part, mode="json", exclude_defaults=True)})
                 special = True
+            case NativeToolCallPart() | NativeToolReturnPart():
+                aside.append({"provider": dumped(part), **extras})
+                special = True
+            case FilePart() if part.has_content():
+                aside.append({"file": sum("file" in one for one in aside), **extras})
+                special = True
             case _:
                 extras = {}
         special = special or bool(extras)
@@ -143,6 +147,10 @@ def _response_parts(reply: Reply, system: str | None) -> Iterator[ModelResponseP
                 yield replace(calls[id], **extras)
             case {"thinking": dict(thinking)} if not _is_foreign(thinking, system):
                 yield _THINKING.validate_python(thinking)
+            case {"provider": dict(part)} if not _is_foreign(part, system):
+                yield loaded(part)
+            case {"file": int(number)} if not _is_foreign(one, system):
+                yield file_part(reply.files[number], **extras)
             case _:
                 pass
     if reply.value is not None:
@@ -173,23 +181,8 @@ def user_content(content: Content) -> str | list[UserContent]:
 
 
 def _piece(part: Part) -> UserContent:
-    match part:
-        case Part(text=str(text)):
-            return text if text.strip() else EMPTY
-        case Part(raw=bytes(data)):
-            media = part.media_type or _guessed(part.filename or "") or "application/octet-stream"
-            return BinaryContent(data=data, media_type=media)
-        case Part(url=str(url)):
-            return _file(url, part.media_type or _guessed(urlsplit(url).path))
-        case _:
-            return json.dumps(part.data, ensure_ascii=False)
-
-
-def _guessed(name: str) -> str | None:
-    return mimetypes.guess_type(name)[0]
-
-
-def _file(url: str, media_type: str | None) -> UserContent:
-    kinds: dict[str, type[ImageUrl | AudioUrl | VideoUrl]] = {"image": ImageUrl, "audio": AudioUrl, "video": VideoUrl}
-    kind = kinds.get((media_type or "").partition("/")[0], DocumentUrl)
-    return kind(url=url, media_type=media_type)
+    if part.text is not None:
+        return part.text if part.text.strip() else EMPTY
+    if part.data is not None:
+        return json.dumps(part.data, ensure_ascii=False)
+    return file_for_model(part)

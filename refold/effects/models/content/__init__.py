@@ -1,0 +1,1 @@
+"""What was said, as providers accept it: messages, files, names and schemas; and what they answer, as a `Reply`."""

@@ -1,0 +1,87 @@
+"""Files on their way to a model and back: each with its type, and checked before it is sent.
+
+A file by value (`Part.raw`) is sent by value, a file by reference (`Part.url`) by its address. History holds the bytes
+of a large file once, in the storage for large values.
+"""
+
+from __future__ import annotations
+
+import mimetypes
+from urllib.parse import urlsplit
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    DocumentUrl,
+    FilePart,
+    ImageUrl,
+    ModelResponse,
+    UserContent,
+    VideoUrl,
+)
+
+from refold.core.content import Part
+from refold.core.values import encodable
+from refold.effects.failures.network import permanent
+from refold.effects.failures.verdicts import Verdict
+
+ATTACHMENT = "attachment"
+"""The type of the failure of a call with a file that cannot be sent."""
+
+_BEGINNINGS = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+    "application/pdf": (b"%PDF-",),
+}
+"""How files of types that each provider checks begin."""
+
+
+def file_for_model(part: Part) -> UserContent:
+    """A file of a message as pydantic-ai's.
+
+    Raises:
+        Verdict: The file is empty, or its bytes are not of its type.
+    """
+    if part.raw is None:
+        url = part.url or ""
+        return _by_reference(url, part.media_type or _guessed(urlsplit(url).path))
+    media = part.media_type or _guessed(part.filename or "") or "application/octet-stream"
+    named = f"file {part.filename!r}" if part.filename else f"a file of type {media}"
+    if not part.raw:
+        raise Verdict(permanent(ATTACHMENT, f"{named} is empty; send it with its bytes, or by its address"))
+    begins = _BEGINNINGS.get(media.partition(";")[0].strip().lower())
+    if begins and not part.raw.startswith(begins):
+        found = next((kind for kind, starts in _BEGINNINGS.items() if part.raw.startswith(starts)), "something else")
+        raise Verdict(permanent(ATTACHMENT, f"{named} is sent as {media}, and its bytes are {found}; send its type"))
+    return BinaryContent(data=part.raw, media_type=media)
+
+
+def files_in(response: ModelResponse) -> tuple[Part, ...]:
+    """The files that a model made, in order."""
+    made = [part for part in response.parts if isinstance(part, FilePart) and part.has_content()]
+    return tuple(
+        Part(raw=one.content.data, media_type=encodable(one.content.media_type), filename=_named(one, number))
+        for number, one in enumerate(made, 1)
+    )
+
+
+def file_part(part: Part, **extras: str) -> FilePart:
+    """A file that a model made, as it is sent back to that model."""
+    media = part.media_type or "application/octet-stream"
+    return FilePart(content=BinaryContent(data=part.raw or b"", media_type=media), **extras)  # type: ignore[arg-type]
+
+
+def _named(one: FilePart, number: int) -> str:
+    return f"file-{number}{mimetypes.guess_extension(one.content.media_type) or ''}"
+
+
+def _guessed(name: str) -> str | None:
+    return mimetypes.guess_type(name)[0]
+
+
+def _by_reference(url: str, media_type: str | None) -> UserContent:
+    kinds: dict[str, type[ImageUrl | AudioUrl | VideoUrl]] = {"image": ImageUrl, "audio": AudioUrl, "video": VideoUrl}
+    kind = kinds.get((media_type or "").partition("/")[0], DocumentUrl)
+    return kind(url=url, media_type=media_type)
