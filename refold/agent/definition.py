@@ -30,9 +30,9 @@ def unfit_values(
         yield f"turns={turns!r}: a task answers at least one message; None is without end"
     if output is not None:
         try:
-            adapter(output)
+            adapter(output).json_schema()
         except PydanticUserError as error:
-            yield f"output={output!r} is not a type that pydantic knows: {first_line(error)}"
+            yield f"output={output!r} is not a type that pydantic knows, with a JSON schema: {first_line(error)}"
     if orchestrator is not None and not isinstance(orchestrator, Orchestrator):
         yield f"orchestrator={orchestrator!r} is none; give one, for example Concurrent(3)"
     if not isinstance(gate_policy, GatePolicy):

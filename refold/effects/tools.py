@@ -372,12 +372,14 @@ def _tool(spec: ToolSpec) -> Tool:
             # Numbered, since a parameter may be called `json` or `_x`, but a pydantic field may not.
             fields[f"p{number}"] = (hints[parameter.name], Field(default, alias=parameter.name))
             names[f"p{number}"] = parameter.name
-        return Tool(
+        made = Tool(
             spec=spec,
             fields=names,
             arguments=create_model(spec.name, __config__=ConfigDict(extra="forbid"), **fields),
             result=TypeAdapter(hints["return"]) if "return" in hints else None,
         )
+        _ = made.json_schema  # a model is offered it; a type without one is found here
+        return made
     except NameError as error:
         found = f"a type in its signature cannot be found: {error}"
     except PydanticUserError as error:

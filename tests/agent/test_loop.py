@@ -291,6 +291,7 @@ def test_a_typed_answer_fits_its_type() -> None:
         pytest.param({"plugins": [print]}, "annotated with its event, one of BeforeInvocation", id="plugin"),
         pytest.param({"fatal": ["sell"]}, "fatal: there is no tool 'sell'", id="fatal"),
         pytest.param({"output": object()}, "is not a type that pydantic knows", id="output"),
+        pytest.param({"output": Callable[[int], int]}, "with a JSON schema: Cannot generate", id="no schema"),
         pytest.param({"tools": "price"}, "tools='price': it is a list", id="one tool"),
         pytest.param({"fatal": "price"}, "write fatal=['price']", id="one fatal tool"),
         pytest.param({"model": "gpt-5"}, "a model is named provider:model", id="model"),

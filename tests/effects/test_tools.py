@@ -430,12 +430,17 @@ def another_add(a: int) -> int:
 def strange(a: threading.Lock) -> None: ...
 
 
+@tool(effect="read_only")
+def called_back(a: Callable[[int], int]) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("functions", "said"),
     [
         ([plain], "'read_only', 'idempotent', 'at_least_once', 'at_most_once'"),
         ([add, another_add], "two tools have this name"),
         ([strange], "none that JSON can bring"),
+        ([called_back], "none that JSON can bring: Cannot generate a JsonSchema"),
     ],
 )
 def test_a_tool_that_cannot_be_registered(functions: list[Any], said: str) -> None:

@@ -224,18 +224,33 @@ class StrictAnthropic(Serving):
             {"type": "tool_use", "id": f"toolu_{len(self.requests)}_{number}", "name": wish.tool, "input": wish.args}
             for number, wish in enumerate(wishes)
         ] or [{"type": "text", "text": said}]
-        return JSONResponse(
-            {
-                "id": "msg_1",
-                "type": "message",
-                "role": "assistant",
-                "model": body["model"],
-                "content": content,
-                "stop_reason": "tool_use" if wishes else "end_turn",
-                "stop_sequence": None,
-                "usage": {"input_tokens": 7, "output_tokens": 3},
-            }
-        )
+        reason = {"stop_reason": "tool_use" if wishes else "end_turn", "stop_sequence": None}
+        message = {
+            "id": "msg_1", "type": "message", "role": "assistant", "model": body["model"], "content": content, **reason,
+            "usage": {"input_tokens": 7, "output_tokens": 3},
+        }  # fmt: skip
+        if body.get("stream"):
+            return Response("".join(_events(message, content, reason)), media_type="text/event-stream")
+        return JSONResponse(message)
+
+
+def _events(message: dict[str, Any], content: list[dict[str, Any]], reason: dict[str, Any]) -> Iterator[str]:
+    yield _event("message_start", message={**message, "content": [], "stop_reason": None})
+    for index, block in enumerate(content):
+        text = block["type"] == "text"
+        begun = {**block, "text": ""} if text else {**block, "input": {}}
+        piece = {"type": "text_delta", "text": block["text"]} if text else {
+            "type": "input_json_delta", "partial_json": json.dumps(block["input"])
+        }  # fmt: skip
+        yield _event("content_block_start", index=index, content_block=begun)
+        yield _event("content_block_delta", index=index, delta=piece)
+        yield _event("content_block_stop", index=index)
+    yield _event("message_delta", delta=reason, usage={"output_tokens": 3})
+    yield _event("message_stop")
+
+
+def _event(kind: str, **data: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n"
 
 
 def check_anthropic(body: dict[str, Any]) -> None:

@@ -31,6 +31,8 @@ def by_pydantic_ai(error: BaseException) -> Failure | None:
             return _with_reason(_of_provider(error), error)
         case ai.ContentFilterError():
             return permanent("content_filter", "the provider's content filter stopped the answer")
+        case ai.UnexpectedModelBehavior() if "ended without content" in str(error):
+            return transient("empty_answer", "the model's stream ended before it had begun")
         case ai.UnexpectedModelBehavior():
             return permanent("corrupt_data", "the model sent an answer that cannot be read")
         case ai.UserError():

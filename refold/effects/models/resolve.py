@@ -23,7 +23,7 @@ from refold.effects.models.trouble import error_as_status
 
 DEFAULT_MODEL = "scripted:demo"
 _RENAMED = {"google-gla": "google", "gemini": "google", "claude": "anthropic", "gpt": "openai"}
-_EXAMPLES = "for example openai:gpt-5, anthropic:claude-sonnet-4-5 or scripted:demo"
+_EXAMPLES = "for example openai:gpt-5, anthropic:claude-sonnet-5-5 or scripted:demo"
 
 
 class Models:

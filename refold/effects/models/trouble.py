@@ -5,6 +5,7 @@
 | the server is away, restarting or overloaded (`OUTAGES`)    | transient; the task waits until the server is back   |
 | an error in a body with status 200                          | as with that status                                  |
 | an answer without any choice                                | transient, `empty_answer`                            |
+| a type asked for in a way that the model does not have      | permanent, `configuration`                           |
 | a file that the model or its client cannot take             | permanent, `attachment`                              |
 | a file whose address cannot be resolved or reached          | transient, `dns`, `connection`, ...                  |
 | anything else                                               | by the table in `refold.effects.failures.classify`   |
@@ -34,6 +35,7 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.classify import classify
 from refold.effects.failures.network import permanent, scrubbed, transient
 from refold.effects.failures.verdicts import Verdict
+from refold.effects.models.failures import first_sentence
 
 OUTAGES = frozenset({"connection", "dns", "overloaded", "http_429", *(f"http_{n}" for n in (502, 503, 504, 521, 529))})
 """The types of transient failures that a server's restart, deployment or overload explains."""
@@ -65,13 +67,23 @@ def _of_client(error: Exception, name: str, messages: Sequence[ModelMessage]) ->
     if isinstance(error, IndexError):
         return transient("empty_answer", f"model {name!r} sent an answer without any choice")
     if not files:
-        return None
+        return _refused_here(error, name)
     if isinstance(error.__cause__, socket.gaierror):
         return transient("dns", f"a file for model {name!r} cannot be fetched: its host's name cannot be resolved")
     if isinstance(error, AssertionError | NotImplementedError | KeyError | RuntimeError | ValueError | ai.UserError):
         why = f": {scrubbed(str(error))}" if str(error) else ""
         return permanent("attachment", f"model {name!r} cannot be sent this file ({files}){why}; send another type")
     return None
+
+
+def _refused_here(error: Exception, name: str) -> Failure | None:
+    """What the provider's client does not send, such as a way to ask for a type that the model does not have."""
+    if not isinstance(error, ai.UserError):
+        return None
+    said = first_sentence(error).replace("this model", f"model {name!r}")
+    way_out = "; leave the setting output_mode out, or take `tool`" if "structured output" in said else ""
+    named = "" if name in said else f"model {name!r}: "
+    return permanent("configuration", f"{named}{said}{way_out}")
 
 
 async def error_as_status(response: Response) -> None:

@@ -1,0 +1,45 @@
+"""A watch waits where no worker runs: it may be starting just now, or be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from refold import Content, UserMessage
+from refold.cli import waiting
+from refold.cli.text.output import Output
+from refold.core.fold.journal import Entry
+from refold.engine import NoWorker
+from refold.testing import FakeEngine
+
+ENTRY = Entry(seq=1, at=datetime(2026, 1, 1, tzinfo=UTC), event=UserMessage(content=Content.from_text("x")))
+
+
+class LateWorker(FakeEngine):
+    """An engine whose worker answers the third question only."""
+
+    asked = 0
+
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Any]:
+        """See `Engine`."""
+        self.asked += 1
+        if self.asked < 3:
+            raise NoWorker("no poller seen on task queue 'refold'")
+        yield ENTRY
+
+
+async def test_a_watch_waits_for_a_worker(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Also one that was killed before its first answer; what is waited for is said once.
+    """
+    monkeypatch.setattr(waiting, "ASK_AGAIN_S", 0.0)
+    call: Any = SimpleNamespace(out=Output(json=False))
+    engine = LateWorker([])
+
+    assert [one async for one in waiting.patiently(call, engine, "T", after=0)] == [ENTRY]
+    assert engine.asked == 3
+    assert capsys.readouterr().err == "waiting: no poller seen on task queue 'refold'\n"
