@@ -10,3 +10,6 @@ Guide = Agent(
     "guide", instructions="Go.", tools=[through], gates="none", orchestrator=Concurrent(3), model="scripted:demo"
 )
 GuideWorkflow = workflow_for(Guide)
+
+Pair = Agent("pair", instructions="Answer.", model=["openai:first", "openai:second"])
+PairWorkflow = workflow_for(Pair)

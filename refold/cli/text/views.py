@@ -230,7 +230,7 @@ def _pending(pending: PendingView) -> str:
     if pending.blocked:
         text += "  blocked"
     elif pending.failure:
-        text += f"  after: {snippet(pending.failure, 100)}"
+        text += f"  after: {snippet(pending.failure)}"
     if pending.due_at is not None:
         text += f"  due {pending.due_at.astimezone():%H:%M:%S}"
     return clean(text)

@@ -237,18 +237,18 @@ def drop(draft: Draft, failed: CommandFailed) -> None:
 def retry(draft: Draft, failed: CommandFailed) -> None:
     """Back off, and move the task to `retrying` if it is running."""
     pending, failure = draft.pending[failed.invocation_id], failed.failure
-    policy, wait_s = policy_of(draft, pending), 0.0
+    policy, wait_s, why, then = policy_of(draft, pending), 0.0, failure.message, ""
     if moves_on(draft, pending, failure):
         draft.change_pending(pending.invocation_id, moved=pending.moved + 1, uncounted=pending.attempt)
-        then = f"asks {fallbacks_of(pending.command)[pending.moved]} instead"
+        why += f"; asks {fallbacks_of(pending.command)[pending.moved]} instead"
     else:
         number = pending.attempt - (pending.uncounted if pending.moved else 0)
         wait_s = policy.delay(number, pending.invocation_id, failure.retry_after)
-        then = f"retry {number} of {policy.max_retries} in {wait_s:g} s"
-    draft.back_off(pending, wait_s, failure.message)
+        then = f"; retry {number} of {policy.max_retries} in {wait_s:g} s"
+    draft.back_off(pending, wait_s, why)
     if pending.invocation_id.endswith(UNDO):
         return
-    draft.notes.append(f"{failed.id}: {failure.message}; {then}")
+    draft.notes.append(f"{failed.id}: {why}{then}")
     if draft.lifecycle is TaskState.RUNNING:
         draft.move(TaskEvent.TRANSIENT_ERROR)
 

@@ -9,6 +9,7 @@ import pytest
 from refold import Cmd, Content, Ctx, Failure, FailureKind, RetryPolicy, SkillError, Status, Step, Transition, table
 from refold.core.chat import Reply, ToolReturn
 from refold.core.fold.wanted import Perform, wanted
+from refold.engine import view_of
 from tests.core.byhand import ByHand, busy, refused
 
 MODELS = ["a:one", "b:two", "c:three"]
@@ -63,6 +64,7 @@ def test_the_next_model_is_asked_at_the_third_failure(chat: bool, cut: bool) -> 
     assert task.alarms == [(task.task.at - task.base.at).total_seconds()]
     task.ring("ask")
     assert asked(task) == "b:two"
+    assert [one.failure for one in view_of(task.task).pending] == ["busy; asks b:two instead"]
     task.give("ask", Reply(text="Yes.") if chat else "Yes.")
     assert (task.said, task.status) == (["Yes."], Status.COMPLETED)
     assert task.folded() == task.task
