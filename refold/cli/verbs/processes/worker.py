@@ -199,7 +199,8 @@ async def worker(
         say_ready(call, found, address=client.service_client.config.target_host, namespace=client.namespace)
 
     given: dict[str, Any] = {
-        **{"deployment": deployment, "build_id": build_id},
+        "deployment": deployment,
+        "build_id": build_id,
         "threads": threads,
         "max_concurrent_activities": slots,
         "max_concurrent_activity_task_polls": pollers,
