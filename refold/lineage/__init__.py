@@ -1,1 +1,1 @@
-"""Tasks made from tasks, in so far as engines and workers need it and the fold does not."""
+"""Tasks made from tasks: recovery and forks, which engines and workers run, and the fold does not."""

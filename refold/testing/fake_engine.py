@@ -44,7 +44,6 @@ from refold.core.fold.wanted import Alarm, Perform, SendAnswer, finished, wanted
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskState
 from refold.core.lineage.ids import own_id
-from refold.core.lineage.recover import recover
 from refold.core.retry_policy import Failure
 from refold.core.waits import Unresolved, Wait
 from refold.engine import (
@@ -71,6 +70,7 @@ from refold.engine import (
     with_first,
 )
 from refold.lineage.fork import fork
+from refold.lineage.recover import recover
 from refold.record import Explanation, TaskRecord, explain, record_of
 from refold.testing.answers import Answers, ScriptError, as_failure, outcome, permanent
 from refold.testing.bugs import tell

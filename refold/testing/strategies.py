@@ -67,11 +67,11 @@ from refold.core.fold.snapshot import Given, Pending, Snapshot
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, finished, wanted
 from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.lifecycle import TaskState
-from refold.core.lineage.recover import recover
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import Schema
 from refold.core.waits import Unresolved, Wait
 from refold.lineage.fork import fork
+from refold.lineage.recover import recover
 from refold.testing.play import START
 from refold.testing.values import TEXTS, Values, any_json, values_for, values_of_schema
 

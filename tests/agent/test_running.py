@@ -11,7 +11,7 @@ from refold.core.chat import ToolReturn
 from refold.core.events import ChatResult
 from refold.core.fold.apply import advance
 from refold.core.fold.journal import Entry
-from refold.core.lineage.recover import recover
+from refold.lineage.recover import recover
 from refold.testing import FakeEngine, calls, play
 from refold.testing.play import START
 from tests.agent.shop import TOOLS, shop

@@ -40,8 +40,8 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Pending, Snapshot
 from refold.core.fold.wanted import Alarm, Perform, wanted
 from refold.core.gates import DecisionMade
-from refold.core.lineage.recover import recover
 from refold.lineage.fork import fork
+from refold.lineage.recover import recover
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -38,7 +38,7 @@ from refold import (
 )
 from refold.core.authoring.cmd import Cmd
 from refold.core.fold.apply import advance
-from refold.core.lineage.recover import recover
+from refold.lineage.recover import recover
 from refold.record import explain
 from refold.testing import Played, fails, laws_of, permanent, play, reply, user
 

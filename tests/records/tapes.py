@@ -27,12 +27,12 @@ from refold.core.fold.apply import advance, fold
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import wanted
-from refold.core.lineage.recover import recover
 from refold.core.lineage.upgrade import upgraded
 from refold.core.values import shortened
 from refold.differences import Difference, first_difference, shown
 from refold.engine import view_of
 from refold.lineage.fork import fork
+from refold.lineage.recover import recover
 
 JOURNALS = Path(__file__).parent / "journals"
 

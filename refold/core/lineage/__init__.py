@@ -1,1 +1,1 @@
-"""Tasks made from other tasks: recovery, forks, upgrades, and conversations continued in a new task."""
+"""What tasks made from other tasks have in common: the ids of their commands, and states that are upgraded."""

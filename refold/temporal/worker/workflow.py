@@ -31,7 +31,6 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, SendAnswer, Want, finished, wanted
 from refold.core.lifecycle import Ending
 from refold.core.lineage.ids import own_id
-from refold.core.lineage.recover import recover
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.core.waits import Unresolved, Wait
@@ -39,6 +38,7 @@ from refold.digests import chained
 from refold.divergence import Difference
 from refold.engine import PayloadTooLarge, view_of
 from refold.lineage.fork import fork
+from refold.lineage.recover import recover
 from refold.temporal.data.inputs import AnotherRelease, check_start, start_from
 from refold.temporal.data.payloads import Stored
 from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, PartEnded, Segment, TaskResult, TaskStart

@@ -35,8 +35,8 @@ from refold.core.events import ChildAsked, DependencyResolved, Event
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.snapshot import Given
 from refold.core.fold.wanted import Perform, finished, wanted
-from refold.core.lineage.recover import recover
 from refold.core.waits import Wait
+from refold.lineage.recover import recover
 from refold.record import record_of, with_entry
 from refold.testing import histories
 from refold.testing.play import START
