@@ -21,9 +21,9 @@ from refold import Transition as Step
 from refold.core.errors import DefinitionError
 from refold.core.events import DependencyResolved
 from refold.core.fold.journal import Entry
-from refold.engine import Listed, Place, TaskFilter
+from refold.engine import EngineError, Listed, NoWorker, Place, TaskFilter, TaskNotFound
 from refold.projection import Projection, ProjectionUnavailable, Projector, Transition
-from refold.projection.project import ALL_S, QUIET_S
+from refold.projection.project import ALL_S, LATE_S, QUIET_S
 from refold.projection.tables import Emptied
 from refold.testing import FakeEngine, transient
 from tests.cli.conftest import Shell
@@ -255,6 +255,42 @@ def test_a_round_reads_what_has_changed(file: Path) -> None:
     assert sorted(first) == sorted(names)
     assert (quiet, changed) == ([], ["t3"])
     assert looks == [2.0, 6.0, 14.0, 30.0, 62.0, 126.0, 254.0, 510.0, 1022.0, 1622.0]
+
+
+def test_what_cannot_be_read_is_tried_again_and_what_is_gone_is_not(file: Path) -> None:
+    """
+    A journal without a worker is asked for ever less often, once a minute in the end; a task that was deleted while it
+    was listed is forgotten. Neither keeps the others from being written.
+    """
+    engine, now = engine_with("deaf", "gone", "there"), 0.0
+    away: dict[str, EngineError] = {"deaf": NoWorker("nobody answers"), "gone": TaskNotFound("gone")}
+
+    class Troubled(Counted):
+        async def _raised(self, error: EngineError) -> AsyncGenerator[Entry]:
+            raise error
+            yield
+
+        def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+            found = super().journal(task_id, after=after)
+            return self._raised(away[task_id]) if task_id in away else found
+
+    source = Troubled(engine)
+    projector = Projector(source, Projection(str(file)), clock=lambda: now)
+    first = asyncio.run(projector.once())
+    looks = []
+    for _ in range(150):
+        now, source.read = now + 2.0, []
+        done = asyncio.run(projector.once())
+        looks += [now] * ("deaf" in source.read)
+        assert ("deaf" in done.unread) == ("deaf" in source.read)
+        assert "gone" not in source.read
+    del away["deaf"]
+    now += LATE_S
+    last = asyncio.run(projector.once())
+
+    assert (first.tasks, first.unread) == (1, {"deaf": "nobody answers"})
+    assert looks == [2.0, 6.0, 14.0, 30.0, 62.0, 122.0, 182.0, 242.0]
+    assert (last.tasks, moves(Projection(str(file)), "deaf")) == (1, ["running", "paused"])
 
 
 def test_a_quiet_round_lists_little(file: Path) -> None:
