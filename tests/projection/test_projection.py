@@ -266,13 +266,12 @@ def test_what_cannot_be_read_is_tried_again_and_what_is_gone_is_not(file: Path) 
     away: dict[str, EngineError] = {"deaf": NoWorker("nobody answers"), "gone": TaskNotFound("gone")}
 
     class Troubled(Counted):
-        async def _raised(self, error: EngineError) -> AsyncGenerator[Entry]:
-            raise error
-            yield
-
-        def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+        async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
             found = super().journal(task_id, after=after)
-            return self._raised(away[task_id]) if task_id in away else found
+            if task_id in away:
+                raise away[task_id]
+            async for entry in found:
+                yield entry
 
     source = Troubled(engine)
     projector = Projector(source, Projection(str(file)), clock=lambda: now)
