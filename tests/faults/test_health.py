@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,11 +24,14 @@ SOON_S = 10.0
 
 
 @pytest.fixture
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres() -> Iterator[Postgres]:
     """A ledger's database."""
-    server = Postgres(tmp_path_factory.mktemp("pg"))
-    yield server
-    server.stop()
+    # Sockets want a short path, and the server, if the tests run as root, a user and a folder that it may enter.
+    with tempfile.TemporaryDirectory() as name:
+        server = Postgres(Path(name))
+        yield server
+        with contextlib.suppress(Exception):
+            server.stop()
 
 
 def family(pid: int) -> list[int]:
