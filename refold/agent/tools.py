@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class AgentTool:
         skill: The skill's id, if it is one.
         called: The name for calls, if it differs from `name`.
         takes_data: The skill is started with the arguments as data, not with a text.
+        queue: The task queue of the workers that serve the skill; None is the agent's own.
+        timeout_s: Seconds until the skill's task is canceled, and the model reads so; None waits for ever.
         key: The business key of its calls, with arguments in braces: `refund:{order_id}`. Empty takes each call's own
             id, so the same request of another task is another call.
     """
@@ -51,6 +54,8 @@ class AgentTool:
     skill: str | None = None
     called: str = ""
     takes_data: bool = False
+    queue: str | None = None
+    timeout_s: float | None = None
     key: str = ""
 
     @property
@@ -66,7 +71,7 @@ class AgentTool:
         """
         if self.skill is not None:
             content = Content.from_data(dict(args)) if self.takes_data else _message(self.name, args)
-            return Cmd.skill(self.name, self.skill, content)
+            return Cmd.skill(self.name, self.skill, content, queue=self.queue, timeout_s=self.timeout_s)
         key = self.key.format_map(args) if self.key and all(name in args for name in key_names(self.key)) else None
         tool = self.function or self.called or self.name
         return Cmd.tool(self.name, tool, dict(args), key=key, retry=retry)
@@ -89,7 +94,13 @@ def _message(name: str, args: Mapping[str, JsonValue]) -> Content:
 
 
 def skill_tool(
-    skill: Any, *, name: str | None = None, description: str | None = None, effect: EffectPolicy | str | None = None
+    skill: Any,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: EffectPolicy | str | None = None,
+    queue: str | None = None,
+    timeout_s: float | None = None,
 ) -> AgentTool:
     """Another skill as a tool: each call is a task of its own.
 
@@ -99,7 +110,14 @@ def skill_tool(
         description: For the model; None takes the skill's.
         effect: Its effect policy; None counts as any effect, so that the default gates ask first. A skill with gates of
             its own may be declared `read_only` here.
+        queue: The task queue of the workers that serve it; None is the agent's own.
+        timeout_s: Seconds until its task is canceled and the call fails; None waits for ever.
+
+    Raises:
+        ValueError: The effect policy is unknown, or the timeout is not a positive number of seconds.
     """
+    if timeout_s is not None and not 0 < timeout_s < math.inf:
+        raise ValueError(f"timeout_s={timeout_s!r}: give a positive number of seconds, or None to wait for ever")
     compiled = skill_of(skill)
     card = compiled.options.card
     own = name or card.id
@@ -112,6 +130,8 @@ def skill_tool(
         offer=offer,
         skill=card.id,
         takes_data=compiled.options.input is not None,
+        queue=queue,
+        timeout_s=timeout_s,
     )
 
 

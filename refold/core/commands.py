@@ -172,6 +172,7 @@ class CallSkill(_Command):
 
     Attributes:
         queue: The task queue of the workers that serve the skill; None is the task's own.
+        timeout_s: Seconds until it is canceled, and the call fails with the type `timeout`; None waits for ever.
     """
 
     subject_field = "skill"
@@ -180,6 +181,7 @@ class CallSkill(_Command):
     skill: str
     input: Content
     queue: str | None = lean()
+    timeout_s: Patience | None = lean()
 
 
 class CallActivity(_Command):

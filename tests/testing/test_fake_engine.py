@@ -4,7 +4,20 @@ from datetime import timedelta
 import pytest
 from pydantic import BaseModel, JsonValue
 
-from refold import Content, Ctx, InputRejected, Status, Step, TaskState, Transition, flow_skill, step, table, tool
+from refold import (
+    CommandError,
+    Content,
+    Ctx,
+    InputRejected,
+    Status,
+    Step,
+    TaskState,
+    Transition,
+    flow_skill,
+    step,
+    table,
+    tool,
+)
 from refold.core.events import UserMessage
 from refold.core.fold.apply import fold, planned
 from refold.core.fold.journal import Entry
@@ -323,6 +336,36 @@ async def test_text_carries_its_offset() -> None:
     engine.write("T", "greeting", "Hel")
 
     assert await first == Tokens(invocation_id="T/1.1", attempt=1, offset=4, text="Hel")
+
+
+async def test_a_part_that_takes_too_long_is_canceled() -> None:
+    """
+    At its timeout the call fails; until then the part's question is the whole's.
+    """
+    engine = FakeEngine([table("whole", Step("begin", patient).start()), Hello2])
+    view = await engine.start("whole", TEXT("go"), task_id="T")
+    assert [wait.slot for wait in view.waiting_for] == ["name"]
+
+    await engine.advance(59)
+    assert (await engine.look("T")).status is Status.INPUT_REQUIRED
+    await engine.advance(1)
+
+    assert (await engine.look("T")).messages[-1].text == "timeout"
+    assert (await engine.look("T/1.1")).status is Status.CANCELED
+
+
+@flow_skill(id="hello2")
+class Hello2:
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.ask("name", "Who?")).text)
+
+
+async def patient(ctx: Ctx, content: Content) -> Transition:
+    try:
+        return ctx.complete((await ctx.skill("hello", Hello2, "x", timeout_s=60)).text)
+    except CommandError as error:
+        return ctx.complete(error.failure.type)
 
 
 async def test_watchers_see_a_tool_report() -> None:

@@ -150,14 +150,13 @@ class Cmd:
         return _valid(CallTool, id, id=id, name=name, args=data, **about)
 
     @staticmethod
-    def skill(id: str, skill: Any, input: str | Content | Any, *, queue: str | None = None) -> CallSkill:
-        """Run another skill, given by id, class or table; see `CallSkill`.
-
-        An input that is neither text nor `Content` is sent as data.
-        """
+    def skill(
+        id: str, skill: Any, input: Any, *, queue: str | None = None, timeout_s: float | None = None
+    ) -> CallSkill:
+        """Run another skill, given by id, class or table. Input that is neither text nor `Content` is data."""
         name = skill if isinstance(skill, str) else _skill_name(skill)
         content = input if isinstance(input, str | Content) else Content.from_data(as_json(input, "input of {!r}", id))
-        return _valid(CallSkill, id, id=id, skill=name, input=as_content(content), queue=queue)
+        return _valid(CallSkill, id, id=id, skill=name, input=as_content(content), queue=queue, timeout_s=timeout_s)
 
     @staticmethod
     def activity(

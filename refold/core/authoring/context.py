@@ -243,9 +243,11 @@ class Ctx:
         asked = Cmd.tool(id or name, tool, args, key=key, key_scope=key_scope, retry=retry, queue=queue, **more)
         return self._call(asked, kind)
 
-    def skill(self, id: str, skill: Any, input: str | Content | Any, *, queue: str | None = None) -> Call[SkillOutcome]:
+    def skill(
+        self, id: str, skill: Any, input: Any, *, queue: str | None = None, timeout_s: float | None = None
+    ) -> Call[SkillOutcome]:
         """Run another skill as a task of its own, and wait for its outcome. See `CallSkill`."""
-        return self._call(Cmd.skill(id, skill, input, queue=queue), SkillOutcome)
+        return self._call(Cmd.skill(id, skill, input, queue=queue, timeout_s=timeout_s), SkillOutcome)
 
     def activity(
         self,

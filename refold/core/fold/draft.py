@@ -19,6 +19,7 @@ from refold.core.commands import (
     AskApproval,
     AskUser,
     CallChat,
+    CallSkill,
     CallTool,
     Command,
     Notify,
@@ -181,9 +182,7 @@ class Draft:
         self.backoffs.append(Backoff(invocation_id=pending.invocation_id, retry=pending.attempt, due_at=due_at))
 
     def send_out(self) -> None:
-        """Start the commands that may start: while a compensated effect is being performed again, only such effects;
-        else all of a task that is running or retrying, and the timers of one that is paused.
-        """
+        """Start what may start: in a pause timers, only compensated effects while they are performed again, or all."""
         if self.lifecycle not in (TaskState.RUNNING, TaskState.RETRYING, TaskState.PAUSED):
             return
         redoing = self.redoing
@@ -191,10 +190,11 @@ class Draft:
             if pending.started or pending.due_at is not None or (redoing and not pending.background):
                 continue
             if isinstance(pending.command, Sleep):
-                due_at = self.at + timedelta(seconds=pending.command.seconds)
-                self.change_pending(id, started=True, due_at=due_at)
+                self.change_pending(id, started=True, due_at=self.at + timedelta(seconds=pending.command.seconds))
             elif self.lifecycle is not TaskState.PAUSED:
-                self.change_pending(id, started=True)
+                within_s = pending.command.timeout_s if isinstance(pending.command, CallSkill) else None
+                until = None if within_s is None else self.at + timedelta(seconds=within_s)
+                self.change_pending(id, started=True, until=until)
 
     # --- outcomes
 

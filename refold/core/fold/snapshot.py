@@ -76,6 +76,7 @@ class Pending(Value):
         moved: How many of the call's models it has moved on from.
         background: No step awaits this command. Used for compensation, for repeating a compensated effect after
             recovery, and for reminders. Saved as `aside`, its name in older histories.
+        until: When the part times out, if the command is one (`CallSkill`) with a timeout.
         asks: If the command is a part (`CallSkill`): the part's open questions that have no answer yet.
         answers: If the command is a part: answers sent to the part that the part has not confirmed yet.
         unresolved: If the command is a part: the part's commands that only an operator can resolve.
@@ -96,6 +97,7 @@ class Pending(Value):
     looks: int = lean(0)
     moved: int = lean(0)
     background: bool = lean(False, alias="aside")
+    until: datetime | None = lean()
     asks: tuple[Wait, ...] = lean(())
     answers: tuple[UserMessage, ...] = lean(())
     unresolved: tuple[Unresolved, ...] = lean(())

@@ -94,6 +94,9 @@ def wanted(snapshot: Snapshot) -> dict[str, Want]:
             wants[f"{id}~{pending.attempt}"] = Alarm(due_at=pending.due_at, event=over, summary=summary)
         elif pending.started:
             wants[f"{id}#{pending.attempt}"] = _performed(snapshot, pending)
+            if pending.until is not None:
+                late = CommandFailed(id=command.id, invocation_id=id, failure=TIMED_OUT)
+                wants[f"{id}~until"] = Alarm(due_at=pending.until, event=late, summary=f"timeout of {command.id}")
         for answer in pending.answers:
             wants[f"{id}<{answer.gate}"] = SendAnswer(task_id=id, message=answer)
     return wants
@@ -143,6 +146,7 @@ DRY_RUN = "DryRun"
 """The `type` of the failure with which each effect of a dry fork fails."""
 
 SHOWN_CHARS = 300
+TIMED_OUT = Failure(kind=FailureKind.PERMANENT, type="timeout", message="it took longer than its timeout allows")
 
 
 def dry_run(invocation_id: str, command: Effect) -> CommandFailed:

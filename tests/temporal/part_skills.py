@@ -1,0 +1,83 @@
+"""Tasks with parts that have parts: what they ask, what they wait for, and for how long."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from refold import CommandError, Content, Ctx, Transition, flow_skill, step, tool
+from refold.agent import Agent, skill_tool
+from refold.effects import Never
+from refold.temporal import workflow_for
+
+BROKEN: set[str] = set()
+"""The tasks whose tool fails."""
+
+
+@tool(effect="idempotent")
+def fits(order: str) -> bool:
+    """Fails while a test says so."""
+    if order in BROKEN:
+        raise Never(f"{order} is broken")
+    return True
+
+
+@flow_skill(id="low")
+class Low:
+    """Asks twice, with a tool between."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        size = await ctx.ask("size", f"Size of {content.text}?")
+        await ctx.tool(fits, order=content.text)
+        color = await ctx.ask("color", f"Color of {content.text}?")
+        return ctx.complete(f"{size.text} {color.text}")
+
+
+@flow_skill(id="middle")
+class Middle:
+    """Has a part."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("low", Low, content)).text)
+
+
+@flow_skill(id="top")
+class Top:
+    """Has a part that has a part."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete((await ctx.skill("middle", Middle, content)).text)
+
+
+class Limits(BaseModel):
+    queue: str | None = None
+    timeout_s: float | None = None
+
+
+@flow_skill(id="limited", input=Limits)
+class Limited:
+    """Gives its part a queue and a timeout."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, limits: Limits) -> Transition:
+        try:
+            outcome = await ctx.skill("low", Low, "tea", queue=limits.queue, timeout_s=limits.timeout_s)
+        except CommandError as error:
+            return ctx.complete(f"{error.failure.type}: {error.failure.message}")
+        return ctx.complete(outcome.text)
+
+
+Boss = Agent(
+    "boss",
+    instructions='-> low(message="tea")\n-> It said: {low}',
+    tools=[skill_tool(Low, effect="read_only", queue="nobody-serves-this", timeout_s=1.0)],
+)
+
+TOOLS = [fits]
+LowWorkflow = workflow_for(Low)
+MiddleWorkflow = workflow_for(Middle)
+TopWorkflow = workflow_for(Top)
+LimitedWorkflow = workflow_for(Limited)
+BossWorkflow = workflow_for(Boss)
