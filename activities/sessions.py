@@ -1,23 +1,17 @@
-"""The memory of sessions: earlier questions and answers, stored by a service of its own.
+"""The memory of sessions: earlier questions and answers. The user's question opens a turn, and the answer closes it.
 
-`SESSIONS_URL` is its address. The user's question opens a turn, and the answer closes it.
+They are kept in the ledger's database, for each owner apart; or, where `SESSIONS_URL` names one, by a service.
 """
 
 import os
 from urllib.parse import quote
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from refold import tool
-from refold.effects import Never, current
-
-
-class Turn(BaseModel):
-    """One question and its answer; None while there is none."""
-
-    asked: str
-    answered: str | None = None
-
+from refold.effects import current
+from refold.effects.memory import Turn
+from refold.effects.memory.tools import memory
 
 _TURNS = TypeAdapter(list[Turn])
 
@@ -31,7 +25,9 @@ async def open_turn(session_id: str, asked: str, last: int) -> list[Turn]:
         asked: The user's words.
         last: How many earlier turns to get, newest last.
     """
-    response = await current().http.post(f"{_turns(session_id)}?last={last}", json={"asked": asked})
+    if (server := os.environ.get("SESSIONS_URL")) is None:
+        return await memory().open_turn(session_id, asked, last)
+    response = await current().http.post(f"{_turns(server, session_id)}?last={last}", json={"asked": asked})
     response.raise_for_status()
     return _TURNS.validate_json(response.content)
 
@@ -39,12 +35,12 @@ async def open_turn(session_id: str, asked: str, last: int) -> list[Turn]:
 @tool(effect="idempotent", timeout_s=30)
 async def close_turn(session_id: str, answered: str) -> None:
     """Record the answer to the open turn; the next one can begin."""
-    response = await current().http.post(f"{_turns(session_id)}/answer", json={"answered": answered})
+    if (server := os.environ.get("SESSIONS_URL")) is None:
+        return await memory().close_turn(session_id, answered)
+    response = await current().http.post(f"{_turns(server, session_id)}/answer", json={"answered": answered})
     response.raise_for_status()
+    return None
 
 
-def _turns(session_id: str) -> str:
-    server = os.environ.get("SESSIONS_URL")
-    if not server:
-        raise Never("the task names a session, and SESSIONS_URL names no service that keeps them", type="no_sessions")
+def _turns(server: str, session_id: str) -> str:
     return f"{server}/sessions/{quote(session_id, safe='')}/turns"

@@ -39,6 +39,9 @@ INLINE_BYTES = 512
 """The largest new turn, in bytes, that a model call contains. For a larger turn the call has a hash, since the history
 has that turn already, as a message or a result."""
 
+MEMORY_TOOLS = ("remember", "recall")
+"""The tools whose worker is always told the task's owner, since they read and write what the owner's tasks remember."""
+
 
 class Mention(Value):
     """A turn larger than `INLINE_BYTES`, replaced by its hash.

@@ -132,6 +132,7 @@ OUTSIDE = {"a2a", "asyncio", "httpx", "pydantic_ai", "starlette", "structlog", "
 # An import inside a function is often a cycle in hiding, so each has its reason here: (module, function).
 LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.effects.activities", "_ledger_from_env"): "SQLAlchemy is loaded only by workers whose tools keep receipts",
+    ("refold.effects.memory.memory", "_tables"): "SQLAlchemy is loaded only by workers whose tools remember",
     ("refold.effects.activities", "_open_spending"): "SQLAlchemy is loaded only by workers that limit an owner's day",
     ("refold.temporal.client.connection", "_tracing"): "OpenTelemetry's SDK is an extra, and takes long to load",
     ("refold.temporal.tracing", "instrument"): "the providers' libraries load in a thread, while the worker polls",

@@ -11,7 +11,7 @@ from typing import Any, Literal, NewType
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from activities.dictionary import define_word
-from activities.sessions import Turn, close_turn, open_turn
+from activities.sessions import close_turn, open_turn
 from activities.wikipedia import wikipedia_summary
 from refold import (
     ALL,
@@ -29,6 +29,7 @@ from refold import (
     step,
 )
 from refold.core.steps.calls import Call
+from refold.effects.memory import Turn
 from refold.temporal import workflow_for
 
 THINK = (
@@ -142,7 +143,7 @@ class Question(BaseModel):
 
     Attributes:
         text: What is asked.
-        session_id: Earlier questions of this session are told to the model; needs `SESSIONS_URL`.
+        session_id: Earlier questions of this session are told to the model; see `activities/sessions.py`.
         settings: How the task runs.
     """
 

@@ -43,7 +43,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from refold.conversation import ChatRequest, Conversation, LlmOutcome
+from refold.conversation import MEMORY_TOOLS, ChatRequest, Conversation, LlmOutcome
 from refold.core.chat import Reply
 from refold.core.commands import CallLlm, CallTool, Notify, Undoes
 from refold.core.errors import DefinitionError
@@ -71,6 +71,7 @@ from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
 from refold.effects.mcp.servers import McpServer, servers_from_env
+from refold.effects.memory.memory import Memory
 from refold.effects.middleware import Emitting, MiddlewareBySkill, shown
 from refold.effects.models import MODEL_SETTING
 from refold.effects.models.conversations import Conversations
@@ -88,7 +89,7 @@ from refold.seen.logs import logger
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
     from refold.effects.ledger.spending import Spending
-    from refold.effects.ledger.store import Seal
+    from refold.effects.ledger.store import Seal, Store
     from refold.effects.mcp.tools import McpTools
     from refold.effects.models.request import Show
 
@@ -298,14 +299,30 @@ class Effects:
             invocation_id=info.activity_id,
         )
 
+    def memory_of(self, command: CallTool, owner: str | None) -> Memory:
+        """The memory of a call's owner, for the current activity."""
+        info = activity.info()
+        own_key = command.key is not None and command.key_scope == "owner"
+        told = owner is not None or own_key or command.name in MEMORY_TOOLS
+        scope = wire_key(namespace=info.namespace, tool="refold.memory", key="", owner=owner or "") if told else None
+        id = info.activity_id
+
+        def patiently(call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
+            return until_answered(call, id)
+
+        return Memory(self._store_of_owners, scope=scope, task_id=info.workflow_id or "", patiently=patiently)
+
+    def _store_of_owners(self) -> Store:
+        ledger = self.ledger_of_undone
+        if self.server is not None:
+            ledger.refuse_remote(self.server)
+        return ledger.store
+
     def _open_spending(self) -> Spending:
         if self._spending is None:
             from refold.effects.ledger.spending import Spending
 
-            ledger = self.ledger_of_undone
-            if self.server is not None:
-                ledger.refuse_remote(self.server)
-            self._spending = Spending(ledger.store)
+            self._spending = Spending(self._store_of_owners())
         return self._spending
 
     @property
@@ -479,6 +496,7 @@ async def _tool_effect(
             attempt=info.attempt,
             http=opened.http,
             report=reports.add,
+            memory=effects.memory_of(command, owner),
         )
         note("refold.command", command.id)
         note_content("refold.idempotency_key", invocation.idempotency_key)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
 
+    from refold.effects.memory.memory import Memory
+
 
 class Stopped(StrEnum):
     """Why an attempt is canceled."""
@@ -53,6 +55,7 @@ class Invocation:
             have seen; 0 if the tool's policy keeps no receipts, and in a probe.
         sent: The writing requests that `http` has sent for this call, oldest first; None if requests are neither
             counted nor given a key.
+        memory: Sessions and facts of the call's owner; None outside a worker.
         report: Takes what `progress` reports; None drops it. A test passes `[].append` of its own list.
     """
 
@@ -65,6 +68,7 @@ class Invocation:
     sent: list[Sent] | None = field(default_factory=list, repr=False)
     stop: threading.Event = field(default_factory=threading.Event, repr=False)
     report: Callable[[Any], None] | None = field(default=None, repr=False)
+    memory: Memory | None = field(default=None, repr=False)
 
     def progress(self, said: Any) -> None:
         """Report progress to those who watch the task; from `def` and `async def` tools alike.

@@ -63,12 +63,12 @@ async def test_a_turn_is_opened_and_closed_once(library: Library) -> None:
     assert [turn["asked"] for turn in library.sessions["s1"]] == ["What is an ebb?", "And a flood?"]
 
 
-async def test_a_session_without_a_service_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_without_an_owners_key_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Nobody keeps sessions by default.
+    Else nobody could say whose session it is.
     """
     monkeypatch.delenv("SESSIONS_URL", raising=False)
 
     async with Effects(TOOLS) as effects:
-        with pytest.raises(ApplicationError, match="SESSIONS_URL names no service"):
+        with pytest.raises(ApplicationError, match="nobody told the worker whose memory this is"):
             await Bench(effects).tool(Cmd.tool("t", open_turn, session_id="s1", asked="x", last=5))

@@ -23,7 +23,7 @@ from temporalio.exceptions import (
     TimeoutError,
 )
 
-from refold.conversation import LlmOutcome, request_of
+from refold.conversation import MEMORY_TOOLS, LlmOutcome, request_of
 from refold.core.chat import Reply
 from refold.core.commands import (
     CallActivity,
@@ -109,7 +109,8 @@ def _timer(alarm: Alarm) -> asyncio.Future[Any]:
 
 def _effect(want: Perform, task: Snapshot, part: Part, wrapped: bool, timeouts: profile.Profile) -> asyncio.Future[Any]:
     command = want.command
-    owner = task.owner if wrapped or _has_own_key(command) or _has_own_limit(command) else None
+    told = wrapped or _has_own_key(command) or _has_own_limit(command) or _remembers(command)
+    owner = task.owner if told else None
     pending = task.pending.get(want.invocation_id)
     activity = partial(_activity, want, timeouts, probes=pending is not None and pending.blocked)
     match command:
@@ -170,6 +171,11 @@ def _has_own_limit(command: Effect) -> bool:
             return frame is not None and OWNER_DAY in frame.settings
         case _:
             return False
+
+
+def _remembers(command: Effect) -> bool:
+    """Whether a tool call reads or writes what its owner's tasks remember."""
+    return isinstance(command, CallTool) and command.name in MEMORY_TOOLS
 
 
 def _lean(args: list[Any], defaults: list[Any]) -> list[Any]:

@@ -1,0 +1,105 @@
+"""The tables of sessions and facts, and the statements on them, each within a transaction."""
+
+from __future__ import annotations
+
+import hashlib
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy.schema import CreateTable
+
+from refold.effects.ledger.store import Store
+from refold.effects.memory.turn import Turn
+
+SEARCHED = 1_000
+"""How many of an owner's facts are kept and searched, the newest ones."""
+
+_METADATA = MetaData()
+TURNS = Table(
+    "refold_turns",
+    _METADATA,
+    Column("owner", String(64), primary_key=True),
+    Column("session", String(64), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("task_id", Text, nullable=False),
+    Column("asked", Text, nullable=False),
+    Column("answered", Text),
+)
+FACTS = Table(
+    "refold_facts",
+    _METADATA,
+    Column("owner", String(64), primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("at", Float(53), nullable=False),
+    Column("said", Text, nullable=False),
+)
+
+
+def _make(connection: Connection, table: Table) -> None:
+    # Looked up first: a role that may only read and write the table cannot create it, even if it exists.
+    if not inspect(connection).has_table(table.name):
+        connection.execute(CreateTable(table, if_not_exists=True))
+
+
+def open_turn(
+    store: Store, connection: Connection, owner: str, session: str, task_id: str, asked: str, last: int
+) -> list[Turn]:
+    """Add a task's turn if it has none in the session, and read the turns before it."""
+    _make(connection, TURNS)
+    here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
+    number = connection.execute(select(TURNS.c.number).where(here, TURNS.c.task_id == task_id)).scalar()
+    if number is None:
+        newest = connection.execute(select(func.max(TURNS.c.number)).where(here)).scalar()
+        number = (newest or 0) + 1
+        row = {"owner": owner, "session": session, "number": number, "task_id": task_id, "asked": store.sealed(asked)}
+        connection.execute(insert(TURNS), row)
+    before = select(TURNS).where(here, TURNS.c.number < number).order_by(TURNS.c.number.desc()).limit(max(0, last))
+    turns = [
+        Turn(asked=store.opened(row.asked), answered=None if row.answered is None else store.opened(row.answered))
+        for row in connection.execute(before)
+    ]
+    return turns[::-1]
+
+
+def close_turn(store: Store, connection: Connection, owner: str, session: str, task_id: str, answered: str) -> None:
+    """Answer the task's turn; of a task that continues another one, the newest turn without an answer."""
+    _make(connection, TURNS)
+    here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
+    own = connection.execute(select(TURNS.c.number).where(here, TURNS.c.task_id == task_id)).scalar()
+    if own is None:
+        own = connection.execute(select(func.max(TURNS.c.number)).where(here, TURNS.c.answered.is_(None))).scalar()
+    mine = here & (TURNS.c.number == own) & TURNS.c.answered.is_(None)
+    connection.execute(update(TURNS).where(mine).values(answered=store.sealed(answered)))
+
+
+def keep(store: Store, connection: Connection, owner: str, text: str) -> None:
+    """Add a fact, unless the owner has it; drop the owner's oldest ones beyond the limit."""
+    _make(connection, FACTS)
+    mine, digest = FACTS.c.owner == owner, hashlib.sha256(f"{owner}\0{text}".encode(errors="replace")).hexdigest()
+    if connection.execute(select(FACTS.c.at).where(mine, FACTS.c.digest == digest)).scalar() is not None:
+        return
+    row = {"owner": owner, "digest": digest, "at": store.now(connection), "said": store.sealed(text)}
+    connection.execute(insert(FACTS), row)
+    kept = select(FACTS.c.digest).where(mine).order_by(FACTS.c.at.desc(), FACTS.c.digest).limit(SEARCHED)
+    connection.execute(delete(FACTS).where(mine, FACTS.c.digest.not_in(kept.scalar_subquery())))
+
+
+def facts(store: Store, connection: Connection, owner: str) -> list[str]:
+    """An owner's facts, the newest one first."""
+    _make(connection, FACTS)
+    rows = select(FACTS.c.said).where(FACTS.c.owner == owner).order_by(FACTS.c.at.desc(), FACTS.c.digest)
+    return [store.opened(said) for said in connection.execute(rows.limit(SEARCHED)).scalars()]

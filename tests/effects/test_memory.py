@@ -1,0 +1,141 @@
+"""Sessions and facts in the database: each owner's own, written once, bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from refold.effects import Never
+from refold.effects.ledger.store import Store, store_of
+from refold.effects.memory import Memory, Turn
+from refold.effects.memory.memory import ranked
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A database of this test's own."""
+    store = store_of(str(tmp_path / "memory.db"))
+    yield store
+    store.close()
+
+
+def memory(store: Store, owner: str | None = "ann", task_id: str = "T") -> Memory:
+    """What one call of a task sees."""
+    return Memory(lambda: store, scope=owner, task_id=task_id, patiently=lambda call: call())
+
+
+async def test_a_session_goes_on_over_tasks(store: Store) -> None:
+    """
+    A repeated call opens no second turn and closes none twice; the newest turns come, newest last.
+    """
+    told: list[Turn] = []
+    for number in range(4):
+        for _ in range(2):
+            told = await memory(store, task_id=f"T{number}").open_turn("s1", f"question {number}", last=2)
+        for said in ("answer", "another"):
+            await memory(store, task_id=f"T{number}").close_turn("s1", f"{said} {number}")
+
+    assert told == [Turn(asked=f"question {one}", answered=f"answer {one}") for one in (1, 2)]
+
+
+async def test_a_recovered_task_closes_the_turn_that_is_open(store: Store) -> None:
+    """
+    Its own id is another one than that of the task that opened the turn.
+    """
+    await memory(store, task_id="T").open_turn("s1", "why?", last=0)
+    await memory(store, task_id="T.r1").close_turn("s1", "because")
+
+    assert await memory(store, task_id="U").open_turn("s1", "and?", last=5) == [Turn(asked="why?", answered="because")]
+
+
+@pytest.mark.parametrize("id", ["s1", "' OR 1=1 --", "a/b%2F?#", "ä\ud800", "x" * 100_000, "\0"])
+async def test_equal_ids_of_two_owners_are_two_sessions(store: Store, id: str) -> None:
+    """
+    Whatever is in them.
+    """
+    await memory(store, "ann").open_turn(id, "Ann's", last=5)
+
+    assert await memory(store, "ben", "U").open_turn(id, "Ben's", last=5) == []
+    assert await memory(store, "ann", "V").open_turn(id, "more", last=5) == [Turn(asked="Ann's")]
+
+
+async def test_facts_are_their_owners(store: Store) -> None:
+    """
+    And found by the words that they share with the query; the same fact is kept once.
+    """
+    for fact in ("Likes green tea.", "Lives in Oslo.", "Likes green tea."):
+        await memory(store, "ann").remember(fact)
+    await memory(store, "ben").remember("Hates tea.")
+
+    assert await memory(store, "ann").recall("TEA?") == ["Likes green tea."]
+    assert await memory(store, "ben").recall("tea") == ["Hates tea."]
+    assert await memory(store, "ann").recall("") == ["Lives in Oslo.", "Likes green tea."]
+    assert await memory(store, "eve").recall("tea") == []
+    assert await memory(store, "ann").recall("tea", limit=-1) == []
+
+
+async def test_the_oldest_facts_are_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Those of the same owner only.
+    """
+    monkeypatch.setattr("refold.effects.memory.tables.SEARCHED", 3)
+    await memory(store, "ben").remember("Ben's.")
+    for number in range(5):
+        await memory(store, "ann").remember(f"fact {number}")
+
+    assert await memory(store, "ann").recall("fact") == ["fact 4", "fact 3", "fact 2"]
+    assert await memory(store, "ben").recall("") == ["Ben's."]
+
+
+def test_most_shared_words_first() -> None:
+    """
+    Then the newest; words only, not what they mean.
+    """
+    facts = ["tea is green", "green tea in Oslo", "a car"]
+
+    assert ranked(facts, "green tea, Oslo") == ["green tea in Oslo", "tea is green"]
+    assert ranked(facts, "vehicle") == []
+    assert ranked(facts, "?!") == facts
+
+
+@pytest.mark.parametrize("fact", ["", "  ", "x" * 4_001])
+async def test_what_is_no_fact(store: Store, fact: str) -> None:
+    """
+    Is refused with its bounds.
+    """
+    with pytest.raises(Never, match="a fact has 1 to 4,000 characters"):
+        await memory(store).remember(fact)
+
+
+async def test_nobodys_memory(store: Store) -> None:
+    """
+    A worker that was not told whose call it is reads and writes nothing; a session needs an id.
+    """
+    with pytest.raises(Never, match="nobody told the worker whose memory this is"):
+        await memory(store, None).recall("tea")
+    with pytest.raises(Never, match="a session's id is a text that is not empty"):
+        await memory(store).open_turn(" ", "x", last=1)
+
+
+async def test_encrypted_where_receipts_are(store: Store) -> None:
+    """
+    The file has no word of what was said.
+    """
+
+    class Reversed:
+        def sealed(self, text: str) -> str:
+            return text[::-1]
+
+        def opened(self, sealed: str) -> str:
+            return sealed[::-1]
+
+    store.seal = Reversed()
+    await memory(store).remember("Likes marzipan.")
+    await memory(store).open_turn("s1", "Why marzipan?", last=1)
+    await memory(store).close_turn("s1", "For marzipan's sake.")
+
+    assert await memory(store).recall("marzipan") == ["Likes marzipan."]
+    written = b"".join(file.read_bytes() for file in Path(str(store.file)).parent.iterdir())
+    assert b"marzipan" not in written
