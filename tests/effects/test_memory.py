@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -11,12 +14,25 @@ from refold.effects import Never
 from refold.effects.ledger.store import Store, store_of
 from refold.effects.memory import Memory, Turn
 from refold.effects.memory.memory import ranked
+from tests.services.postgres import Postgres
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    """A PostgreSQL server for this file; sockets want a short path."""
+    with tempfile.TemporaryDirectory() as name:
+        running = Postgres(Path(name))
+        yield running
+        running.stop()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A database of this test's own."""
-    store = store_of(str(tmp_path / "memory.db"))
+    if request.param == "sqlite":
+        store = store_of(str(tmp_path / "memory.db"))
+    else:
+        store = store_of(request.getfixturevalue("server").another(f"m{uuid4().hex[:12]}"))
     yield store
     store.close()
 
@@ -89,6 +105,27 @@ async def test_the_oldest_facts_are_dropped(store: Store, monkeypatch: pytest.Mo
     assert await memory(store, "ben").recall("") == ["Ben's."]
 
 
+async def test_what_a_database_cannot_hold(store: Store) -> None:
+    """
+    Is stored as the sign for it, and stands in nobody's way.
+    """
+    await memory(store).remember("green\0 tea \ud800")
+    await memory(store).open_turn("s1", "\0", last=1)
+    await memory(store).close_turn("s1", "\ud800")
+
+    assert await memory(store).recall("tea") == ["green\ufffd tea ?"]
+    assert await memory(store, task_id="U").open_turn("s1", "x", last=1) == [Turn(asked="\ufffd", answered="?")]
+
+
+async def test_many_tasks_of_one_session_at_once(store: Store) -> None:
+    """
+    Each has a turn of its own, and sees those before it.
+    """
+    told = await asyncio.gather(*(memory(store, task_id=f"T{n}").open_turn("s1", f"q{n}", 100) for n in range(12)))
+
+    assert sorted(map(len, told)) == list(range(12))
+
+
 def test_most_shared_words_first() -> None:
     """
     Then the newest; words only, not what they mean.
@@ -137,5 +174,7 @@ async def test_encrypted_where_receipts_are(store: Store) -> None:
     await memory(store).close_turn("s1", "For marzipan's sake.")
 
     assert await memory(store).recall("marzipan") == ["Likes marzipan."]
+    if store.file is None:
+        return
     written = b"".join(file.read_bytes() for file in Path(str(store.file)).parent.iterdir())
     assert b"marzipan" not in written

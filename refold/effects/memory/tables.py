@@ -49,24 +49,38 @@ FACTS = Table(
 )
 
 
-def _make(connection: Connection, table: Table) -> None:
+def _make(store: Store, connection: Connection, table: Table) -> None:
     # Looked up first: a role that may only read and write the table cannot create it, even if it exists.
     if not inspect(connection).has_table(table.name):
+        _alone(store, connection, table.name)  # two that create it at once would fail in PostgreSQL
         connection.execute(CreateTable(table, if_not_exists=True))
+
+
+def _alone(store: Store, connection: Connection, name: str) -> None:
+    """Wait for others that write under this name, until they have committed; in SQLite every write waits anyway."""
+    if store.file is None:
+        lock = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
+        connection.execute(select(func.pg_advisory_xact_lock(lock)))
+
+
+def _storable(text: str) -> str:
+    """A text as every database takes it: PostgreSQL has no NUL, and neither one half a character."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def open_turn(
     store: Store, connection: Connection, owner: str, session: str, task_id: str, asked: str, last: int
 ) -> list[Turn]:
     """Add a task's turn if it has none in the session, and read the turns before it."""
-    _make(connection, TURNS)
+    _make(store, connection, TURNS)
+    _alone(store, connection, owner)
     here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
     number = connection.execute(select(TURNS.c.number).where(here, TURNS.c.task_id == task_id)).scalar()
     if number is None:
         newest = connection.execute(select(func.max(TURNS.c.number)).where(here)).scalar()
         number = (newest or 0) + 1
-        row = {"owner": owner, "session": session, "number": number, "task_id": task_id, "asked": store.sealed(asked)}
-        connection.execute(insert(TURNS), row)
+        row = {"owner": owner, "session": session, "number": number, "task_id": task_id}
+        connection.execute(insert(TURNS), {**row, "asked": store.sealed(_storable(asked))})
     before = select(TURNS).where(here, TURNS.c.number < number).order_by(TURNS.c.number.desc()).limit(max(0, last))
     turns = [
         Turn(asked=store.opened(row.asked), answered=None if row.answered is None else store.opened(row.answered))
@@ -77,22 +91,23 @@ def open_turn(
 
 def close_turn(store: Store, connection: Connection, owner: str, session: str, task_id: str, answered: str) -> None:
     """Answer the task's turn; of a task that continues another one, the newest turn without an answer."""
-    _make(connection, TURNS)
+    _make(store, connection, TURNS)
     here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
     own = connection.execute(select(TURNS.c.number).where(here, TURNS.c.task_id == task_id)).scalar()
     if own is None:
         own = connection.execute(select(func.max(TURNS.c.number)).where(here, TURNS.c.answered.is_(None))).scalar()
     mine = here & (TURNS.c.number == own) & TURNS.c.answered.is_(None)
-    connection.execute(update(TURNS).where(mine).values(answered=store.sealed(answered)))
+    connection.execute(update(TURNS).where(mine).values(answered=store.sealed(_storable(answered))))
 
 
 def keep(store: Store, connection: Connection, owner: str, text: str) -> None:
     """Add a fact, unless the owner has it; drop the owner's oldest ones beyond the limit."""
-    _make(connection, FACTS)
+    _make(store, connection, FACTS)
+    _alone(store, connection, owner)
     mine, digest = FACTS.c.owner == owner, hashlib.sha256(f"{owner}\0{text}".encode(errors="replace")).hexdigest()
     if connection.execute(select(FACTS.c.at).where(mine, FACTS.c.digest == digest)).scalar() is not None:
         return
-    row = {"owner": owner, "digest": digest, "at": store.now(connection), "said": store.sealed(text)}
+    row = {"owner": owner, "digest": digest, "at": store.now(connection), "said": store.sealed(_storable(text))}
     connection.execute(insert(FACTS), row)
     kept = select(FACTS.c.digest).where(mine).order_by(FACTS.c.at.desc(), FACTS.c.digest).limit(SEARCHED)
     connection.execute(delete(FACTS).where(mine, FACTS.c.digest.not_in(kept.scalar_subquery())))
@@ -100,6 +115,6 @@ def keep(store: Store, connection: Connection, owner: str, text: str) -> None:
 
 def facts(store: Store, connection: Connection, owner: str) -> list[str]:
     """An owner's facts, the newest one first."""
-    _make(connection, FACTS)
+    _make(store, connection, FACTS)
     rows = select(FACTS.c.said).where(FACTS.c.owner == owner).order_by(FACTS.c.at.desc(), FACTS.c.digest)
     return [store.opened(said) for said in connection.execute(rows.limit(SEARCHED)).scalars()]
