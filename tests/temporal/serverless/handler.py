@@ -1,4 +1,4 @@
-"""A function for AWS Lambda, and a process that calls it once: `python -m tests.temporal.serverless.handler QUEUE`."""
+"""A function for AWS Lambda, and a process that calls it: `python -m tests.temporal.serverless.handler QUEUE N`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def soon(config: LambdaWorkerConfig) -> None:
     config.shutdown_deadline_buffer = timedelta(seconds=3)
 
 
-def main(queue: str) -> None:
-    """One call, with one effect at most."""
-    drain = Drained(effects=1)
+def main(queue: str, effects: str) -> None:
+    """One call."""
+    drain = Drained(effects=int(effects))
     handler = lambda_handler(
         [forty_steps], TOOLS, deployment=DEPLOYMENT, build_id=BUILD, task_queue=queue, drain=drain, configure=soon
     )
@@ -44,4 +44,4 @@ def main(queue: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

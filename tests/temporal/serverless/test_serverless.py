@@ -74,10 +74,9 @@ async def start(client: Client, queue: str, steps: int) -> tuple[TemporalEngine,
 
 
 def paid_once(shop: Shop, mail: MailServer, view: TaskView, steps: int) -> None:
-    """A whole errand charges the card and writes a mail; one of two steps looks things up."""
-    whole = int(steps == WHOLE)
+    """A whole errand charges the card; one of two steps only writes a mail."""
     assert view.status is Status.COMPLETED, view
-    assert (len(shop.paid("charge")), len(mail.accepted)) == (whole, whole)
+    assert (len(shop.paid("charge")), len(mail.accepted)) == (int(steps == WHOLE), 1)
 
 
 async def run_out(processes: Processes, engine: TemporalEngine, task_id: str, *words: str) -> TaskView:
@@ -91,12 +90,14 @@ async def run_out(processes: Processes, engine: TemporalEngine, task_id: str, *w
     return view
 
 
-STEPS = pytest.mark.parametrize("steps", [2, pytest.param(WHOLE, marks=pytest.mark.sweep)])
+ERRANDS = pytest.mark.parametrize(("steps", "effects"), [(2, "1"), (WHOLE, "10")], ids=["short", "whole"])
+"""How long an errand is, and the most effects of a process."""
 
 
-@STEPS
-async def test_an_errand_in_processes_of_one_effect_each(
-    server: DevServer, client: Client, shop: Shop, mail: MailServer, tmp_path: Path, steps: int
+@pytest.mark.sweep
+@ERRANDS
+async def test_an_errand_in_processes_that_end(
+    server: DevServer, client: Client, shop: Shop, mail: MailServer, tmp_path: Path, steps: int, effects: str
 ) -> None:
     """
     `refold worker --drain`: nothing is lost between them, nothing is done twice.
@@ -105,30 +106,31 @@ async def test_an_errand_in_processes_of_one_effect_each(
     engine, task_id = await start(client, queue, steps)
     processes = Processes(server, tmp_path, shop.environment, mail.environment)
 
-    view = await run_out(processes, engine, task_id, *DRAIN, "--effects", "1", "--task-queue", queue)
+    view = await run_out(processes, engine, task_id, *DRAIN, "--effects", effects, "--task-queue", queue)
 
     paid_once(shop, mail, view, steps)
-    assert processes.count > steps
+    assert processes.count > 2
 
 
-@STEPS
+@pytest.mark.sweep
+@ERRANDS
 async def test_an_errand_in_calls_of_a_function(
-    server: DevServer, client: Client, shop: Shop, mail: MailServer, tmp_path: Path, steps: int
+    server: DevServer, client: Client, shop: Shop, mail: MailServer, tmp_path: Path, steps: int, effects: str
 ) -> None:
     """
-    A handler for AWS Lambda: a fresh process for each event, each with one effect.
+    A handler for AWS Lambda: a fresh process for each event, and few effects in each.
     """
     queue = f"called-{uuid4().hex[:6]}"
     engine, task_id = await start(client, queue, steps)
     processes = Processes(server, tmp_path, shop.environment, mail.environment)
-    call = ("-m", "tests.temporal.serverless.handler", queue)
+    call = ("-m", "tests.temporal.serverless.handler", queue, effects)
 
     (code, said), _ = await asyncio.gather(processes.run(*call), make_current(client, DEPLOYMENT, BUILD))
     assert code == 0, said
     view = await run_out(processes, engine, task_id, *call)
 
     paid_once(shop, mail, view, steps)
-    assert processes.count > steps
+    assert processes.count > 2
 
 
 async def test_a_worker_leaves_what_waits(server: DevServer, client: Client, tmp_path: Path) -> None:
