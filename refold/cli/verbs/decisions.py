@@ -63,7 +63,7 @@ async def inbox(
         str | None, typer.Option("--for", metavar="NAME", help="Only gates at which this person may decide.")
     ] = None,
 ) -> None:
-    """List the gates that wait for a decision, blocked tasks, and callbacks that nobody has called yet.
+    """List what waits for a decision, an operator or a callback.
 
     The latest come first. A gate or blocked command of a part is listed once, under the part's id. With --json, a gate
     has a `gate_kind`, a blocked command a `command`, a callback a `callback`.
