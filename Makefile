@@ -19,14 +19,17 @@ JAVASCRIPT := tests/a2a/js/node_modules/.package-lock.json
 PROMETHEUS := .venv/.prometheus-ready
 ARGS ?=
 SEED ?=
-# Two at a time, each with Temporal servers of its own. ARGS="-n 0" runs all in one. A file stays in one process, and
-# the files are taken in the order in which tests/conftest.py puts them; the sweeps, long and few, go to whoever is free.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Each process has Temporal servers of its own. A file stays in one process, and the files are taken in the order in which
+# tests/conftest.py puts them; the sweeps, long and few, go to whoever is free. Tests with servers wait for a third of
+# their time, so three of them keep two cores busy. ARGS="-n 0" runs all in one.
+PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 SWEEP := $(BIN)/pytest -n 2 --dist worksteal -m sweep
 
 # What is checked: whichever of the repository's folders hold Python by now.
 FOLDERS := refold workflows activities client bench deploy tests
 CODE := $(strip $(foreach folder,$(FOLDERS),$(if $(shell find $(folder) -name '*.py' 2>/dev/null | head -n 1),$(folder))) $(wildcard worker.py))
+
+TYPES := $(BIN)/mypy $(CODE) && $(BIN)/pyright
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # pyright would otherwise ask the network whether it is the newest.
@@ -69,12 +72,12 @@ demo: $(STAMP)
 	$(BIN)/python client/demo.py $(ARGS)
 
 # Types are checked beside the tests, and what was found is said after them.
-test: SELECTED := not sweep
-quick: SELECTED := not server and not fault and not sweep
+test: SELECTED := -n 3 -m "not sweep"
+quick: SELECTED := -n 2 -m "not server and not fault and not sweep"
 test quick: lint $(JAVASCRIPT) $(PROMETHEUS)
-	@types=$$(mktemp); $(MAKE) --no-print-directory types >$$types 2>&1 & checking=$$!; \
+	@types=$$(mktemp); { $(TYPES); } >$$types 2>&1 & checking=$$!; \
 	  trap "kill $$checking 2>/dev/null; exit 130" INT TERM; \
-	  echo $(PYTEST) -m "'$(SELECTED)'" $(ARGS); $(PYTEST) -m "$(SELECTED)" $(ARGS); tested=$$?; \
+	  echo '$(PYTEST) $(SELECTED)' $(ARGS); $(PYTEST) $(SELECTED) $(ARGS); tested=$$?; \
 	  wait $$checking; checked=$$?; cat $$types; rm -f $$types; test $$tested = 0 -a $$checked = 0
 
 # pytest exits 5 when it selects no test, which is no failure before the first sweep is written.
@@ -95,10 +98,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check
 
 types: $(STAMP)
-	$(BIN)/mypy $(CODE)
-ifneq ($(wildcard tests/typing/*.py),)
-	$(BIN)/pyright
-endif
+	$(TYPES)
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix
