@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,19 +10,15 @@ import pytest
 
 from refold.projection import Projection, ProjectionUnavailable
 from tests.projection.test_projection import long_journal
-from tests.services.postgres import Postgres
+from tests.services.postgres import Postgres, postgres
 
 pytestmark = pytest.mark.fault
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    # Sockets want a short path, and the server, if the tests run as root, a user and a folder that it may enter.
-    with tempfile.TemporaryDirectory() as name:
-        running = Postgres(Path(name))
+    with postgres() as running:
         yield running
-        with contextlib.suppress(Exception):
-            running.stop()
 
 
 def test_several_write_what_one_would(server: Postgres, tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +59,14 @@ class Postgres:
     def start(self) -> None:
         """On the data that it had."""
         self._server.ensure_postgres_running()
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[Postgres]:
+    """A server for the time of the block, which may stop it."""
+    # Sockets want a short path, and the server, if the tests run as root, a user and a folder that it may enter.
+    with tempfile.TemporaryDirectory() as name:
+        running = Postgres(Path(name))
+        yield running
+        with contextlib.suppress(Exception):
+            running.stop()

@@ -6,9 +6,7 @@ import asyncio
 import json
 import os
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,7 +20,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
 from refold.web.callback import approval_app, bearer_keys
-from tests.services.postgres import Postgres
+from tests.services.postgres import postgres as running_postgres
 from tests.services.shop import Shop
 from tests.temporal import gate_skills
 from tests.temporal.conftest import replay_all
@@ -35,13 +33,10 @@ QUEUE = "edges"
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[None]:
     """A PostgreSQL server that this module's worker keeps its receipts in."""
-    # As in the ledger's own tests: a short path, which another user may enter.
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        running = Postgres(Path(name))
+    with running_postgres() as running, pytest.MonkeyPatch.context() as patch:
         patch.setenv("REFOLD_LEDGER", running.url)
         patch.setenv("REFOLD_APPROVAL_KEY", "key-of-the-tests")
         yield
-        running.stop()
 
 
 @pytest.fixture(scope="module")

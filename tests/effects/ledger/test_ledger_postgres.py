@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sqlalchemy import inspect, make_url
@@ -25,19 +23,15 @@ from refold.effects.ledger.receipts import Finished, InProgress, KeyReused, Outc
 from refold.effects.ledger.spending import Spending
 from refold.effects.ledger.store import store_of
 from tests.effects.conftest import Bench
-from tests.services.postgres import Postgres
+from tests.services.postgres import Postgres, postgres
 
 pytestmark = pytest.mark.fault
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    # Sockets want a short path, and the server, if the tests run as root, a user and a folder that it may enter.
-    with tempfile.TemporaryDirectory() as name:
-        running = Postgres(Path(name))
+    with postgres() as running:
         yield running
-        with contextlib.suppress(Exception):
-            running.stop()
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,16 +14,13 @@ from refold.effects.ledger.receipts import LedgerUnavailable
 from refold.effects.ledger.refused import PENDING, Refusal, RefusalRecord
 from refold.effects.ledger.refused_table import PER_TASK, RefusedTable
 from refold.effects.ledger.store import store_of
-from tests.services.postgres import Postgres
+from tests.services.postgres import Postgres, postgres
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    with tempfile.TemporaryDirectory() as name:
-        running = Postgres(Path(name))
+    with postgres() as running:
         yield running
-        with contextlib.suppress(Exception):
-            running.stop()
 
 
 @pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.fault)])
