@@ -36,12 +36,12 @@ from temporalio.api.enums.v1 import EventType, PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 
 from refold import CommandFailed, Content, Event, LlmResult, RefoldError, Status, UserMessage
-from refold.cli.text.output import clean, snippet
 from refold.core.events import BackoffOver, CancelRequested
 from refold.core.fold.journal import Entry
 from refold.engine import Progress, TaskView, Tokens
 from refold.temporal import TemporalEngine, connect
 from refold.temporal.dev import DevServer, dev_server
+from refold.words.text import clean, snippet
 
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC = "The tides of the North Sea"

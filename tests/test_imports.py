@@ -76,11 +76,12 @@ MAY_IMPORT = {
     },
     "a2a": {"a2a", "callbacks", "web", "record", "engine", "seen", "webhooks", "core"},
     "testing": {"testing", "callbacks", "lineage", "conversation", "record", "engine", "webhooks", "core"},
-    "web": {"web", "callbacks", "engine", "core"},
+    "words": {"words", "cost", "core"},
+    "web": {"web", "words", "callbacks", "cost", "record", "static", "differences", "engine", "core"},
     "cli": {
         *("cli", "evals", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
         "callbacks",
-        *("static", "agent", "cost", "junit", "projection", "seen", "summary", "core"),
+        *("static", "agent", "cost", "junit", "projection", "seen", "summary", "words", "core"),
     },
 }
 

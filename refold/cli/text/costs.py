@@ -4,27 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from refold.cli.text.output import clean
 from refold.cost import Cost, ModelCall, total
-
-
-def dollars(usd: float | None) -> str:
-    """A price for people."""
-    if usd is None:
-        return "unknown"
-    return f"${usd:,.6f}" if usd else "$0"
-
-
-def in_words(cost: Cost) -> str:
-    """A cost in one line."""
-    if not cost.calls:
-        return "no model calls"
-    more = f" and {_counted(cost.unpriced_calls, 'call')} of unknown price" if cost.unpriced_calls else ""
-    price = "" if cost.usd is None else f"{dollars(cost.usd)}{' estimated' if cost.usd else ''}"
-    cached = f" ({cost.cached_tokens:,} cached)" if cost.cached_tokens else ""
-    reasoning = f" ({cost.reasoning_tokens:,} reasoning)" if cost.reasoning_tokens else ""
-    tokens = f"{cost.input_tokens:,} tokens in{cached}, {cost.output_tokens:,} out{reasoning}"
-    return f"{price}{more}".removeprefix(" and ") + f"; {_counted(cost.calls, 'call')}, {tokens}"
+from refold.words.costs import counted, dollars
+from refold.words.text import clean
 
 
 def remarks(cost: Cost) -> Iterator[str]:
@@ -34,12 +16,12 @@ def remarks(cost: Cost) -> Iterator[str]:
     if cost.cached_tokens or cost.reasoning_tokens:
         yield f"of the tokens, {cost.cached_tokens:,} in were cached, and {cost.reasoning_tokens:,} out were reasoning"
     yield "an estimate: each call at the price of its day, as its worker recorded it; invoices may differ" + (
-        f". {_counted(cost.listed_calls, 'call')} without a recorded price: by {cost.prices}" if cost.prices else ""
+        f". {counted(cost.listed_calls, 'call')} without a recorded price: by {cost.prices}" if cost.prices else ""
     )
     if cost.unpriced_calls:
         models = ", ".join(clean(one) or "a model that is not recorded" for one in cost.unpriced_models)
         yield (
-            f"{_counted(cost.unpriced_calls, 'call')} not in the sum, for no price is known: {models}; the setting "
+            f"{counted(cost.unpriced_calls, 'call')} not in the sum, for no price is known: {models}; the setting "
             "usd_per_million_tokens gives later calls a price"
         )
 
@@ -63,7 +45,7 @@ def groups_table(head: str, groups: Sequence[tuple[str, Cost]], whole: Cost) -> 
 
 
 def _sum(name: str, calls: str, cost: Cost) -> tuple[str, ...]:
-    more = f"+ {_counted(cost.unpriced_calls, 'call')} of unknown price" if cost.unpriced_calls else ""
+    more = f"+ {counted(cost.unpriced_calls, 'call')} of unknown price" if cost.unpriced_calls else ""
     return name, calls, f"{cost.input_tokens:,}", f"{cost.output_tokens:,}", dollars(cost.usd), more
 
 
@@ -76,7 +58,3 @@ def _aligned(rows: Sequence[tuple[str, ...]], *, right: Sequence[int]) -> Iterat
             for column, (cell, width) in enumerate(zip(row, widths, strict=False))
         ]
         yield "  ".join([*cells, row[-1]]).rstrip()
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from typing import Any
 
@@ -11,10 +10,8 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.text import Text
 
-from refold.cli.text.reasoning import without_reasoning
-
-# Text comes from models, tools and users; a terminal obeys escape sequences, so none gets through.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+from refold.words.reasoning import without_reasoning
+from refold.words.text import clean
 
 
 class Output:
@@ -74,19 +71,3 @@ class Output:
         sys.stdout.flush()
         sys.stderr.write(clean(text) + "\n")
         sys.stderr.flush()
-
-
-def clean(text: str) -> str:
-    """Text that is safe to print: control characters are shown as `�`, line ends and tabs stay."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
-
-
-def snippet(text: str, limit: int = 160) -> str:
-    """Text in one line, shortened if it is long."""
-    line = " ".join(clean(text).split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
-
-
-def indented(text: str, by: str = "  ") -> list[str]:
-    """Text as indented lines."""
-    return [f"{by}{line}".rstrip() for line in clean(text).splitlines()]

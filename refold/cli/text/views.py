@@ -10,11 +10,11 @@ from shlex import quote
 from rich.text import Text
 
 from refold.cli.files import described
-from refold.cli.text.costs import dollars, in_words
-from refold.cli.text.output import clean, indented, snippet
 from refold.core.lifecycle import Status, TaskState
 from refold.core.waits import Unresolved
 from refold.engine import ArtifactView, PendingView, TaskView, WaitView
+from refold.words.costs import dollars, in_words
+from refold.words.text import clean, indented, snippet
 
 FAILED = frozenset({Status.FAILED, Status.REJECTED, Status.CANCELED})
 """Statuses for which `start`, `answer` and `watch` exit with 1."""

@@ -14,12 +14,12 @@ from rich.text import Text
 
 from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.text.entries import Story
-from refold.cli.text.output import clean, indented
 from refold.cli.text.views import FAILED, asked, brief, ways_out
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
 from refold.cli.waiting import Wait, newest, shown
 from refold.engine import Engine, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
 from refold.export.engine import ExportEngine
+from refold.words.text import clean, indented
 
 PAGE = 20
 """How many waiting tasks are looked at together."""

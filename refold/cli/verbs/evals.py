@@ -10,13 +10,13 @@ import typer
 
 from refold.cli.application import application
 from refold.cli.errors import DONE, TASK_FAILED, WRONG_CALL, CallError
-from refold.cli.text.output import clean
 from refold.cli.verb import Call, add
 from refold.engine import UnknownSkill
 from refold.evals import evaluated
 from refold.evals.result import case
 from refold.export.layout import ExportError
 from refold.junit import Case, junit
+from refold.words.text import clean
 
 
 class Tools(StrEnum):

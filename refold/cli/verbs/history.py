@@ -12,13 +12,14 @@ from pydantic import JsonValue
 
 from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.text.entries import Story
-from refold.cli.text.output import clean, snippet
-from refold.cli.text.reasoning import Reasoning, without_reasoning
+from refold.cli.text.reasoning import Reasoning
 from refold.cli.text.views import FAILED, card
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
 from refold.cli.verifying import verified
 from refold.cli.waiting import patiently, tell_next
 from refold.engine import view_of
+from refold.words.reasoning import without_reasoning
+from refold.words.text import clean, snippet
 
 After = Annotated[int, typer.Option("--after", min=0, help="Only entries after this number.")]
 

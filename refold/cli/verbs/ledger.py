@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from refold.cli.text.content import seconds_of
-from refold.cli.text.output import clean, indented
 from refold.cli.text.views import moment
 from refold.cli.verb import CODEC_ENV, Call, add
+from refold.words.text import clean, indented
 
 if TYPE_CHECKING:
     from refold.effects.ledger.refused_table import RefusedTable

@@ -19,10 +19,10 @@ import typer
 from refold import temporal
 from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.text.content import seconds_of
-from refold.cli.text.output import clean
 from refold.cli.verb import Call, TaskId, add
 from refold.engine import Engine
 from refold.export.write import Histories, Receipts, Wanted, written
+from refold.words.text import clean
 
 if TYPE_CHECKING:
     from refold.effects.ledger.purging import PurgedReceipts

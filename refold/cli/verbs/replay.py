@@ -14,9 +14,9 @@ import typer
 from refold import temporal
 from refold.cli.application import application
 from refold.cli.errors import DONE, TASK_FAILED, WRONG_CALL, CallError
-from refold.cli.text.output import clean
 from refold.cli.verb import Call, add
 from refold.junit import Case, junit
+from refold.words.text import clean
 
 if TYPE_CHECKING:
     from refold.temporal.client.connection import Connection

@@ -10,8 +10,8 @@ import typer
 from refold import temporal
 from refold.cli.application import application, quiet_stdout
 from refold.cli.errors import DONE, TASK_FAILED, CallError
-from refold.cli.text.output import clean, indented
 from refold.cli.verb import Call, add
+from refold.words.text import clean, indented
 
 PACE = 20.0
 ID_COLUMNS = 32

@@ -11,12 +11,13 @@ from rich.text import Text
 
 from refold import Content, Ctx, Transition, flow_skill, step
 from refold.cli.text.entries import Story
-from refold.cli.text.output import Output, clean
+from refold.cli.text.output import Output
 from refold.cli.verb import Call, Connection
 from refold.cli.verbs.history import watch
 from refold.engine import Engine, Progress, TaskView, Tokens
 from refold.projection import Projection
 from refold.testing import FakeEngine, transient
+from refold.words.text import clean
 from tests.cli.conftest import Shell
 from workflows.hello import Hello
 

@@ -1,0 +1,1 @@
+"""Tasks, journal entries and costs in words: the same for the command line and the page."""
