@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final
@@ -83,3 +84,19 @@ def shown(value: Any, chars: int = SHOWN_CHARS) -> str:
     """A value for people: JSON, cut where it is long."""
     text = repr(value) if value is NOTHING else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= chars else f"{text[:chars]}… ({len(text):,} characters)"
+
+
+def differences(was: Any, now: Any, path: str = "") -> Iterator[Difference]:
+    """Every difference of JSON data, the deepest fields, in the order of the first value; see `first_difference`."""
+    match was, now:
+        case dict(), dict():
+            for key in {**was, **now}:
+                yield from differences(
+                    was.get(key, NOTHING), now.get(key, NOTHING), f"{path}.{key}" if path else str(key)
+                )
+        case list(), list():
+            for number, (one, other) in enumerate(zip_longest(was, now, fillvalue=NOTHING)):
+                yield from differences(one, other, f"{path}[{number}]")
+        case _:
+            if type(was) is not type(now) or was != now:
+                yield Difference(path, was, now)

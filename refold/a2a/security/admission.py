@@ -7,11 +7,11 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from refold.a2a.security.authentication import caller_of
-from refold.a2a.security.host_and_origin import address_of
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import NOBODY, Principal
 from refold.a2a.security.rate import Rate
 from refold.a2a.security.settings import Security
+from refold.web.hosts import address_of
 
 
 class Admission:

@@ -6,11 +6,11 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from refold.a2a.security.api_keys import HEADER
-from refold.a2a.security.host_and_origin import on_loopback
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import NOBODY, Principal
 from refold.a2a.security.settings import Security
 from refold.a2a.security.tokens import BadToken, KeysUnavailable, Lacks
+from refold.web.hosts import on_loopback
 
 REALM = "refold"
 

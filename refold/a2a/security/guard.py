@@ -20,13 +20,14 @@ from refold.a2a.security import bodies
 from refold.a2a.security.admission import Admission
 from refold.a2a.security.api_keys import HEADER
 from refold.a2a.security.health import LIVE, READY, Health, Ping
-from refold.a2a.security.host_and_origin import LOOPBACK_NAMES, address_of, check_host, check_origin
+from refold.a2a.security.host_and_origin import check_host, check_origin
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import Principal
 from refold.a2a.security.settings import Security
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count, observe, recording
+from refold.web.hosts import LOOPBACK_NAMES, address_of
 
 PUBLIC = re.compile(r"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json|/callbacks/[^/]+")
 """Paths that need no authentication: a client reads from a card how to authenticate, and who has a callback's address

@@ -13,9 +13,9 @@ from joserfc.errors import JoseError
 from joserfc.jwk import JWKRegistry, Key, OctKey
 from pydantic_core import from_json
 
-from refold.a2a.security.host_and_origin import is_loopback
 from refold.a2a.security.tokens import KeysUnavailable
 from refold.seen.logs import logger
+from refold.web.hosts import is_loopback
 
 FRESH_S = 600.0
 """Seconds for which keys are cached; a key that the issuer revokes stays valid for so long."""

@@ -14,11 +14,11 @@ from limits import parse_many
 
 from refold.a2a.connections import HEADER_S, MOST_CONNECTIONS
 from refold.a2a.security.api_keys import SHORTEST, ApiKeys, api_keys
-from refold.a2a.security.host_and_origin import is_loopback
 from refold.a2a.security.key_set import KeySet
 from refold.a2a.security.rate import counting
 from refold.a2a.security.tokens import ALGORITHMS, Keys, StaticKeys, Tokens
 from refold.engine import EngineError
+from refold.web.hosts import is_loopback
 
 PREFIX = "REFOLD_A2A_"
 MIB = 1024 * 1024

@@ -29,7 +29,7 @@ ANY = "any state"
 ANY_EVENT = "any event"
 
 
-class _Diagram:
+class Diagram:
     """Nodes in the order they are first named, and edges; each once."""
 
     def __init__(self) -> None:
@@ -71,7 +71,12 @@ def graph(skill: Skill) -> str:
     or with the gate that was denied or timed out. A failure that the skill does not catch ends the task at any awaited
     effect, and is not drawn.
     """
-    diagram = _Diagram()
+    return diagram_of(skill).text()
+
+
+def diagram_of(skill: Skill) -> Diagram:
+    """The skill's states or steps, and the moves between them; see `graph`."""
+    diagram = Diagram()
     match skill:
         case StepMachine():
             diagram.edge(START, skill.start.name, "message")
@@ -83,10 +88,10 @@ def graph(skill: Skill) -> str:
         case _:
             for source, target in skill.edges():
                 diagram.edge(source, target)
-    return diagram.text()
+    return diagram
 
 
-def _steps(machine: StepMachine, diagram: _Diagram) -> None:
+def _steps(machine: StepMachine, diagram: Diagram) -> None:
     reader = Reader(loaded_module)
     for name, spec in machine.steps.items():
         found = source_of(spec.run)
@@ -107,7 +112,7 @@ def _steps(machine: StepMachine, diagram: _Diagram) -> None:
             diagram.edge(source, target, "answer" if met is not None and met.name == target else "goto")
 
 
-def _outcome(machine: StepMachine, step: StepSpec, outcome: Outcome, diagram: _Diagram) -> None:
+def _outcome(machine: StepMachine, step: StepSpec, outcome: Outcome, diagram: Diagram) -> None:
     """The edges of one way out of a step."""
     if outcome.ending:
         if not step.contract.exits:  # else its legal moves say where it ends
@@ -122,7 +127,7 @@ def _outcome(machine: StepMachine, step: StepSpec, outcome: Outcome, diagram: _D
         diagram.edge(step.name, outcome.target, _label(outcome, "goto"))  # a legal move is drawn already
 
 
-def _gate_ends(source: str, gate: Gate, diagram: _Diagram, met: str = "") -> None:
+def _gate_ends(source: str, gate: Gate, diagram: Diagram, met: str = "") -> None:
     """The edges for a gate's denial and timeout: to the task's end, or to the step that receives the decision."""
     if gate.denial_ends:
         diagram.edge(source, END, f"{gate.slot} denied")
@@ -132,7 +137,7 @@ def _gate_ends(source: str, gate: Gate, diagram: _Diagram, met: str = "") -> Non
         diagram.edge(source, END, f"{gate.slot} timeout")
 
 
-def _contract(machine: ContractedMachine, diagram: _Diagram) -> None:
+def _contract(machine: ContractedMachine, diagram: Diagram) -> None:
     """Each step's reads and writes, and its legal moves, each labelled with the state that it leads to."""
     lifecycle = machine.validator.lifecycle
     for name, step in machine.steps.items():
@@ -155,7 +160,7 @@ def _contract(machine: ContractedMachine, diagram: _Diagram) -> None:
                 diagram.edge(name, END, "failed")
 
 
-def _reducer(skill: ReducerSkill, diagram: _Diagram) -> None:
+def _reducer(skill: ReducerSkill, diagram: Diagram) -> None:
     kinds = [getattr(kind, "__name__", str(kind)) for kind in _kinds(skill)]
     for kind in kinds:
         diagram.node(kind)

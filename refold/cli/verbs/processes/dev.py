@@ -36,6 +36,9 @@ MOST_PORT = 65535
 PORT, UI_PORT = 7233, 8233
 """The ports of Temporal's own development server, where `refold` looks for a server without a setting."""
 
+_TOLD = {"a2a": "url", "card": "card", "page": "page"}
+"""What `refold dev --json` says of the gateway, and by which name the gateway says it."""
+
 MoreModules = Annotated[list[str] | None, typer.Option("--modules", help="As MODULE; repeatable.", show_default=False)]
 Db = Annotated[
     Path | None, typer.Option("--db", metavar="FILE", help="Store the server's state in this file; else in memory.")
@@ -110,6 +113,8 @@ async def dev(
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
                 beside = [*_port(at_port, a2a_port), "--recovery", recovery, "--allow-loopback", *seen.get("serve", ())]
+                ui = f"{server.ui_url}/namespaces/{server.namespace}/workflows"
+                beside += ["--page", "--temporal-ui", ui] if importlib.util.find_spec("jinja2") else []
                 served = Supervised("serve", [*shared, *beside], call.out.alert, environment=known)
                 gateway = await running.enter_async_context(served)
             processes = [one for one in (worker, gateway) if one is not None]
@@ -179,7 +184,7 @@ def _say(
         line = {"address": server.address, "ui": ui, "namespace": server.namespace, "task_queue": task_queue}
         pids = {"server_pid": server.pid, "worker_pid": worker.pid}
         if gateway is not None:
-            line |= {"a2a": gateway.told["url"], "card": gateway.told["card"]}
+            line |= {name: gateway.told[key] for name, key in _TOLD.items() if key in gateway.told}
             pids["gateway_pid"] = gateway.pid
         if seen:
             line["metrics"] = list(dict.fromkeys(shown))
@@ -187,6 +192,7 @@ def _say(
         return
     links = [f"UI         {ui}"]
     if gateway is not None:
+        links = [*([f"page       {gateway.told['page']}"] if "page" in gateway.told else []), *links]
         links += [f"A2A        {gateway.told['url']}", f"card       {gateway.told['card']}"]
     if seen:
         links.append(f"metrics    {'  '.join(dict.fromkeys(shown))}")

@@ -71,6 +71,18 @@ ElseFree = Annotated[
 Anonymous = Annotated[
     bool, typer.Option("--anonymous", help="Let everyone who can reach the gateway call it, from other machines too.")
 ]
+WithPage = Annotated[
+    bool, typer.Option("--page", help="Serve the page for people, too, under /page. Needs `refold[web]`.")
+]
+TemporalUi = Annotated[
+    str | None,
+    typer.Option(
+        "--temporal-ui",
+        metavar="URL",
+        envvar="REFOLD_TEMPORAL_UI",
+        help="Temporal's UI, for links from the page: the address that a workflow's id is added to.",
+    ),
+]
 GrpcPort = Annotated[
     int | None,
     typer.Option("--grpc-port", help="Serve gRPC, too, on this port; 0 takes a free one. Needs `refold[grpc]`."),
@@ -96,6 +108,8 @@ async def serve(
     name: Annotated[str | None, typer.Option("--name", help="The agent's name on its card.")] = None,
     grpc_port: GrpcPort = None,
     router: Router = None,
+    page: WithPage = False,
+    temporal_ui: TemporalUi = None,
     settings: SettingsFile = None,
     webhooks: PostWebhooks = True,
     allow_loopback: AllowLoopback = False,
@@ -150,8 +164,9 @@ async def serve(
             except ValueError as error:
                 raise CallError(str(error)) from None
             async with _serving(grpc, app, stop):
-                ready = partial(_say_ready, call, told, sorted(skills))
-                await serving.serve(app, sock, stop, ready=ready, security=security)
+                ready = partial(_say_ready, call, told, sorted(skills), page=page)
+                served = _with_page(app, engine, offered, security, host, temporal_ui) if page else app
+                await serving.serve(served, sock, stop, ready=ready, security=security)
     call.out.note("gateway stopped")
 
 
@@ -161,6 +176,17 @@ def _security(security: Security, host: str, *, anonymous: bool) -> Security:
         security = replace(security, anonymous="everywhere")
     security.check_bind(host)
     return security
+
+
+def _with_page(
+    gateway: Starlette, engine: Engine, skills: list[Skill], security: Security, host: str, temporal_ui: str | None
+) -> Starlette:
+    """The gateway with the page beside it."""
+    try:
+        from refold.cli.verbs.processes.page import access, with_page
+    except ImportError as error:
+        raise CallError(f"the page needs more packages ({error}): pip install 'refold[web]'") from None
+    return with_page(gateway, engine, skills, access(security, host), temporal_ui)
 
 
 def _tracer(engine: Engine) -> Tracer | None:
@@ -221,12 +247,15 @@ def _settings(file: Path | None, **said: str | None) -> Settings:
         raise CallError(f"the gateway's settings do not fit: {problems(error)}") from None
 
 
-def _say_ready(call: Call, settings: Settings, skills: list[str]) -> None:
+def _say_ready(call: Call, settings: Settings, skills: list[str], *, page: bool) -> None:
     card = f"{settings.url}/.well-known/agent-card.json"
+    pages = {"page": f"{settings.url}/page/"} if page else {}
     if call.out.json:
         grpc = {} if settings.grpc_url is None else {"grpc": settings.grpc_url}
-        call.out.value({"pid": os.getpid(), "url": settings.url, **grpc, "card": card, "skills": skills})
+        call.out.value({"pid": os.getpid(), "url": settings.url, **grpc, "card": card, **pages, "skills": skills})
         return
     call.out.say(f"A2A gateway at {settings.url}; skills: {', '.join(skills)}", f"card {card}")
+    for url in pages.values():
+        call.out.say(f"page {url}")
     if settings.grpc_url is not None:
         call.out.say(f"gRPC at {settings.grpc_url}")

@@ -1,0 +1,95 @@
+"""The page beside the gateway, in one process and on one port."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
+
+from refold.a2a.security import Security
+from refold.a2a.security.authentication import caller_of
+from refold.a2a.security.http_errors import Refused
+from refold.cli.errors import CallError
+from refold.core.authoring.skill import Skill
+from refold.engine import Engine
+from refold.web.hosts import is_loopback
+from refold.web.page import Access, Pages, access_from_env, page_app
+from refold.web.page.people import Check
+
+PATH = "/page"
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """The open streams of the gateway and of the page."""
+
+    parts: Sequence[Any]
+
+    def end(self) -> None:
+        for part in self.parts:
+            part.end()
+
+    def cut(self) -> None:
+        for part in self.parts:
+            part.cut()
+
+
+def with_page(
+    gateway: Starlette, engine: Engine, skills: Sequence[Skill], access: Access, temporal_ui: str | None
+) -> Starlette:
+    """An application that serves the page under `/page`, and the gateway everywhere else.
+
+    Raises:
+        CallError: A skill has the page's path for itself.
+    """
+    if any(f"/{skill.options.card.id}" == PATH for skill in skills):
+        raise CallError(f"a skill is called {PATH[1:]!r}, and the page is served there; give the skill another id")
+    page = page_app(engine, access, Pages(skills=skills, temporal_ui=temporal_ui))
+
+    async def to_page(request: Request) -> Response:
+        return RedirectResponse(f"{request.scope.get('root_path', '')}{PATH}/", 307)
+
+    both = Starlette(routes=[Route(PATH, to_page), Mount(PATH, page), Mount("/", gateway)])
+    both.state.open_streams = _Both([page.state.open_streams, gateway.state.open_streams])
+    return both
+
+
+def access(security: Security, host: str, environ: Callable[[str], str | None] = os.environ.get) -> Access:
+    """Who may use the page: those whom the gateway knows; on loopback, if it is open there, whoever is on this machine.
+
+    Raises:
+        CallError: Everybody who can reach it could act under any name.
+        AccessError: A setting of the page is wrong.
+    """
+    known = security.keys is not None or security.tokens is not None
+    name = environ("REFOLD_APPROVER") or getpass.getuser()
+    found = access_from_env(
+        check=_check(security) if known else None,
+        loopback=name if security.anonymous == "loopback" else None,
+        hosts=tuple(one.lower() for one in security.hosts),
+    )
+    if not known and found.proxy_header is None and not (found.loopback and is_loopback(host)):
+        raise CallError(
+            "people need a way to say who they are: set REFOLD_A2A_API_KEYS or REFOLD_A2A_JWT_…, or REFOLD_PAGE_PROXY_"
+            "HEADER for a proxy that signs them in, or serve the page on 127.0.0.1"
+        )
+    return found
+
+
+def _check(security: Security) -> Check:
+    async def check(credentials: str) -> str | None:
+        headers = Headers({"authorization": f"Bearer {credentials}"})
+        try:
+            return (await caller_of({"type": "http", "client": None}, headers, security)).name or None
+        except (Refused, UnicodeEncodeError):
+            return None
+
+    return check

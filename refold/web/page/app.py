@@ -1,0 +1,151 @@
+"""The page as an ASGI application, to be served alone or mounted under any path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import skill_id
+from refold.engine import Engine
+from refold.web.page import deciding, inbox, listing, past, skills, task
+from refold.web.page.doors import door_routes
+from refold.web.page.frame import HEADERS, Call, Handler, Refused, Site, route, told
+from refold.web.page.people import Access
+from refold.web.page.streams import Bell
+from refold.web.page.templates import HERE
+
+KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """What the page shows beside the tasks.
+
+    Attributes:
+        skills: The skills that people can look at and start: skill classes, tables, compiled skills.
+        temporal_ui: The address of Temporal's UI for this namespace, such as
+            `http://127.0.0.1:8233/namespaces/default/workflows`; None shows no link to it.
+    """
+
+    skills: Iterable[Any] = ()
+    temporal_ui: str | None = None
+
+
+def page_app(engine: Engine, access: Access, pages: Pages | None = None) -> Starlette:
+    """The page.
+
+    `app.state.open_streams.end()` ends its event streams, so that open pages connect to another process.
+
+    Args:
+        engine: Runs the tasks.
+        access: Who may use the page; `access_from_env()` reads it from the environment.
+        pages: What else it shows.
+    """
+    pages = pages or Pages()
+    compiled = {skill_id(one): one for one in map(skill_of, pages.skills)}
+    site = Site(engine=engine, access=access, skills=compiled, temporal_ui=pages.temporal_ui)
+
+    async def wrong(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        person = await access.person(request)
+        said = {404: "there is no such page", 405: "this address takes no such request"}
+        refused = Refused(error.status_code, said.get(error.status_code, error.detail))
+        response = told(site, request, refused, person)
+        response.headers.update(error.headers or {})
+        return response
+
+    app = Starlette(
+        routes=[Route("/static/{file}", _static), *door_routes(site), *_routes(site)],
+        middleware=[Middleware(Framed, access=access)],
+        exception_handlers={404: wrong, 405: wrong},
+    )
+    app.router.redirect_slashes = False
+    app.state.open_streams = site.streams
+    return app
+
+
+def _routes(site: Site) -> list[BaseRoute]:
+    bell = Bell(site.engine)
+
+    async def news(call: Call) -> Response:
+        return site.streams.answer(bell.news())
+
+    get: Mapping[str, Handler] = {
+        "/": inbox.inbox,
+        "/live": news,
+        "/tasks": listing.tasks,
+        "/skills": skills.skills,
+        "/skills/{skill}": skills.skill,
+        "/gate/{task_id:path}": inbox.gate,
+        "/task/{task_id:path}": task.task,
+        "/head/{task_id:path}": task.head,
+        "/waits/{task_id:path}": task.waits,
+        "/story/{task_id:path}": task.story,
+        "/calls/{task_id:path}": task.calls,
+        "/content/{task_id:path}": task.content,
+        "/artifact/{task_id:path}": task.artifact,
+        "/raw/{task_id:path}": task.raw,
+        "/live/{task_id:path}": task.live,
+        "/ask/{task_id:path}": task.ask,
+        "/at/{task_id:path}": past.at,
+        "/explain/{task_id:path}": past.explain,
+        "/beside/{task_id:path}": past.beside,
+    }
+    post: Mapping[str, Handler] = {
+        "/decide": deciding.decide,
+        "/decide-all": deciding.decide_all,
+        "/answer": deciding.answer,
+        "/resolve": deciding.resolve,
+        "/bulk": listing.bulk,
+        "/skills/{skill}": skills.start,
+        "/act/{task_id:path}": task.act,
+        "/fork/{task_id:path}": past.fork,
+    }
+    return [
+        *(route(site, path, handler) for path, handler in get.items()),
+        *(route(site, path, handler, "POST") for path, handler in post.items()),
+    ]
+
+
+async def _static(request: Request) -> Response:
+    file = HERE / "static" / str(request.path_params["file"])
+    if file.parent != HERE / "static" or not file.is_file():
+        raise HTTPException(404)
+    kept = {"Cache-Control": "public, max-age=31536000, immutable"} if request.query_params.get("v") else {}
+    return FileResponse(file, media_type=KINDS.get(file.suffix, "text/plain"), headers=kept)
+
+
+class Framed:
+    """Middleware: the headers that every answer has, and the host that every request names."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app, self.access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(one for one in more if one[0] not in given)]
+            await send(message)
+
+        if not self.access.right_host(Request(scope).headers):
+            wrong = Response("this is not the host of this page; whoever runs it adds its names to the hosts\n", 421)
+            await wrong(scope, receive, with_headers)
+            return
+        await self.app(scope, receive, with_headers)

@@ -1,0 +1,338 @@
+"""What every address of the page has in common: who asks, from where, for what; and how it is answered.
+
+Rule 1: nothing is answered before the host is right and the person is known; nothing changes before the request is
+  known to come from this page.
+Rule 2: every text may be hostile. Templates escape all they are given, and the policy of a response lets a browser run
+  nothing but the scripts that come with this package.
+Rule 3: whatever the engine refuses becomes one sentence, and a status that says whose turn it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
+
+from pydantic import JsonValue
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from refold.core.authoring.skill import Skill
+from refold.core.errors import InputRejected
+from refold.engine import (
+    CodeChanged,
+    Engine,
+    EngineError,
+    NotConnected,
+    NoWorker,
+    TaskExists,
+    TaskNotFound,
+    TaskView,
+    UnknownSkill,
+)
+from refold.record import TaskRecord
+from refold.web.page.people import Access, Person, forged
+from refold.web.page.streams import OpenStreams
+from refold.web.page.templates import Templates
+
+BODY_BYTES = 2 * 1024 * 1024
+"""The largest form that is read."""
+
+MOST_FIELDS = 2_000
+SAID = "refold_said"
+"""The cookie that carries one sentence to the next page."""
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+}
+
+# Source: who has to act. 4xx: the person; 503: whoever runs the server or the workers.
+STATUS: Mapping[type[EngineError | InputRejected], int] = {
+    TaskNotFound: 404,
+    UnknownSkill: 404,
+    TaskExists: 409,
+    InputRejected: 409,
+    CodeChanged: 503,
+    NoWorker: 503,
+    NotConnected: 503,
+}
+
+
+class Refused(Exception):
+    """The request is answered with a sentence instead of what it asked for."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status, self.message = status, message
+        super().__init__(message)
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """The page as a whole.
+
+    Attributes:
+        engine: Runs the tasks.
+        access: Who may use the page.
+        skills: The skills that can be drawn and started from here, by id.
+        temporal_ui: The address of Temporal's UI for this namespace, up to the task's id; None shows no link.
+    """
+
+    engine: Engine
+    access: Access
+    skills: Mapping[str, Skill] = field(default_factory=dict)
+    temporal_ui: str | None = None
+    templates: Templates = field(default_factory=Templates)
+    streams: OpenStreams = field(default_factory=OpenStreams)
+
+
+@dataclass(kw_only=True)
+class Call:
+    """One request of a person.
+
+    Attributes:
+        site: The page.
+        request: The request; its form has been read.
+        person: Who sends it.
+        form: The fields of a form, the last value of each; empty for a GET.
+    """
+
+    site: Site
+    request: Request
+    person: Person
+    form: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def engine(self) -> Engine:
+        """What runs the tasks."""
+        return self.site.engine
+
+    @cached_property
+    def task_id(self) -> str:
+        """The task that the address names."""
+        return str(self.request.path_params["task_id"])
+
+    def asked(self, name: str, usual: str = "") -> str:
+        """A value of the address's query."""
+        return self.request.query_params.get(name, usual)
+
+    def number(self, name: str, usual: int, *, least: int = 0, most: int = 1_000_000_000) -> int:
+        """A number of the address's query; what is none counts as not given, and what is out of bounds as the bound."""
+        given = self.asked(name)
+        return max(least, min(int(given), most)) if given.isascii() and given.isdigit() else usual
+
+    async def record(self, task_id: str) -> TaskRecord:
+        """A task that the person may see.
+
+        Raises:
+            TaskNotFound: There is none, or the person may not see it.
+        """
+        record = await self.engine.record(task_id)
+        if not self.person.sees(record):
+            raise TaskNotFound(task_id)
+        return record
+
+    async def view(self, task_id: str) -> TaskView:
+        """The present state of a task that the person may see; raises as `record`."""
+        if not self.person.sees_all:
+            await self.record(task_id)
+        return await self.engine.look(task_id)
+
+    def need_payloads(self) -> None:
+        """Refuse a person who may not see what tasks hold."""
+        if not self.person.payloads:
+            raise Refused(403, f"{self.person.name} may not see what tasks hold; whoever runs the page can allow it")
+
+    def url(self, path: str, **query: Any) -> str:
+        """The address of a path of the page, wherever it is mounted; names whose value is None are left out."""
+        return url(self.request, path, **query)
+
+    def page(self, template: str, *, status: int = 200, **values: Any) -> Response:
+        """A page, or a fragment of one."""
+        return page(self.site, self.request, template, self.person, status=status, **values)
+
+    def go(self, path: str, said: str = "", **query: Any) -> Response:
+        """Send the browser to a path, with a sentence on what happened."""
+        return go(self.site, self.request, self.url(path, **query), said)
+
+    @property
+    def fragment(self) -> bool:
+        """Whether htmx asks, for a part of a page."""
+        return "hx-request" in self.request.headers
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+def root(request: Request) -> str:
+    """The path under which the page is mounted; empty if it is the whole."""
+    return str(request.scope.get("root_path", ""))
+
+
+def url(request: Request, path: str, **query: Any) -> str:
+    """See `Call.url`."""
+    given = {name: value for name, value in query.items() if value is not None and value != ""}
+    return f"{root(request)}{path}{f'?{urlencode(given)}' if given else ''}"
+
+
+def task_path(task_id: str, under: str = "task") -> str:
+    """The path of a task; an id may hold anything, slashes too."""
+    return f"/{under}/{quote(task_id, safe='')}"
+
+
+def page(
+    site: Site, request: Request, template: str, person: Person | None, *, status: int = 200, **values: Any
+) -> Response:
+    """See `Call.page`."""
+
+    def address(path: str, **query: Any) -> str:
+        return url(request, path, **query)
+
+    said = site.access.read(request.cookies.get(SAID, ""), "said")
+    values.setdefault("said", said["text"] if said else "")
+    html = site.templates.render(
+        template,
+        url=address,
+        task_url=lambda task_id, under="task", **query: url(request, task_path(task_id, under), **query),
+        person=person,
+        here=request.url.path.removeprefix(root(request)) or "/",
+        fragment="hx-request" in request.headers,
+        temporal_ui=site.temporal_ui,
+        **values,
+    )
+    response = Response(html, status, media_type="text/html")
+    if said:
+        response.delete_cookie(SAID, path=cookie_path(request))
+    return response
+
+
+def go(site: Site, request: Request, where: str, said: str = "") -> Response:
+    """See `Call.go`."""
+    response = RedirectResponse(where, 303)
+    if said:
+        value = site.access.signed({"text": said[:1000]}, "said", 60)
+        set_cookie(request, response, SAID, value, 60)
+    return response
+
+
+def cookie_path(request: Request) -> str:
+    """Where the page's cookies are sent: to the page alone."""
+    return f"{root(request)}/"
+
+
+def set_cookie(request: Request, response: Response, name: str, value: str, seconds: int) -> None:
+    """Set a cookie that no script reads and no other site's form sends."""
+    response.set_cookie(
+        name,
+        value,
+        max_age=seconds,
+        path=cookie_path(request),
+        httponly=True,
+        samesite="lax",
+        secure=request.url.scheme == "https",
+    )
+
+
+def route(site: Site, path: str, handler: Handler, method: str = "GET") -> Route:
+    """A path for people who are signed in."""
+
+    async def answer(request: Request) -> Response:
+        person = await site.access.person(request)
+        if person is None:
+            return _sign_in_first(site, request)
+        call = Call(site=site, request=request, person=person)
+        try:
+            if method == "POST":
+                _may_change(call)
+                call.fields = await form_of(request)
+                call.form = {name: values[-1] for name, values in call.fields.items()}
+            return await handler(call)
+        except (Refused, EngineError, InputRejected) as error:
+            return told(site, request, error, person)
+
+    return Route(path, answer, methods=[method])
+
+
+def told(site: Site, request: Request, error: Refused | EngineError | InputRejected, person: Person | None) -> Response:
+    """An error as a page of one sentence."""
+    if isinstance(error, Refused):
+        status, message = error.status, error.message
+    else:
+        status = next((number for kind, number in STATUS.items() if isinstance(error, kind)), 500)
+        message = str(error)
+    return page(site, request, "error.html", person, status=status, status_code=status, message=message, said="")
+
+
+def _sign_in_first(site: Site, request: Request) -> Response:
+    if request.method == "GET" and "hx-request" not in request.headers and _takes_html(request):
+        there = request.url.path.removeprefix(root(request))
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(url(request, "/signin", to=f"{there}{query}"), 303)
+    return told(site, request, Refused(401, "sign in first: your session is over, or there is none"), None)
+
+
+def _may_change(call: Call) -> None:
+    if forged(call.request):
+        raise Refused(403, "this form was sent from a page of another site, so nothing happened")
+    if not call.person.acts:
+        raise Refused(403, f"{call.person.name} may read here and change nothing, so nothing happened")
+
+
+async def form_of(request: Request) -> dict[str, list[str]]:
+    """The fields of a form, each with its values.
+
+    Raises:
+        Refused: It is too large, or no form.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+        raise Refused(415, "forms of this page come as application/x-www-form-urlencoded")
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > BODY_BYTES:
+                raise Refused(413, f"a form takes at most {BODY_BYTES // 1024 // 1024} MB; nothing happened")
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+    except (UnicodeDecodeError, ValueError):
+        raise Refused(400, "the form cannot be read, so nothing happened") from None
+    except ClientDisconnect:
+        raise Refused(400, "the form broke off, so nothing happened") from None
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value.replace("\r\n", "\n"))  # as it was typed; browsers send CRLF
+    return fields
+
+
+def _takes_html(request: Request) -> bool:
+    accept = request.headers.get("accept", "*/*")
+    return any(kind in accept for kind in ("text/html", "text/*", "*/*", "application/xhtml+xml"))
+
+
+def check_accept(request: Request) -> None:
+    """Refuse a request for something that is no page.
+
+    Raises:
+        Refused: It takes no HTML.
+    """
+    if not _takes_html(request):
+        raise Refused(406, "this address has a page in HTML; the raw data of a task is under /raw/TASK")
+
+
+def json_response(value: JsonValue | bytes | str) -> Response:
+    """JSON, which a browser shows as text."""
+    body = value if isinstance(value, bytes | str) else json.dumps(value, ensure_ascii=False, indent=2)
+    return Response(body, media_type="application/json")

@@ -1,0 +1,127 @@
+"""What waits for the person: the inbox, and each gate at an address of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from starlette.responses import Response
+
+from refold.core.lifecycle import TaskState
+from refold.engine import EngineError, Listed, TaskFilter, TaskNotFound
+from refold.web.page.frame import Call, check_accept
+from refold.web.page.items import Item, changed_since, decisions_in, earlier_grant, items_of, silent
+
+PAGE = 20
+"""How many items one page shows."""
+
+AT_ONCE = 20
+"""How many tasks are read together."""
+
+READ = 200
+"""How many waiting tasks one page reads at most, to find those that wait for the person."""
+
+WAITING = 2_000
+"""How many waiting tasks are put in order: the oldest first."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Inbox:
+    """A page of the inbox.
+
+    Attributes:
+        mine: What waits for the person, oldest first.
+        others: What waits for others.
+        total: How many tasks wait for people.
+        next: Where the next page begins; empty if this is the last.
+    """
+
+    mine: list[Item] = field(default_factory=list)
+    others: list[Item] = field(default_factory=list)
+    total: int = 0
+    next: str = ""
+
+
+async def inbox(call: Call) -> Response:
+    """`GET /`: the inbox."""
+    check_accept(call.request)
+    found = await read(call, call.asked("after"))
+    return call.page("inbox.html", inbox=found, groups=_grouped(found.mine), after=call.asked("after"))
+
+
+async def read(call: Call, after: str) -> Inbox:
+    """A page of what waits, after the place where the page before ended."""
+    listed = sorted(
+        await call.engine.find(TaskFilter(waits=True), limit=WAITING), key=lambda one: (one.status_at, one.task_id)
+    )
+    found = Inbox(total=len(listed))
+    rest = [one for one in listed if _place(one) > after]
+    for start in range(0, min(len(rest), READ), AT_ONCE):
+        some = rest[start : start + AT_ONCE]
+        for items in await asyncio.gather(*(_items(call, one) for one in some)):
+            for item in items:
+                (found.others if item.why_not else found.mine).append(item)
+        if len(found.mine) >= PAGE:
+            break
+    else:
+        some = rest[:READ][-1:]
+    found.next = _place(some[-1]) if some and _place(some[-1]) != _place(rest[-1]) else ""
+    for items in (found.mine, found.others):
+        items.sort(key=lambda item: (item.since is None, item.since, item.task_id))
+    return found
+
+
+def _place(one: Listed) -> str:
+    return f"{_text(one.status_at)} {one.task_id}"
+
+
+def _text(at: datetime) -> str:
+    return f"{at.timestamp():020.6f}"
+
+
+async def _items(call: Call, listed: Listed) -> Sequence[Item]:
+    """What waits in a task that the person may see."""
+    try:
+        record = await call.record(listed.task_id)
+        blocked = listed.lifecycle is TaskState.BLOCKED
+        view = await call.engine.look(listed.task_id) if blocked else None
+    except TaskNotFound:
+        return ()  # it is not theirs, or was deleted meanwhile
+    except EngineError:
+        return ()
+    items = list(items_of(record, call.person, view))
+    if not items and record.note and not record.waits and not record.ended:
+        return (silent(record),)
+    return items
+
+
+def _grouped(items: Sequence[Item]) -> list[list[Item]]:
+    """Gates of one task that are open together, next to each other: they are decided together, or one by one."""
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        together = item.task_id if item.kind == "gate" else f"{item.task_id} {item.id}"
+        groups.setdefault(together, []).append(item)
+    return list(groups.values())
+
+
+async def gate(call: Call) -> Response:
+    """`GET /gate/TASK?gate=ID`: one gate or question, with what was decided before."""
+    check_accept(call.request)
+    record = await call.record(call.task_id)
+    entries = [entry async for entry in call.engine.journal(call.task_id)]
+    named = call.asked("gate")
+    view = await call.engine.look(call.task_id)
+    item = next((one for one in items_of(record, call.person, view) if one.id == named), None)
+    before = None if item is None or item.kind != "gate" else earlier_grant(entries, item.name, item.id)
+    return call.page(
+        "gate.html",
+        task_id=call.task_id,
+        skill=record.skill,
+        item=item,
+        before=before,
+        changed=[] if before is None or item is None else changed_since(item.show, before.show),
+        decisions=decisions_in(entries),
+        here_decided=decisions_in(entries, named),
+    )

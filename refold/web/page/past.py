@@ -1,0 +1,143 @@
+"""How a task was at any of its entries: the state there, what the entry changed, where a field came from; and forks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from pydantic import JsonValue
+from starlette.responses import Response
+
+from refold.core.errors import InputRejected
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.differences import NOTHING, differences
+from refold.engine import view_of
+from refold.web.page.frame import Call, Refused, check_accept, task_path
+from refold.web.page.task import ENTRIES, told
+
+CHANGES = 200
+"""How many differences one page shows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One field that an entry changed.
+
+    Attributes:
+        path: The field.
+        was, now: Its values; None stands for null, see `came` and `gone`.
+        came: It was not there before.
+        gone: It is not there any more.
+    """
+
+    path: str
+    was: JsonValue
+    now: JsonValue
+    came: bool
+    gone: bool
+
+
+async def at(call: Call) -> Response:
+    """`GET /at/TASK?seq=`: the task as it was after an entry, and what that entry changed."""
+    check_accept(call.request)
+    call.need_payloads()
+    view = await call.view(call.task_id)
+    if not view.seq:
+        raise InputRejected("nothing has happened to this task yet, so there is no past to look at")
+    seq = call.number("seq", view.seq, least=1, most=view.seq)
+    now, before, entry = await asyncio.gather(_at(call, seq), _before(call, seq), _entry(call, seq))
+    found = [] if now is None else list(islice(_changes(before, now), CHANGES))
+    state = None if now is None else now.state
+    return call.page(
+        "at.html",
+        view=view,
+        seq=seq,
+        then=None if now is None else view_of(now),
+        held=state,
+        fields=list(state) if isinstance(state, dict) else [],
+        told=None if entry is None else told(entry, payloads=True),
+        changes=found,
+        many=len(found) == CHANGES,
+    )
+
+
+async def _at(call: Call, seq: int) -> Snapshot | None:
+    """The task after an entry; None where there is none: before the first entry of a forked or recovered task."""
+    try:
+        return await call.engine.at(call.task_id, seq)
+    except InputRejected:
+        return None
+
+
+async def _before(call: Call, seq: int) -> Snapshot | None:
+    return await _at(call, seq - 1) if seq > 1 else None
+
+
+async def _entry(call: Call, seq: int) -> Entry | None:
+    async for entry in call.engine.journal(call.task_id, after=seq - 1):
+        return entry if entry.seq == seq else None
+    return None
+
+
+_SHOWN = ("lifecycle", "progress", "reason", "state", "pending", "waits", "messages", "artifacts")
+
+
+def _changes(before: Snapshot | None, now: Snapshot) -> Iterator[Change]:
+    was = {} if before is None else before.model_dump(mode="json", include=set(_SHOWN))
+    after = now.model_dump(mode="json", include=set(_SHOWN))
+    for one in differences({key: was.get(key, NOTHING) for key in _SHOWN if key in was}, after):
+        came, gone = one.was is NOTHING, one.now is NOTHING
+        yield Change(path=one.path, was=None if came else one.was, now=None if gone else one.now, came=came, gone=gone)
+
+
+async def explain(call: Call) -> Response:
+    """`GET /explain/TASK?field=&upto=`: which step wrote a field, when, and from which others."""
+    check_accept(call.request)
+    call.need_payloads()
+    await call.record(call.task_id)
+    field = call.asked("field")
+    if not field:
+        raise Refused(404, "name a field of the state")
+    upto = call.number("upto", 0) or None
+    try:
+        found, why = await call.engine.explain(call.task_id, field, upto=upto), ""
+    except InputRejected as error:
+        found, why = None, error.reason
+    return call.page("explain.html", task_id=call.task_id, field=field, found=found, why=why, upto=upto)
+
+
+async def fork(call: Call) -> Response:
+    """`POST /fork/TASK`: a new task that branches off from an entry; dry unless the form says live."""
+    await call.record(call.task_id)
+    given = call.form.get("seq", "")
+    if not (given.isascii() and given.isdigit()):
+        raise Refused(400, "the form names no entry, so nothing happened")
+    live = call.form.get("live") == "yes"
+    view = await call.engine.fork(call.task_id, at=int(given), live=live, by=call.person.name)
+    said = "It branches off, and its effects are real." if live else "It branches off; no effect takes place."
+    return call.go(task_path(view.task_id, "beside"), said)
+
+
+async def beside(call: Call) -> Response:
+    """`GET /beside/TASK`: a fork next to the task that it branched off from, from that entry on."""
+    check_accept(call.request)
+    call.need_payloads()
+    view = await call.view(call.task_id)
+    if view.forked_from is None:
+        raise Refused(404, f"{call.task_id} is no fork, so there is nothing to show beside it")
+    origin = view.forked_from
+    other = await call.view(origin.task_id)
+    mine, theirs = await asyncio.gather(_from(call, call.task_id, origin.seq), _from(call, origin.task_id, origin.seq))
+    return call.page("beside.html", view=view, other=other, fork=origin, mine=mine, theirs=theirs)
+
+
+async def _from(call: Call, task_id: str, after: int) -> list[object]:
+    found: list[object] = []
+    async for entry in call.engine.journal(task_id, after=after):
+        found.append(told(entry, payloads=True))
+        if len(found) == ENTRIES:
+            break
+    return found

@@ -1,0 +1,109 @@
+// Makes the page live. Without it, everything works by links and forms; with it, one event stream says what changed,
+// and htmx fetches the parts that show it. Nothing here puts text into the page but as text.
+"use strict";
+(() => {
+  const SOON_MS = 120, AGAIN_MS = 3000;
+  let stream = null, timer = 0, broken = false;
+
+  // Times: UTC comes from the server; a reader sees their own zone, and how long ago.
+  const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+  const today = new Intl.DateTimeFormat("en-CA").format(new Date());
+  function times(within) {
+    for (const one of within.querySelectorAll("time[datetime]:not([title])")) {
+      const at = new Date(one.dateTime);
+      if (isNaN(at)) continue;
+      one.title = one.textContent;
+      one.textContent = new Intl.DateTimeFormat("en-CA").format(at) === today ? clock.format(at) : whole.format(at);
+    }
+  }
+
+  // A part in which somebody is typing is not replaced: a note says that it has changed.
+  const typed = new WeakSet();
+  document.addEventListener("input", (event) => {
+    const part = event.target.closest("[data-on-change]");
+    if (part) typed.add(part);
+    if (event.target.matches("[data-submits]")) {
+      const shown = event.target.form.querySelector("output");
+      if (shown) shown.textContent = `${event.target.value} of ${event.target.max}`;
+    }
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
+  });
+
+  function refresh() {
+    timer = 0;
+    for (const part of document.querySelectorAll("[data-on-change]")) {
+      const busy = typed.has(part) || part.querySelector("details[open] form") ||
+        part.querySelector("form :focus:is(input, textarea, select)");
+      if (busy) {
+        const note = document.querySelector(".stale");
+        if (note) note.hidden = false;
+      } else htmx.trigger(part, "changed");
+    }
+  }
+  function soon() { timer = timer || setTimeout(refresh, SOON_MS); }
+
+  // Text that a model is writing, until the journal has it.
+  const heard = new Map();
+  function write(one) {
+    const place = document.getElementById("writing");
+    if (!place) return;
+    const key = JSON.stringify([one.invocation_id, one.attempt, one.call ?? null]);
+    let box = heard.get(key);
+    if (!box) {
+      box = document.createElement("p");
+      box.className = "writing";
+      box.dir = "auto";
+      box.dataset.id = one.invocation_id;
+      box.length_ = 0;
+      place.append(box);
+      heard.set(key, box);
+    }
+    if (one.offset > box.length_) box.append("…");
+    const letters = Array.from(one.text), known = Math.max(0, box.length_ - one.offset);
+    box.append(letters.slice(known).join(""));
+    box.length_ = Math.max(box.length_, one.offset + letters.length);
+  }
+  function forget() {
+    for (const [key, box] of heard) {
+      if (!document.querySelector(`.entry[data-done="${CSS.escape(box.dataset.id)}"]`)) continue;
+      box.remove();
+      heard.delete(key);
+    }
+  }
+
+  function connect() {
+    const address = document.body.dataset.live;
+    if (!address || stream || document.hidden) return;
+    stream = new EventSource(address);
+    stream.addEventListener("open", () => { if (broken) { broken = false; soon(); } });
+    stream.addEventListener("changed", soon);
+    stream.addEventListener("text", (event) => write(JSON.parse(event.data)));
+    stream.addEventListener("ended", () => { delete document.body.dataset.live; close(); soon(); });
+    stream.addEventListener("error", () => {
+      broken = true;
+      if (stream && stream.readyState === EventSource.CLOSED) { close(); setTimeout(connect, AGAIN_MS); }
+    });
+  }
+  function close() { if (stream) { stream.close(); stream = null; } }
+
+  // A browser opens few connections to one server, so a page that nobody looks at has none.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) close();
+    else if (document.body.dataset.live) { connect(); soon(); }
+  });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+
+  document.addEventListener("htmx:after:swap", () => { times(document); forget(); });
+  document.addEventListener("DOMContentLoaded", () => { times(document); connect(); });
+
+  // One click is one decision: a form that is being sent is not sent again.
+  document.addEventListener("submit", (event) => {
+    if (event.target.dataset.sent) event.preventDefault();
+    event.target.dataset.sent = "1";
+    setTimeout(() => delete event.target.dataset.sent, 5000);
+  });
+})();

@@ -1,0 +1,162 @@
+"""The event streams of open pages: one for each page. It says what changed, and the page then fetches it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from datetime import datetime
+
+from pydantic import JsonValue
+from pydantic_core import to_json
+from starlette.responses import Response, StreamingResponse
+
+from refold.core.fold.journal import Entry
+from refold.engine import Engine, EngineError, NoWorker, TaskFilter, TaskNotFound
+
+ALIVE_S = 20.0
+"""Seconds between two signs of life in a stream where nothing happens."""
+
+MOST = 500
+"""How many streams one process keeps open."""
+
+SOON_S, LATE_S = 2.0, 15.0
+"""Seconds between two looks at the list of tasks: while it changes, and after a while without a change."""
+
+SLOWER = 1.5
+"""By how much a look comes later than the one before, where nothing changed."""
+
+FIRST = 100
+"""How many of the tasks that changed last are compared."""
+
+News = tuple[str, JsonValue]
+"""The name of an event, and its data."""
+
+
+class OpenStreams:
+    """The streams that are open in this process."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._ended = asyncio.Event()
+
+    def __len__(self) -> int:
+        return self._open
+
+    def end(self) -> None:
+        """End all streams, and each that begins from now on, so that pages connect to another process."""
+        self._ended.set()
+
+    def cut(self) -> None:
+        """Does nothing: `end` ends all that these streams are."""
+
+    def answer(self, news: AsyncGenerator[News]) -> Response:
+        """A stream of this news, until it ends or the page is closed."""
+        if self._open >= MOST or self._ended.is_set():
+            return Response("too many pages are open; come back later\n", 503, {"Retry-After": "10"})
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._frames(news), media_type="text/event-stream", headers=headers)
+
+    async def _frames(self, news: AsyncGenerator[News]) -> AsyncIterator[bytes]:
+        self._open += 1
+        ended = asyncio.create_task(self._ended.wait())
+        coming: asyncio.Task[News | None] | None = None
+        try:
+            yield b"retry: 2000\n\n"
+            while not ended.done():
+                coming = coming or asyncio.create_task(_next(news))
+                await asyncio.wait({coming, ended}, timeout=ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+                if not coming.done():
+                    yield b": alive\n\n"
+                    continue
+                found = coming.result()
+                if found is None:
+                    return
+                event, data = found
+                coming = None
+                yield b"event: " + event.encode() + b"\ndata: " + to_json(data) + b"\n\n"
+        finally:
+            self._open -= 1
+            ended.cancel()
+            if coming is not None:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+            await news.aclose()
+
+
+async def _next(news: AsyncGenerator[News]) -> News | None:
+    return await anext(news, None)
+
+
+async def task_news(engine: Engine, task_id: str, after: int, *, text: bool) -> AsyncGenerator[News]:
+    """What happens to a task after an entry: `changed` for each entry, and if wanted `text` for what a model writes.
+
+    Ends with `ended` once the task has ended. While no worker runs, or the server is away, it waits for them.
+    """
+    while True:
+        try:
+            async with aclosing(engine.watch(task_id, after=after, follow=True)) as watched:
+                async for one in watched:
+                    if isinstance(one, Entry):
+                        after = one.seq
+                        yield "changed", {"seq": one.seq}
+                    elif text:
+                        yield "text", one.model_dump(mode="json", exclude={"kind"})
+            yield "ended", {"seq": after}
+            return
+        except TaskNotFound:
+            yield "ended", {"seq": after}
+            return
+        except (NoWorker, EngineError):
+            await asyncio.sleep(SOON_S)
+
+
+class Bell:
+    """Rings when the list of tasks, or of those that wait, has changed. Looks while somebody listens, once for all.
+
+    Args:
+        engine: Runs the tasks.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._listeners = 0
+        self._looking: asyncio.Task[None] | None = None
+        self._seen: tuple[object, ...] | None = None
+        self._rung = asyncio.Event()
+        self.number = 0
+
+    async def news(self) -> AsyncGenerator[News]:
+        """`changed` whenever the list has changed."""
+        self._listeners += 1
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+        try:
+            while True:
+                rung = self._rung
+                await rung.wait()
+                yield "changed", {}
+        finally:
+            self._listeners -= 1
+            if not self._listeners and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
+
+    async def _look(self) -> None:
+        pause = SOON_S
+        self._seen = None
+        while True:
+            with contextlib.suppress(EngineError):
+                found = await self._tasks()
+                if self._seen is not None and found != self._seen:
+                    self._rung.set()
+                    self._rung = asyncio.Event()
+                    pause = SOON_S
+                self._seen = found
+            await asyncio.sleep(pause)
+            pause = min(pause * SLOWER, LATE_S)
+
+    async def _tasks(self) -> tuple[tuple[str, str, datetime], ...]:
+        newest = await self._engine.find(TaskFilter(), limit=FIRST)
+        return tuple((one.task_id, one.lifecycle, one.status_at) for one in newest)

@@ -1,0 +1,308 @@
+"""One task: its story as it happens, what it waits for and why, what it made, and what people can do about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.responses import Response, StreamingResponse
+
+from refold.core.commands import CallSkill, Sleep
+from refold.core.content import Artifact, Part
+from refold.core.events import SkillResult
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Receipt
+from refold.core.lifecycle import TaskState
+from refold.cost import model_calls, total
+from refold.engine import PendingView, TaskView
+from refold.record import TaskRecord, receipts
+from refold.web.page.frame import Call, Refused, check_accept, json_response, task_path
+from refold.web.page.items import items_of
+from refold.web.page.streams import task_news
+from refold.words.costs import in_words
+from refold.words.entries import consequences, event_text, moves_text
+
+ENTRIES = 100
+"""How many entries of the story one page shows."""
+
+IMAGES = frozenset({"image/avif", "image/gif", "image/jpeg", "image/png", "image/webp"})
+"""Files that are shown; any other is only saved, since a browser might run what is in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An entry of the story, as the page tells it.
+
+    Attributes:
+        entry: The entry.
+        text: What happened.
+        lines: What followed.
+        moved: The states that the task went through.
+        children: The parts that the entry started or that brought it their results.
+        done: The id of the command whose outcome the entry brings; empty otherwise.
+    """
+
+    entry: Entry
+    text: str
+    lines: tuple[str, ...]
+    moved: str
+    children: tuple[str, ...]
+    done: str
+
+
+def told(entry: Entry, *, payloads: bool) -> Told:
+    """An entry in words; without what it holds for somebody who may not see that."""
+    kind = entry.event.kind.replace("_", " ")
+    started = [one.invocation_id for one in entry.commands if isinstance(one.command, CallSkill)]
+    brought = [entry.event.invocation_id] if isinstance(entry.event, SkillResult) else []
+    return Told(
+        entry=entry,
+        text=event_text(entry.event) if payloads else kind,
+        lines=tuple(consequences(entry)) if payloads else (),
+        moved=moves_text(entry),
+        children=tuple(dict.fromkeys([*started, *brought])),
+        done=str(getattr(entry.event, "invocation_id", "")),
+    )
+
+
+async def task(call: Call) -> Response:
+    """`GET /task/TASK`: the task."""
+    check_accept(call.request)
+    record, view = await asyncio.gather(call.record(call.task_id), call.view(call.task_id))
+    first = max(0, view.seq - ENTRIES)
+    offspring, story = await asyncio.gather(call.engine.offspring(call.task_id), _story(call, first, view.seq))
+    return call.page(
+        "task.html",
+        view=view.model_copy(update={"offspring": offspring}),
+        record=record,
+        items=list(items_of(record, call.person, view)),
+        story=story,
+        first=first,
+        last=story[-1].entry.seq if story else first,
+        **_standing(record, view),
+    )
+
+
+async def head(call: Call) -> Response:
+    """`GET /head/TASK`: how the task stands, as a part of its page."""
+    record, view = await asyncio.gather(call.record(call.task_id), call.view(call.task_id))
+    return call.page("head.html", view=view, record=record, **_standing(record, view))
+
+
+async def waits(call: Call) -> Response:
+    """`GET /waits/TASK`: what the task waits for, as a part of its page."""
+    record, view = await asyncio.gather(call.record(call.task_id), call.view(call.task_id))
+    return call.page("waits.html", record=record, items=list(items_of(record, call.person, view)))
+
+
+async def story(call: Call) -> Response:
+    """`GET /story/TASK?after=&until=`: entries, as a part of the task's page; or as a page of its own."""
+    await call.record(call.task_id)
+    after = call.number("after", 0)
+    until = call.number("until", after + ENTRIES)
+    entries = await _story(call, after, min(until, after + ENTRIES))
+    last = entries[-1].entry.seq if entries else after
+    template = "entries.html" if call.fragment else "story.html"
+    return call.page(template, task_id=call.task_id, story=entries, first=after, last=last, entries=ENTRIES)
+
+
+async def _story(call: Call, after: int, until: int) -> list[Told]:
+    found: list[Told] = []
+    async for entry in call.engine.journal(call.task_id, after=after):
+        if entry.seq > until:
+            break
+        found.append(told(entry, payloads=call.person.payloads))
+    return found
+
+
+def _standing(record: TaskRecord, view: TaskView) -> dict[str, Any]:
+    """What the page says of how the task stands, and what can be done about it."""
+    ended = record.ended
+    recovered = any(one.how == "recovered" for one in view.offspring)
+    dry = view.forked_from is not None and not view.forked_from.live
+    return {
+        "ended": ended,
+        "why": why(view),
+        "recoverable": view.lifecycle is TaskState.FAILED and bool(view.seq) and not recovered and not dry,
+        "held": view.lifecycle is TaskState.PLANNED and "`refold release " in view.note,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """One reason why a task does not go on at this moment.
+
+    Attributes:
+        text: The reason.
+        until: Until when; None if nobody knows.
+    """
+
+    text: str
+    until: datetime | None = None
+
+
+def why(view: TaskView) -> list[Why]:
+    """Why a task that is open does not go on: what it waits for, in words. People's turns are shown as such."""
+    found = list(_reasons(view.pending))
+    if view.sealing:
+        found.append(Why(text=f"it goes on in a new run once these end: {', '.join(view.sealing)}"))
+    return found
+
+
+def _reasons(pending: Sequence[PendingView]) -> Iterator[Why]:
+    for one in pending:
+        if one.blocked and one.due_at is not None:
+            yield Why(text=f"{one.command} is blocked; its dependency is asked again", until=one.due_at)
+        elif one.blocked:
+            yield Why(text=f"{one.command} is blocked until an operator resolves it")
+        elif one.due_at is not None and one.command.startswith(f"{Sleep.model_fields['kind'].default} "):
+            yield Why(text=f"it sleeps: {one.command}", until=one.due_at)
+        elif one.due_at is not None:
+            yield Why(text=f"{one.command} failed; attempt {one.attempt} comes", until=one.due_at)
+        else:
+            attempt = f", attempt {one.attempt}" if one.attempt > 1 else ""
+            where = f" on task queue {one.queue}" if one.queue else ""
+            yield Why(text=f"{one.command} is being performed{attempt}{where}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performed:
+    """A command of the skill, and what it came to.
+
+    Attributes:
+        id: Its invocation id.
+        command: Kind and subject.
+        issued: The entry that issued it.
+        attempts: How often it was begun.
+        receipt: Its outcome; None while it has none.
+        since: When it was issued.
+    """
+
+    id: str
+    command: str
+    issued: int
+    attempts: int
+    receipt: Receipt | None
+    since: datetime
+
+
+async def calls(call: Call) -> Response:
+    """`GET /calls/TASK`: all that the task asked for, with attempts, receipts and what model calls cost."""
+    check_accept(call.request)
+    record = await call.record(call.task_id)
+    entries = [entry async for entry in call.engine.journal(call.task_id)]
+    known = {one.invocation_id: one for one in receipts(entries)}
+    retries: dict[str, int] = {}
+    for entry in entries:
+        for backoff in entry.backoffs:
+            retries[backoff.invocation_id] = backoff.retry
+    performed = [
+        Performed(
+            id=one.invocation_id,
+            command=f"{one.command.kind} {one.command.subject}",
+            issued=entry.seq,
+            attempts=retries.get(one.invocation_id, 0) + 1,
+            receipt=known.get(one.invocation_id),
+            since=entry.at,
+        )
+        for entry in entries
+        for one in entry.commands
+    ]
+    spent = list(model_calls(call.task_id, entries))
+    return call.page("calls.html", record=record, performed=performed, spent=spent, cost=in_words(total(spent)))
+
+
+async def content(call: Call) -> Response:
+    """`GET /content/TASK`: all messages and artifacts."""
+    check_accept(call.request)
+    call.need_payloads()
+    return call.page("content.html", record=await call.record(call.task_id), images=IMAGES)
+
+
+async def artifact(call: Call) -> Response:
+    """`GET /artifact/TASK?name=&part=`: a part of an artifact, to be saved; an image to be shown."""
+    call.need_payloads()
+    record = await call.record(call.task_id)
+    found = next((one for one in record.artifacts if one.name == call.asked("name")), None)
+    number = call.number("part", 0)
+    if found is None or number >= len(found.parts):
+        raise Refused(404, "the task has no such artifact")
+    return _file(found, found.parts[number], number)
+
+
+def _file(artifact: Artifact, part: Part, number: int) -> Response:
+    kind = (part.media_type or "").lower()
+    if part.raw is not None:
+        body, ending = part.raw, "bin"
+    elif part.text is not None:
+        body, ending = part.text.encode(), "txt"
+    elif part.url is not None:
+        body, ending = part.url.encode(), "url.txt"
+    else:
+        body, ending = to_json(part.data, indent=2), "json"
+    named = part.filename or (artifact.name if number == 0 and "." in artifact.name else f"{artifact.name}.{ending}")
+    safe = "".join(letter if letter.isalnum() or letter in "._- " else "_" for letter in named)[:150].strip(". ")
+    shown = part.raw is not None and kind in IMAGES
+    ascii_name = safe.encode("ascii", "replace").decode().replace("?", "_") or "artifact"
+    disposition = f'{"inline" if shown else "attachment"}; filename="{ascii_name}"'
+    headers = {"Content-Disposition": disposition, "Content-Security-Policy": "sandbox; default-src 'none'"}
+    return Response(body, media_type=kind if shown else "application/octet-stream", headers=headers)
+
+
+async def raw(call: Call) -> Response:
+    """`GET /raw/TASK?what=view|journal`: the task as JSON, as `refold show --json` and `refold journal --json`."""
+    call.need_payloads()
+    if call.asked("what") != "journal":
+        return json_response((await call.view(call.task_id)).model_dump_json(indent=2))
+    await call.record(call.task_id)
+    entries = call.engine.journal(call.task_id)
+    return StreamingResponse(
+        (f"{entry.model_dump_json()}\n".encode() async for entry in entries), media_type="application/x-ndjson"
+    )
+
+
+async def live(call: Call) -> Response:
+    """`GET /live/TASK?after=`: what happens to the task from now on, as an event stream."""
+    await call.record(call.task_id)
+    return call.site.streams.answer(
+        task_news(call.engine, call.task_id, call.number("after", 0), text=call.person.payloads)
+    )
+
+
+ACTIONS = {
+    "cancel": "Cancel the task",
+    "recover": "Recover the task",
+    "release": "Begin the task now",
+}
+
+
+async def ask(call: Call) -> Response:
+    """`GET /ask/TASK?to=`: asks before the task is changed."""
+    check_accept(call.request)
+    action = call.asked("to")
+    if action not in ACTIONS:
+        raise Refused(404, "there is nothing to ask")
+    view = await call.view(call.task_id)
+    return call.page("ask.html", view=view, action=action, title=ACTIONS[action])
+
+
+async def act(call: Call) -> Response:
+    """`POST /act/TASK`: cancel, recover or release the task."""
+    await call.record(call.task_id)
+    match call.form.get("to"):
+        case "cancel":
+            reason = call.form.get("reason", "").strip()
+            await call.engine.cancel(call.task_id, reason=reason or f"canceled by {call.person.name}")
+            return call.go(task_path(call.task_id), "The task is canceled.")
+        case "recover":
+            view = await call.engine.recover(call.task_id, by=call.person.name)
+            return call.go(task_path(view.task_id), f"This task goes on for {call.task_id}.")
+        case "release":
+            await call.engine.release(call.task_id, by=call.person.name)
+            return call.go(task_path(call.task_id), "The task begins.")
+        case _:
+            raise Refused(400, "the form names nothing that can be done; nothing happened")

@@ -1,0 +1,94 @@
+"""Turns values into HTML: the templates, and what they call to show times, data and hostile text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from refold.core.values import shortened
+from refold.words.text import clean, snippet
+
+HERE = Path(__file__).parent
+LONGEST = 20_000
+"""How much of one text a page shows, in characters; the whole is under /raw."""
+
+LINE = 300
+"""How much of a text is shown in one line, in characters."""
+
+# Characters that turn the direction of what follows, or are not seen: shown by their number, so that what a person
+# reads is what stands there.
+_UNSEEN = re.compile(
+    "[\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0]"
+)
+
+
+def plain(text: object, limit: int = LONGEST) -> str:
+    """Text as it is shown: whole lines, without characters that hide or turn others, and not endless."""
+    whole = str(text)
+    seen = _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", clean(whole[:limit]))
+    return seen if len(whole) <= limit else f"{seen}… (cut here; {len(whole):,} characters in all)"
+
+
+def line(text: object, limit: int = LINE) -> str:
+    """Text in one line."""
+    return plain(snippet(str(text)[: limit * 4], limit))
+
+
+def data(value: Any, limit: int = LONGEST) -> str:
+    """A value as people read it: text as it is, else JSON on several lines."""
+    return plain(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2), limit)
+
+
+def moment(at: datetime | None) -> Markup:
+    """A time in UTC, which the page's script writes in the reader's time zone."""
+    if at is None:
+        return Markup("–")
+    at = at.astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def title(name: str) -> str:
+    """A field's name as a label: `amount_cents` as `Amount cents`."""
+    words = plain(name, 80).replace("_", " ").strip()
+    return words[:1].upper() + words[1:] if words else name
+
+
+class Templates:
+    """The templates of the page."""
+
+    def __init__(self) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.filters.update(
+            plain=plain, line=line, data=data, moment=moment, title=title, shortened=shortened
+        )
+        self._environment.globals["version"] = version
+
+    def render(self, name: str, **values: Any) -> str:
+        """The HTML of a template."""
+        return self._environment.get_template(name).render(**values)
+
+
+def version(name: str) -> str:
+    """What changes when a file of `static` does, so that browsers keep it for ever."""
+    return _VERSIONS[name]
+
+
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+_VERSIONS = {file.name: _hash(file) for file in (HERE / "static").iterdir() if file.is_file()}

@@ -1,0 +1,126 @@
+"""The skills that the tests of the page run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from refold import Artifact, Content, Ctx, DecisionMade, GatePolicy, RetryPolicy, Transition, flow_skill, step, tool
+
+
+class Order(BaseModel):
+    """What is ordered."""
+
+    item: str = Field(min_length=1, description="What to buy.")
+    amount_cents: int = Field(gt=0)
+    urgent: bool = False
+    color: Literal["red", "blue"] = "red"
+    tags: list[str] = []
+    note: str | None = None
+
+
+class Reply(BaseModel):
+    """An answer with fields."""
+
+    city: str
+    nights: int
+
+
+@tool(effect="at_most_once", timeout_s=5)
+async def charge(amount_cents: int) -> str:
+    """Charges an amount."""
+    return f"charged {amount_cents}"
+
+
+@flow_skill(id="order", input=Order, tags=["shop"], examples=['{"item": "tea", "amount_cents": 500}'])
+class Orders:
+    """Buys something once a person has approved it."""
+
+    @step(start=True)
+    async def ask(self, ctx: Ctx, order: Order) -> Transition:
+        policy = GatePolicy(on_denied="continue")
+        show = {"item": order.item, "arguments": {"amount_cents": order.amount_cents, "urgent": order.urgent}}
+        return ctx.await_approval(
+            "purchase", f"Buy {order.item}?\nIt is for the kitchen.", show=show, policy=policy, editable=("arguments",)
+        )
+
+    @step(resume_from="ask")
+    async def buy(self, ctx: Ctx, decision: DecisionMade) -> Transition:
+        if not decision.approved:
+            return ctx.complete(f"not bought: {decision.comment}")
+        return ctx.complete(f"bought, says {decision.approver}: {decision.shown}")
+
+
+@flow_skill(id="two")
+class Two:
+    """Two gates open together; each needs a grant."""
+
+    @step(start=True)
+    async def both(self, ctx: Ctx, content: Content) -> Transition:
+        policy = GatePolicy(on_denied="continue")
+        first, second = await ctx.gather(
+            ctx.approve("first", "Send the first mail?", show={"to": "grace@example.org"}, policy=policy),
+            ctx.approve("second", "Send the second mail?", show={"to": "alan@example.org"}, policy=policy),
+        )
+        return ctx.complete(f"{first.decision} {second.decision}")
+
+
+@flow_skill(id="ask")
+class Asks:
+    """Asks for a text, then for data."""
+
+    @step(start=True)
+    async def name(self, ctx: Ctx, content: Content) -> Transition:
+        who = await ctx.ask("name", "Who travels?")
+        where = await ctx.ask("trip", "Where to, and for how long?", expect=Reply)
+        return ctx.complete(f"{who.text} goes to {where.city} for {where.nights} nights")
+
+
+@flow_skill(id="guarded")
+class Guarded:
+    """Two of three people decide."""
+
+    @step(start=True)
+    async def pay(self, ctx: Ctx, content: Content) -> Transition:
+        policy = GatePolicy(approvers=("ada", "bob", "cleo"), needed=2)
+        await ctx.approve("pay", content.text, show={"cents": 5}, policy=policy)
+        return ctx.complete("paid")
+
+
+@flow_skill(id="again")
+class Again:
+    """The same gate twice, with another amount."""
+
+    @step(start=True)
+    async def pay(self, ctx: Ctx, content: Content) -> Transition:
+        for cents in (100, 900):
+            await ctx.approve("pay", "Pay?", show={"cents": cents, "to": "Grace"})
+        return ctx.complete("paid twice")
+
+
+@flow_skill(id="charge", retry=RetryPolicy(max_retries=0))
+class Charges:
+    """Charges an amount; the tests say what comes of it."""
+
+    @step(start=True)
+    async def pay(self, ctx: Ctx, content: Content) -> Transition:
+        done = await ctx.tool(charge, amount_cents=int(content.text))
+        return ctx.complete(done)
+
+
+@flow_skill(id="echo")
+class Echo:
+    """Says what it was told, shows it at a gate, asks it, and hands it over."""
+
+    @step(start=True)
+    async def say(self, ctx: Ctx, content: Content) -> Transition:
+        text = content.text
+        ctx.say(text)
+        ctx.status(text)
+        ctx.hand_over(Artifact.from_text(text[:50] or "empty", text))
+        await ctx.approve("gate", text, show={text[:100]: [text], "nested": {"deep": {text[:20]: text}}})
+        return ctx.fail(text)
+
+
+SKILLS = (Orders, Two, Asks, Guarded, Again, Charges, Echo)
