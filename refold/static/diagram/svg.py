@@ -22,6 +22,7 @@ LONGEST = 34
 MOST_LINES = 5
 SWEEPS = 6
 DOT = 16
+LANE = 22
 BEGIN, FINISH = "(start)", "(end)"
 
 
@@ -102,7 +103,8 @@ def _placed(nodes: Mapping[str, Iterable[str]], moves: Mapping[tuple[str, str], 
             boxes[name] = Box(name="" if dot else name, kind=kind, lines=lines, x=x, y=y, width=wide, height=high)
             x += wide + GAP_X
         y += max(sizes[name][2] for name in layer) + GAP_Y
-    arrows, right = _arrows(boxes, moves, whole)
+    layer = {name: number for number, names in enumerate(layers) for name in names}
+    arrows, right = _arrows(boxes, moves, layer, whole)
     return Drawing(width=right + PAD, height=y - GAP_Y + PAD, boxes=tuple(boxes.values()), arrows=arrows)
 
 
@@ -172,27 +174,58 @@ def _ordered(layers: list[list[str]], moves: Iterable[tuple[str, str]]) -> list[
 
 
 def _arrows(
-    boxes: Mapping[str, Box], moves: Mapping[tuple[str, str], list[str]], right: int
+    boxes: Mapping[str, Box], moves: Mapping[tuple[str, str], list[str]], layer: Mapping[str, int], right: int
 ) -> tuple[tuple[Arrow, ...], int]:
-    """The moves, and how far the drawing reaches to the right with them."""
+    """The moves, and how far the drawing reaches to the right with them.
+
+    A move to the next layer is a line; any other goes around the right side, each in a lane of its own.
+    """
     found: list[Arrow] = []
-    reach, side = right, right
+    near = {ends: labels for ends, labels in moves.items() if layer[ends[1]] == layer[ends[0]] + 1}
+    for (source, target), labels in near.items():
+        arrow = _down(boxes[source], boxes[target], source, target, labels)
+        right = max(right, arrow.x + _wide(arrow.labels))
+        found.append(arrow)
     for (source, target), labels in moves.items():
-        one, other = boxes[source], boxes[target]
-        shown = tuple(map(_cut, labels[:MOST_LINES]))
-        wide = max((len(label) for label in shown), default=0) * CHAR
-        if one.y < other.y:
-            x1, y1 = one.x + one.width // 2, one.y + one.height
-            x2, y2 = other.x + other.width // 2, other.y
-            bend = (y2 - y1) // 2
-            path = f"M{x1} {y1} C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2 - 5}"
-            x, y = (x1 * 3 + x2 * 2) // 5 + 6, (y1 * 3 + y2 * 2) // 5 - (len(shown) - 1) * LINE // 2 + 4
-        else:  # back up, or to itself: around the right side
-            side += 26
-            x1, y1 = one.x + one.width, one.y + one.height // 2
-            x2, y2 = other.x + other.width, other.y + other.height // 2 + (8 if one is other else 0)
-            path = f"M{x1} {y1} C{side} {y1} {side} {y2} {x2 + 5} {y2}"
-            x, y = side - 10, (y1 + y2) // 2
-        reach = max(reach, x + wide, side)
-        found.append(Arrow(source=source, target=target, path=path, labels=shown, full="; ".join(labels), x=x, y=y))
-    return tuple(found), reach
+        if (source, target) not in near:
+            right += LANE
+            arrow = _around(boxes[source], boxes[target], source, target, labels, right)
+            right = arrow.x + _wide(arrow.labels)
+            found.append(arrow)
+    return tuple(found), right
+
+
+def _down(one: Box, other: Box, source: str, target: str, labels: list[str]) -> Arrow:
+    shown = tuple(map(_cut, labels[:MOST_LINES]))
+    x1, y1 = one.x + one.width // 2, one.y + one.height
+    x2, y2 = other.x + other.width // 2, other.y
+    bend = (y2 - y1) // 2
+    return Arrow(
+        source=source,
+        target=target,
+        path=f"M{x1} {y1} C{x1} {y1 + bend} {x2} {y2 - bend} {x2} {y2 - 5}",
+        labels=shown,
+        full="; ".join(labels),
+        x=(x1 * 3 + x2 * 2) // 5 + 6,
+        y=(y1 + y2) // 2 - (len(shown) - 1) * LINE // 2 + 4,
+    )
+
+
+def _around(one: Box, other: Box, source: str, target: str, labels: list[str], lane: int) -> Arrow:
+    shown = tuple(map(_cut, labels[:MOST_LINES]))
+    x1, y1 = one.x + one.width, one.y + one.height // 2
+    x2, y2 = other.x + other.width, other.y + other.height // 2 + (8 if one is other else 0)
+    middle = (y1 + y2) // 2
+    return Arrow(
+        source=source,
+        target=target,
+        path=f"M{x1} {y1} C{lane} {y1} {lane} {y1} {lane} {middle} S{lane} {y2} {x2 + 5} {y2}",
+        labels=shown,
+        full="; ".join(labels),
+        x=lane + 6,
+        y=middle - (len(shown) - 1) * LINE // 2,
+    )
+
+
+def _wide(lines: Iterable[str]) -> int:
+    return max((len(line) for line in lines), default=0) * CHAR

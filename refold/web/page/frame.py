@@ -37,7 +37,7 @@ from refold.engine import (
 from refold.record import TaskRecord
 from refold.web.page.people import Access, Person, forged
 from refold.web.page.streams import OpenStreams
-from refold.web.page.templates import Templates
+from refold.web.page.templates import render
 
 BODY_BYTES = 2 * 1024 * 1024
 """The largest form that is read."""
@@ -95,7 +95,6 @@ class Site:
     access: Access
     skills: Mapping[str, Skill] = field(default_factory=dict)
     temporal_ui: str | None = None
-    templates: Templates = field(default_factory=Templates)
     streams: OpenStreams = field(default_factory=OpenStreams)
 
 
@@ -204,7 +203,7 @@ def page(
 
     said = site.access.read(request.cookies.get(SAID, ""), "said")
     values.setdefault("said", said["text"] if said else "")
-    html = site.templates.render(
+    html = render(
         template,
         url=address,
         task_url=lambda task_id, under="task", **query: url(request, task_path(task_id, under), **query),

@@ -10,6 +10,7 @@ from itertools import islice
 from pydantic import JsonValue
 from starlette.responses import Response
 
+from refold.core.contracts.run import ContractedMachine
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
@@ -50,14 +51,15 @@ async def at(call: Call) -> Response:
     seq = call.number("seq", view.seq, least=1, most=view.seq)
     now, before, entry = await asyncio.gather(_at(call, seq), _before(call, seq), _entry(call, seq))
     found = [] if now is None else list(islice(_changes(before, now), CHANGES))
-    state = None if now is None else now.state
+    skill = call.site.skills.get(view.skill)
     return call.page(
         "at.html",
         view=view,
         seq=seq,
         then=None if now is None else view_of(now),
-        held=state,
-        fields=list(state) if isinstance(state, dict) else [],
+        held=None if now is None else now.state,
+        fields=skill.validator.fields if isinstance(skill, ContractedMachine) else (),
+        forks=now is not None and not now.ended,
         told=None if entry is None else told(entry, payloads=True),
         changes=found,
         many=len(found) == CHANGES,

@@ -68,7 +68,8 @@ class OpenStreams:
                 coming = coming or asyncio.create_task(_next(news))
                 await asyncio.wait({coming, ended}, timeout=ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
                 if not coming.done():
-                    yield b": alive\n\n"
+                    if not ended.done():
+                        yield b": alive\n\n"
                     continue
                 found = coming.result()
                 if found is None:

@@ -162,7 +162,7 @@ def _reasons(pending: Sequence[PendingView]) -> Iterator[Why]:
         elif one.due_at is not None and one.command.startswith(f"{Sleep.model_fields['kind'].default} "):
             yield Why(text=f"it sleeps: {one.command}", until=one.due_at)
         elif one.due_at is not None:
-            yield Why(text=f"{one.command} failed; attempt {one.attempt} comes", until=one.due_at)
+            yield Why(text=f"{one.command} failed; attempt {one.attempt + 1} comes", until=one.due_at)
         else:
             attempt = f", attempt {one.attempt}" if one.attempt > 1 else ""
             where = f" on task queue {one.queue}" if one.queue else ""

@@ -6,13 +6,13 @@ import hashlib
 import json
 import re
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from refold.core.values import shortened
 from refold.words.text import clean, snippet
 
 HERE = Path(__file__).parent
@@ -60,26 +60,25 @@ def title(name: str) -> str:
     return words[:1].upper() + words[1:] if words else name
 
 
-class Templates:
-    """The templates of the page."""
+@cache
+def _environment() -> Environment:
+    """Compiled once for all pages of a process."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(plain=plain, line=line, data=data, moment=moment, title=title)
+    environment.globals["version"] = version
+    return environment
 
-    def __init__(self) -> None:
-        self._environment = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self._environment.filters.update(
-            plain=plain, line=line, data=data, moment=moment, title=title, shortened=shortened
-        )
-        self._environment.globals["version"] = version
 
-    def render(self, name: str, **values: Any) -> str:
-        """The HTML of a template."""
-        return self._environment.get_template(name).render(**values)
+def render(name: str, **values: Any) -> str:
+    """The HTML of a template."""
+    return _environment().get_template(name).render(**values)
 
 
 def version(name: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from refold.testing import FakeEngine
 from refold.web.page import Access, Pages, page_app
-from tests.web.page.skills import SKILLS, charge
+from tests.web.page.skills import SKILLS
 
 HOST = "http://127.0.0.1:9000"
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -43,7 +43,7 @@ class Browser:
 @pytest.fixture
 def engine() -> FakeEngine:
     """Tasks in memory."""
-    return FakeEngine(SKILLS, tools=[charge])
+    return FakeEngine(SKILLS)
 
 
 Open = Callable[..., Awaitable[Browser]]

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from refold import Artifact, Content, Ctx, DecisionMade, GatePolicy, RetryPolicy, Transition, flow_skill, step, tool
+from refold.temporal import workflow_for
 
 
 class Order(BaseModel):
@@ -122,5 +123,13 @@ class Echo:
         await ctx.approve("gate", text, show={text[:100]: [text], "nested": {"deep": {text[:20]: text}}})
         return ctx.fail(text)
 
+
+OrdersWorkflow = workflow_for(Orders)
+TwoWorkflow = workflow_for(Two)
+AsksWorkflow = workflow_for(Asks)
+GuardedWorkflow = workflow_for(Guarded)
+AgainWorkflow = workflow_for(Again)
+ChargesWorkflow = workflow_for(Charges)
+EchoWorkflow = workflow_for(Echo)
 
 SKILLS = (Orders, Two, Asks, Guarded, Again, Charges, Echo)

@@ -1,0 +1,284 @@
+"""Who gets in, as whom, and what each may see and do; and what no other site can make a browser do."""
+
+from __future__ import annotations
+
+import pytest
+
+from refold import Content, Status
+from refold.engine import TaskFilter
+from refold.testing import FakeEngine
+from refold.web.page import AccessError, access_from_env
+from tests.web.page.conftest import HOST, SAME, Browser, Open
+from tests.web.page.test_inbox import TEA, decisions, gate_of, order
+
+CROSS = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
+
+
+async def guarded(engine: FakeEngine) -> dict[str, str]:
+    """A payment of dora's that two of ada, bob and cleo decide; returns the form of an approval."""
+    await engine.start("guarded", Content.from_text("Pay?"), task_id="g1", owner="dora")
+    wait = await gate_of(engine, "g1")
+    return {"task": "g1", "gate": wait.gate, "digest": wait.ask.digest, "decision": "approve"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param(SAME, 303, id="same-origin"),
+        pytest.param({"Origin": HOST}, 303, id="an-old-browser-of-this-page"),
+        pytest.param({"Origin": HOST, **SAME}, 303, id="both"),
+        pytest.param(CROSS, 403, id="another-site"),
+        pytest.param({"Sec-Fetch-Site": "same-site"}, 403, id="a-neighbour-of-the-site"),
+        pytest.param({"Sec-Fetch-Site": "none"}, 403, id="typed-in"),
+        pytest.param({"Sec-Fetch-Site": "cross-site", "Origin": HOST}, 403, id="a-claimed-origin"),
+        pytest.param({"Origin": "https://evil.example"}, 403, id="an-old-browser-elsewhere"),
+        pytest.param({"Origin": "null"}, 403, id="a-sandboxed-frame"),
+        pytest.param({"Origin": "http://127.0.0.1:9001"}, 403, id="another-port"),
+        pytest.param({}, 403, id="nothing-said"),
+    ],
+)
+async def test_only_the_pages_own_forms_count(
+    engine: FakeEngine, ada: Browser, headers: dict[str, str], status: int
+) -> None:
+    """
+    A form that another site sends is refused, before anything happens.
+    """
+    shown = await order(engine)
+    form = {"task": "o1", "gate": "o1/1.1", "digest": shown, "decision": "approve"}
+
+    sent = await ada.http.post("/decide", data=form, headers=headers)
+
+    assert sent.status_code == status
+    assert (await engine.look("o1")).status is (Status.COMPLETED if status == 303 else Status.INPUT_REQUIRED)
+
+
+async def test_no_form_is_taken_from_another_site(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Every address that changes something is guarded, those for signing in and out too.
+    """
+    await order(engine)
+    forms = {
+        "/act/o1": {"to": "cancel"},
+        "/signin": {"name": "bob"},
+        "/signout": {},
+        "/bulk": {"task": "o1", "to": "cancel", "sure": "yes"},
+        "/fork/o1": {"seq": "1"},
+        "/skills/order": {'f:["item"]': "tea", 'f:["amount_cents"]': "5", 'f:["urgent"]': "false"},
+        **{key: {"task": "o1"} for key in ("/decide", "/decide-all", "/answer", "/resolve")},
+    }
+
+    for path, form in forms.items():
+        sent = await ada.http.post(path, data=form, headers=CROSS)
+        assert (sent.status_code, "another site" in sent.text) == (403, True), path
+    assert (await engine.look("o1")).status is Status.INPUT_REQUIRED
+    assert [one.task_id for one in await engine.find(TaskFilter())] == ["o1"]
+
+
+async def test_credentials_of_its_own_let_a_script_decide(engine: FakeEngine, open_page: Open) -> None:
+    """
+    A call with a key in a header needs no sign of a browser: no other site can add one.
+    """
+    shown = await order(engine)
+    http = (await open_page(key="key-of-ada", see_all=("ada",))).http
+    http.cookies.clear()
+    form = {"task": "o1", "gate": "o1/1.1", "digest": shown, "decision": "approve"}
+
+    assert (await http.post("/decide", data=form, headers={"X-API-Key": "key-of-nobody"})).status_code == 401
+    assert (await http.post("/decide", data=form, headers={"Authorization": "Bearer key-of-ada"})).status_code == 303
+    (decision,) = await decisions(engine, "o1")
+    assert decision.approver == "ada"
+
+
+async def test_a_stranger_signs_in_and_comes_to_where_they_wanted(engine: FakeEngine, open_page: Open) -> None:
+    """
+    A deep link leads to the door, and from there on; never to another site.
+    """
+    await order(engine)
+    browser = await open_page(key="key-of-ada", see_all=("ada",))
+    cookie = next(one for one in browser.http.cookies.jar if one.name == "refold_page")
+    assert cookie.has_nonstandard_attr("HttpOnly")
+    await browser.send("/signout")
+
+    away = await browser.get("/task/o1?x=1")
+    assert (away.status_code, away.headers["location"]) == (303, "/signin?to=%2Ftask%2Fo1%3Fx%3D1")
+    door = (await browser.get(away.headers["location"])).text
+    assert 'value="/task/o1?x=1"' in door
+    assert (await browser.send("/signin", key="key-of-nobody", to="/")).status_code == 401
+    back = await browser.send("/signin", key="key-of-ada", to="/task/o1?x=1")
+    assert back.headers["location"] == "/task/o1?x=1"
+    for elsewhere in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\tx"):
+        assert (await browser.send("/signin", key="key-of-ada", to=elsewhere)).headers["location"] == "/"
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "e30=.00", "W10=.é", ".", "a.b.c"])
+async def test_a_forged_cookie_is_none(open_page: Open, cookie: str) -> None:
+    """
+    Only what this page has signed counts.
+    """
+    browser = await open_page(key="key-of-ada")
+    browser.http.cookies.clear()
+    answer = await browser.http.get("/", headers=[(b"cookie", f"refold_page={cookie}".encode())])
+
+    assert answer.status_code == 303
+
+
+async def test_a_session_ends_and_a_flash_is_no_session(open_page: Open) -> None:
+    """
+    A signed value counts for its time, and for what it was signed for.
+    """
+    access = access_from_env({"REFOLD_PAGE_SECRET": "s" * 32})
+
+    assert access.read(access.signed({"name": "ada"}, "session", -1), "session") is None
+    assert access.read(access.signed({"name": "ada"}, "said"), "session") is None
+    other = access_from_env({"REFOLD_PAGE_SECRET": "t" * 32})
+    assert other.read(access.signed({"name": "ada"}, "session"), "session") is None
+    with pytest.raises(AccessError, match="shorter than 32"):
+        access_from_env({"REFOLD_PAGE_SECRET": "short"})
+
+
+async def test_loopback_is_for_this_machine(open_page: Open) -> None:
+    """
+    From elsewhere, through a proxy, or under another host's name, nobody gets in without signing in.
+    """
+    here, elsewhere = await open_page(loopback="ada"), await open_page(loopback="ada", address="10.0.0.9")
+
+    assert "You are <strong" in (await here.get("/")).text
+    assert (await here.get("/", headers={"X-Forwarded-For": "10.0.0.9"})).status_code == 303
+    assert (await elsewhere.get("/")).status_code == 303
+    assert "people on its own machine" in (await elsewhere.get("/signin")).text
+    assert (await elsewhere.send("/signin", name="ada")).status_code == 401
+    assert (await here.get("/", headers={"Host": "evil.example"})).status_code == 421
+
+
+async def test_on_loopback_people_choose_their_name(engine: FakeEngine, ada: Browser) -> None:
+    """
+    As with `refold approve --as`: nobody vouches for the name, so a gate that restricts who decides refuses it.
+    """
+    form = await guarded(engine)
+    await ada.send("/signin", name="bob")
+    assert "bob</strong>" in (await ada.get("/")).text
+    for wrong in ("", " ", "a\x00b", "x" * 300):
+        assert (await ada.send("/signin", name=wrong)).status_code == 409
+
+    refused = await ada.send("/decide", **form)
+
+    assert refused.status_code == 409
+    assert await decisions(engine, "g1") == []
+
+
+async def test_a_proxy_names_people_and_nobody_else_can(engine: FakeEngine, open_page: Open) -> None:
+    """
+    The header counts from the proxy's address alone, and once.
+    """
+    form = await guarded(engine)
+    proxied = await open_page(proxy_header="X-User", proxies=("10.0.0.1",), address="10.0.0.1")
+    other = await open_page(proxy_header="X-User", proxies=("10.0.0.1",), address="10.0.0.2")
+
+    assert (await other.get("/", headers={"X-User": "ada"})).status_code == 303
+    assert (await proxied.get("/")).status_code == 303
+    assert (await proxied.get("/", headers=[("X-User", "ada"), ("X-User", "bob")])).status_code == 303
+    sent = await proxied.http.post("/decide", data=form, headers={**SAME, "X-User": "ada"})
+    assert sent.status_code == 303
+    (decision,) = await decisions(engine, "g1")
+    assert (decision.approver, decision.asserted_by) == ("ada", "ada")
+
+
+async def test_everybody_sees_their_own_and_what_they_decide(engine: FakeEngine, open_page: Open) -> None:
+    """
+    Whoever may not see a task gets the same answer as for a task that does not exist, at every address.
+    """
+    form = await guarded(engine)
+    await order(engine)
+    bob, eve = await open_page(key="key-of-bob"), await open_page(key="key-of-eve")
+
+    assert "Pay?" in (await bob.get("/")).text
+    assert "Buy tea?" not in (await bob.get("/")).text
+    assert "Pay?" not in (await eve.get("/")).text
+    assert "g1" not in (await eve.get("/tasks")).text
+    for path in PATHS:
+        there, missing = await eve.get(f"/{path}/g1"), await eve.get(f"/{path}/nope")
+        assert (there.status_code, missing.status_code) == (404, 404), path
+        assert there.text.replace("g1", "nope") == missing.text
+    for path, fields in POSTS.items():
+        assert (await eve.send(path, **{**form, **fields})).status_code == 404, path
+    assert "g1" in (await eve.send("/bulk", task="g1", to="cancel", sure="yes")).text  # refused, by name
+    assert await decisions(engine, "g1") == []
+    assert (await engine.look("g1")).status is Status.INPUT_REQUIRED
+
+
+async def test_two_of_three_decide_in_their_own_names(engine: FakeEngine, open_page: Open) -> None:
+    """
+    The same person counts once; who is not listed is told so; the second grant lets the task go on.
+    """
+    form = await guarded(engine)
+    ada, bob = await open_page(key="key-of-ada"), await open_page(key="key-of-bob")
+    dora = await open_page(loopback="dora")
+
+    assert "It waits for more people" in (await ada.get((await ada.send("/decide", **form)).headers["location"])).text
+    page = (await ada.get("/")).text
+    assert "you have granted it; it waits for somebody else" in page
+    assert (await ada.send("/decide", **form)).status_code == 409
+    assert "only ada, bob and cleo may decide, and you are dora" in (await dora.get("/")).text
+    assert "Granted so far by <strong>ada</strong>" in (await bob.get("/")).text
+    assert (await bob.send("/decide", **form)).status_code == 303
+    assert (await engine.look("g1")).messages[-1].text == "paid"
+
+
+async def test_who_only_reads_changes_nothing(engine: FakeEngine, open_page: Open) -> None:
+    """
+    There are no forms for a reader, and one that is sent is refused.
+    """
+    shown = await order(engine)
+    rita = await open_page(key="key-of-rita", see_all=("*",), read_only=("rita",))
+
+    for path in ("/", "/task/o1", "/tasks", "/at/o1?seq=1", "/skills/order"):
+        page = (await rita.get(path)).text
+        assert "<form" not in page.replace('<form method="post" action="/signout">', "").replace(
+            '<form class="filters"', ""
+        ).replace('<form class="travel"', ""), path
+    form = {"task": "o1", "gate": "o1/1.1", "digest": shown, "decision": "approve"}
+    for path, fields in {**POSTS, "/skills/order": {"text": "x"}, "/bulk": {"to": "cancel", "sure": "yes"}}.items():
+        refused = await rita.send(path.replace("g1", "o1"), **{**form, **fields})
+        assert (refused.status_code, "may read here" in refused.text) == (403, True), path
+
+
+async def test_who_may_not_see_payloads_sees_none(engine: FakeEngine, open_page: Open) -> None:
+    """
+    What was said, asked, shown, written and returned is in no answer; that the task waits is.
+    """
+    await engine.start("echo", Content.from_text("sesame-opens"), task_id="e1")
+    await engine.start("order", Content.from_data({**TEA, "item": "sesame-opens"}), task_id="o1")
+    nora = await open_page(key="key-of-nora", see_all=("*",), no_payloads=("nora",))
+
+    assert "e1" in (await nora.get("/")).text
+    for path in (*(f"/{one}/e1" for one in PATHS if one != "live"), "/", "/tasks", "/task/o1", "/gate/o1?gate=o1/1.1"):
+        assert "sesame" not in (await nora.get(path)).text, path
+    for path in ("content", "artifact", "raw", "at", "explain"):
+        assert (await nora.get(f"/{path}/e1")).status_code == 403
+
+
+PATHS = ("task", "head", "waits", "story", "calls", "content", "artifact", "raw", "live", "ask", "at", "explain",
+         "beside", "gate")  # fmt: skip
+POSTS: dict[str, dict[str, str]] = {
+    "/decide": {},
+    "/decide-all": {},
+    "/answer": {"text": "x"},
+    "/resolve": {"command": "x", "how": "retry"},
+    "/act/g1": {"to": "cancel"},
+    "/fork/g1": {"seq": "1"},
+}
+
+
+async def test_each_answer_has_the_headers(engine: FakeEngine, ada: Browser) -> None:
+    """
+    No answer lets a browser run, frame, sniff or send anything but the page's own.
+    """
+    await order(engine)
+
+    for path in ("/", "/task/o1", "/raw/o1", "/nope", "/static/page.css", "/signin", "/artifact/o1?name=x"):
+        headers = (await ada.get(path)).headers
+        policy = headers["content-security-policy"]
+        assert "unsafe" not in policy, path
+        assert "default-src 'none'" in policy, path
+        assert headers["x-content-type-options"] == "nosniff", path
+        assert headers["x-frame-options"] == "DENY", path

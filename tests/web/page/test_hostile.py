@@ -1,0 +1,195 @@
+"""Hostile text, odd addresses, and the page under a path."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from html.parser import HTMLParser
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from refold import Content
+from refold.engine import NotConnected, TaskFilter
+from refold.testing import FakeEngine
+from refold.web.page import Access, Pages, page_app
+from refold.web.page.templates import HERE
+from tests.web.page.conftest import SAME, Browser
+from tests.web.page.skills import SKILLS
+from tests.web.page.test_inbox import order
+
+BIDI = "\u202e\u2066evil"
+TEXTS = {
+    "script": "<script>alert(1)</script>",
+    "attribute": "\"' onmouseover=alert(1) x='",
+    "svg": "<svg onload=alert(1)>",
+    "image": "<img src=x onerror=alert(1)>",
+    "markdown": "[click](javascript:alert(1)) ![x](https://evil.example/x.png)",
+    "template": "{{ 7*7 }}{% include 'x' %}${7*7}",
+    "closing": "</textarea></title></style></script><h1>x",
+    "comment": "<!-- --><![CDATA[x]]>",
+    "htmx": "<div hx-get=/act/x hx-trigger=load data-on-change>",
+    "bidi": f"pay 100 {BIDI}",
+    "control": "a\x1b[31m\x00b\x07",
+    "long": "x" * 1_000_000,
+    "lines": "\n" * 5_000,
+    "astral": "𝕏" * 300 + "\U0001f468‍\U0001f469",
+}
+
+
+class Read(HTMLParser):
+    """What a browser would find in a page: elements and attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+async def test_hostile_text_does_nothing_anywhere(engine: FakeEngine, ada: Browser, text: str) -> None:
+    """
+    In a message, a question, data, keys, a progress line, an artifact, a reason and a comment: it is text. No element,
+    attribute or address comes of it, and no page is longer than what it shows at the most.
+    """
+    await engine.start("echo", Content.from_text(text), task_id="e1", owner=None)
+    wait = (await engine.record("e1")).waits[0]
+    paths = ["/", "/task/e1", f"/gate/e1?gate={wait.gate}", "/content/e1", "/calls/e1", "/at/e1?seq=1", "/story/e1"]
+    pages = [(await ada.get(path)).text for path in paths]
+    form = {"task": "e1", "gate": wait.gate, "digest": wait.ask.digest, "decision": "approve"}  # type: ignore[union-attr]
+    comment = text[:10_000].replace("\x00", "")
+    await ada.send("/decide", **form, comment=comment)
+    pages += [(await ada.get(path)).text for path in [*paths, "/at/e1?seq=2", "/beside/e1", "/tasks"]]
+
+    for page in pages:
+        assert len(page) < 400_000
+        found = Read(page).tags
+        assert {tag for tag, _ in found} & {"img", "h4", "style", "object", "iframe"} == set()
+        assert [attrs.get("src", "").split("?")[0] for tag, attrs in found if tag == "script"] == SCRIPTS  # type: ignore[union-attr]
+        for tag, attrs in found:
+            assert not any(name.startswith("on") or name == "style" for name in attrs), (tag, attrs)
+            for name in ("href", "action", "hx-get"):
+                assert str(attrs.get(name, "/")).startswith(("/", "#")) or attrs[name] == "", (tag, attrs)
+        assert not set(page) & set("\u202e\u2066\x1b\x00\x07")
+
+
+SCRIPTS = ["/static/htmx-4.0.1.min.js", "/static/page.js"]
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+async def test_hostile_addresses_and_forms_do_nothing(engine: FakeEngine, ada: Browser, text: str) -> None:
+    """
+    In every part of an address and every field of a form it is a name that nothing has.
+    """
+    await order(engine)
+    short = text[:1_000]
+    for path in ("/tasks", "/", "/signin", "/at/o1", "/story/o1", "/ask/o1", "/explain/o1", "/gate/o1", "/raw/o1"):
+        query = dict.fromkeys(
+            ("skill", "lifecycle", "owner", "age", "text", "after", "seq", "to", "field", "gate"), short
+        )
+        answer = await ada.get(path, params=query)
+        assert answer.status_code in (200, 404), path
+        assert [tag for tag, _ in Read(answer.text).tags if tag in ("img", "style")] == []
+    for path in ("/decide", "/answer", "/resolve", "/bulk", "/act/o1", "/fork/o1", "/skills/order", "/decide-all"):
+        names = ("task", "gate", "digest", "decision", "command", "how", "to", "seq", "id", "text", 'f:["item"]')
+        answer = await ada.send(path, **dict.fromkeys(names, text))
+        assert answer.status_code in (200, 303, 400, 404, 409, 413), (path, answer.text[:500])
+    assert [one.task_id for one in await engine.find(TaskFilter())] == ["o1"]
+
+
+async def test_odd_requests_get_their_status(engine: FakeEngine, ada: Browser) -> None:
+    """
+    What is not there, not taken, not readable or too large says so in a page.
+    """
+    await order(engine)
+    http = ada.http
+
+    assert (await http.get("/nope")).status_code == 404
+    assert (await http.get("/task/")).status_code == 404
+    assert (await http.get("/skills/none")).status_code == 404
+    assert (await http.get("/static/../page.py")).status_code == 404
+    assert (await http.get("/static/%2e%2e%2fapp.py")).status_code == 404
+    wrong = await http.get("/decide")
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+    assert (await http.put("/task/o1")).status_code == 405
+    assert (await http.get("/task/o1", headers={"Accept": "application/json"})).status_code == 406
+    assert (await http.get("/raw/o1", headers={"Accept": "application/json"})).status_code == 200
+    assert (await http.post("/decide", json={}, headers=SAME)).status_code == 415
+    assert (await ada.send("/decide", comment="x" * 3_000_000)).status_code == 413
+    form = {**SAME, "Content-Type": "application/x-www-form-urlencoded"}
+    assert (await http.post("/decide", content=b"task=%ff\xff", headers=form)).status_code == 400
+    assert (await http.post("/decide", content=b"&".join([b"a=1"] * 5_000), headers=form)).status_code == 400
+    assert (await ada.send("/decide", comment="")).status_code == 400
+
+
+async def test_a_server_that_is_away_is_said(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Each page says in a sentence that it cannot be read now.
+    """
+    await order(engine)
+    engine.fault = NotConnected("no server answers at localhost:7233")
+
+    for path in ("/", "/tasks", "/task/o1", "/calls/o1", "/at/o1"):
+        answer = await ada.get(path)
+        assert (answer.status_code, "no server answers" in answer.text) == (503, True), path
+
+
+async def test_without_a_worker_nothing_is_lost(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Pages show what is known with a note; a decision that nobody can take says so, and can be sent again.
+    """
+    await order(engine)
+    wait = (await engine.record("o1")).waits[0]
+    engine.worker = False
+    assert "no worker answers" in (await ada.get("/task/o1")).text
+    form = {"task": "o1", "gate": wait.gate, "digest": wait.ask.digest, "decision": "approve"}  # type: ignore[union-attr]
+    assert (await ada.send("/decide", **form)).status_code == 503
+    engine.worker = True
+    assert (await ada.send("/decide", **form)).status_code == 303
+
+
+@pytest.mark.parametrize("prefix", ["/tools/refold", "/ä b"])
+async def test_under_any_path_every_link_stays_there(engine: FakeEngine, prefix: str) -> None:
+    """
+    Mounted in another application, no link, form, cookie or redirect leaves the path.
+    """
+    await order(engine)
+    outer = Starlette(routes=[Mount(prefix, page_app(engine, Access(loopback="ada"), Pages(skills=SKILLS)))])
+    transport = httpx2.ASGITransport(app=outer, client=("127.0.0.1", 1))
+    quoted = str(httpx2.URL("http://127.0.0.1/").join(prefix).raw_path, "ascii")
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        for path in ("/", "/task/o1", "/tasks", "/skills/order", "/at/o1", "/signin", "/nope"):
+            page = (await http.get(prefix + path)).text
+            for address in re.findall(r'(?:href|action|src|hx-get|data-live)="([^"]*)"', page):
+                assert address.startswith((prefix, quoted, "#")) or not address, (path, address)
+            for static in re.findall(r'(?:src|href)="([^"]*/static/[^"]*)"', page):
+                assert (await http.get(static.replace("&amp;", "&"))).status_code == 200
+        sent = await http.post(f"{prefix}/signin", data={"name": "bob"}, headers=SAME)
+        assert sent.headers["location"] in (f"{prefix}/", f"{quoted}/")
+        assert "bob</strong>" in (await http.get(f"{prefix}/")).text
+
+
+def test_the_page_is_small() -> None:
+    """
+    All that a browser loads once is within 60 KB, compressed.
+    """
+    files = [file for file in (HERE / "static").iterdir() if file.suffix in (".css", ".js", ".svg")]
+
+    assert sum(len(gzip.compress(file.read_bytes())) for file in files) < 30_000
+
+
+def test_what_comes_from_others_brings_its_licence() -> None:
+    """
+    Each script that is not ours has its licence beside it.
+    """
+    static = HERE / "static"
+    theirs = [file for file in static.glob("*.js") if file.name != "page.js"]
+
+    assert theirs
+    for file in theirs:
+        assert (static / file.name.replace(".min.js", ".LICENSE.txt")).exists()

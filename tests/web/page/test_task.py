@@ -1,0 +1,282 @@
+"""A task's pages: its story, its past, what it made, and what people do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+
+import pytest
+
+from refold import Artifact, Content, Ctx, Part, Status, Transition, flow_skill, step
+from refold.engine import TaskFilter
+from refold.testing import FakeEngine
+from refold.web.page.streams import Bell, OpenStreams, task_news
+from tests.web.page.conftest import Browser, Open
+from tests.web.page.test_inbox import order
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
+
+
+@flow_skill(id="files")
+class Files:
+    """Hands over one artifact of each kind."""
+
+    @step(start=True)
+    async def make(self, ctx: Ctx, content: Content) -> Transition:
+        def file(name: str, kind: str, raw: bytes) -> Artifact:
+            return Artifact(name=name, parts=(Part(raw=raw, media_type=kind, filename=name),))
+
+        return ctx.complete(
+            "done",
+            artifacts=[
+                Artifact.from_text("note.txt", "<b>hi</b>"),
+                Artifact.from_data("sums", {"a": [1, 2]}),
+                file("pixel.png", "image/png", PNG),
+                file("evil.svg", "image/svg+xml", b"<svg onload='alert(1)'/>"),
+                file('a"\r\nX: y/../b.html', "text/html", b"<script>alert(1)</script>"),
+                Artifact(name="link", parts=(Part(url="javascript:alert(1)"),)),
+                Artifact(name="good", parts=(Part(url="https://example.org/x"),)),
+            ],
+        )
+
+
+@flow_skill(id="parent")
+class Parent:
+    """Has a part that asks."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        done = await ctx.skill("part", "again", "go")
+        return ctx.complete(done.text)
+
+
+async def test_the_story_says_what_happened_and_why_it_waits(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Each entry, what followed from it, the open gate with its deadline, and a link to any moment.
+    """
+    await order(engine)
+
+    page = (await ada.get("/task/o1")).text
+    assert "Waits for people" in page
+    assert "planned → running → paused" in page
+    assert 'It waits for people: <span dir="auto">purchase</span>, until <time' in page
+    assert 'href="/at/o1?seq=1"' in page
+    assert "owner olga" in page
+    part = (await ada.get("/story/o1?after=0", headers={"HX-Request": "true"})).text
+    assert part.lstrip().startswith("<li")
+    assert "after=1" in part
+    assert "There are no entries here" in (await ada.get("/story/o1?after=99")).text
+
+
+async def test_a_failed_call_says_when_it_comes_again(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Why, since when, until when; and each call with its attempts and its receipt.
+    """
+    await engine.start("charge", Content.from_text("7"), task_id="c1")
+    assert "tool charge is being performed" in (await ada.get("/task/c1")).text
+    await engine.reply("c1", "charge", "charged 7")
+
+    page = (await ada.get("/calls/c1")).text
+    assert "tool charge" in page
+    assert "Done" in page
+    assert "charged 7" in page
+    assert "no model calls" in page
+    assert "<h2>Result</h2>" in (await ada.get("/task/c1")).text
+
+
+async def test_artifacts_are_saved_and_only_images_shown(open_page: Open, engine: FakeEngine) -> None:
+    """
+    Nothing that a browser might run is served as what it is; a name can add no header.
+    """
+    engine.skills["files"] = FakeEngine([Files]).skills["files"]
+    await engine.start("files", Content.from_text("go"), task_id="f1")
+    ada = await open_page(loopback="ada")
+
+    page = (await ada.get("/content/f1")).text
+    assert "&lt;b&gt;hi&lt;/b&gt;" in page
+    assert 'href="https://example.org/x"' in page
+    assert 'href="javascript' not in page
+    assert 'src="/artifact/f1?name=pixel.png' in page
+    assert 'evil.svg&amp;part=0" alt' not in page
+    served = {}
+    for artifact in (await engine.record("f1")).artifacts:
+        answer = await ada.get("/artifact/f1", params={"name": artifact.name})
+        assert "sandbox" in answer.headers["content-security-policy"]
+        served[artifact.name] = (answer.headers["content-type"], answer.headers["content-disposition"].split(";")[0])
+    image = ("image/png", "inline")
+    assert {name: one for name, one in served.items() if one == image} == {"pixel.png": image}
+    assert {one for one in served.values() if one != image} == {("application/octet-stream", "attachment")}
+    assert (await ada.get("/artifact/f1?name=pixel.png")).content == PNG
+    assert json.loads((await ada.get("/artifact/f1?name=sums")).text) == {"a": [1, 2]}
+    for wrong in ("/artifact/f1?name=none", "/artifact/f1?name=sums&part=1", "/artifact/f1"):
+        assert (await ada.get(wrong)).status_code == 404
+
+
+async def test_parts_have_pages_and_their_gates_are_listed_once(open_page: Open, engine: FakeEngine) -> None:
+    """
+    A part's id has slashes; its gate is in the inbox under the part, and the parent links to it.
+    """
+    engine.skills["parent"] = FakeEngine([Parent]).skills["parent"]
+    await engine.start("parent", Content.from_text("go"), task_id="p1")
+    ada = await open_page(loopback="ada")
+    (part,) = [one.task_id for one in await engine.find(TaskFilter()) if one.task_id != "p1"]
+    assert "/" in part
+
+    inbox, page = (await ada.get("/")).text, (await ada.get("/task/p1")).text
+    assert inbox.count("Pay?") == 1
+    link = f"/task/{part.replace('/', '%2F')}"
+    assert link in page
+    assert link in inbox
+    assert 'part of <a href="/task/p1">' in (await ada.get(link)).text
+    wait = (await engine.record(part)).waits[0]
+    sent = await ada.send("/decide", task=part, gate=wait.gate, digest=wait.ask.digest, decision="approve", back="task")  # type: ignore[union-attr]
+    assert (sent.status_code, sent.headers["location"]) == (303, link)
+
+
+async def test_a_task_is_canceled_recovered_and_begun_only_when_asked_twice(engine: FakeEngine, ada: Browser) -> None:
+    """
+    A page asks first, and changes nothing; the form that follows does it.
+    """
+    await order(engine)
+    assert "Cancel the task?" in (await ada.get("/ask/o1?to=cancel")).text
+    assert (await engine.look("o1")).status is Status.INPUT_REQUIRED
+    assert (await ada.send("/act/o1", to="cancel", reason="wrong order")).status_code == 303
+    view = await engine.look("o1")
+    assert (view.status, "wrong order" in view.reason) == (Status.CANCELED, True)
+    again = await ada.send("/act/o1", to="cancel")
+    assert again.status_code == 409
+
+    await engine.start("charge", Content.from_text("7"), task_id="c1")
+    await engine.fail("c1", "charge", "the bank says no")
+    page = (await ada.get("/task/c1")).text
+    assert "the bank says no" in page
+    assert "/ask/c1?to=recover" in page
+    assert (await ada.send("/act/c1", to="recover")).headers["location"] == "/task/c1.r1"
+    assert "recovered as" in (await ada.get("/task/c1")).text
+    assert (await ada.send("/act/c1", to="recover")).status_code == 409
+
+    await engine.start("charge", Content.from_text("7"), task_id="h1", hold=True)
+    assert "/ask/h1?to=release" in (await ada.get("/task/h1")).text
+    assert (await ada.send("/act/h1", to="release")).status_code == 303
+    assert (await ada.send("/act/h1", to="explode")).status_code == 400
+    assert (await ada.get("/ask/h1?to=explode")).status_code == 404
+
+
+async def test_time_travel_and_forks(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Any entry has its state and what it changed; a branch is dry unless asked, and stands beside its origin.
+    """
+    await engine.start("again", Content.from_text("go"), task_id="g1")
+    for _ in range(2):
+        await engine.decide("g1", approved=True, approver="bob")
+
+    page = (await ada.get("/at/g1?seq=2")).text
+    assert "2 of 3" in page
+    assert "What this entry changed" in page
+    assert "cents" in page
+    assert 'href="/at/g1?seq=1"' in page
+    assert 'href="/at/g1?seq=3"' in page
+    assert "Branch off" not in (await ada.get("/at/g1")).text  # it has ended there
+    for odd in ("0", "999", "-1", "x", ""):
+        assert (await ada.get("/at/g1", params={"seq": odd})).status_code == 200
+    forked = await ada.send("/fork/g1", seq="1")
+    assert forked.headers["location"] == "/beside/g1.f1"
+    side = (await ada.get("/beside/g1.f1")).text
+    assert "The branch is dry" in side
+    assert "What happened" in side
+    assert (await ada.get("/beside/g1")).status_code == 404
+    assert (await ada.send("/fork/g1", seq="3")).status_code == 409
+    assert (await ada.send("/fork/g1", seq="x")).status_code == 400
+    assert (await ada.send("/fork/g1", seq="1", live="yes")).status_code == 303
+    fork = (await engine.look("g1.f2")).forked_from
+    assert fork is not None
+    assert fork.live
+
+
+async def test_a_task_without_a_past_says_so(engine: FakeEngine, ada: Browser) -> None:
+    """
+    A held task has no entry yet; each of its pages says what it can.
+    """
+    await engine.start("order", Content.from_data({"item": "tea", "amount_cents": 1}), task_id="h1", hold=True)
+
+    for path in ("/task/h1", "/story/h1", "/calls/h1", "/content/h1", "/gate/h1", "/raw/h1?what=journal"):
+        assert (await ada.get(path)).status_code == 200, path
+    assert "there is no past" in (await ada.get("/at/h1")).text
+
+
+async def test_explain_leads_to_the_entry_that_wrote_a_field(ada: Browser, engine: FakeEngine) -> None:
+    """
+    A field without a contract is explained by a sentence.
+    """
+    await order(engine)
+
+    page = await ada.get("/explain/o1?field=item")
+    assert page.status_code == 200
+    assert "Where <span" in page.text
+    assert (await ada.get("/explain/o1")).status_code == 404
+
+
+async def test_a_page_hears_what_changes(engine: FakeEngine) -> None:
+    """
+    Entries by number, model text as it is written, the end; nothing of it is repeated.
+    """
+    await order(engine)
+    heard = []
+
+    async def listen() -> None:
+        async with aclosing(task_news(engine, "o1", 0, text=True)) as news:
+            heard.extend([one async for one in news])
+
+    listening = asyncio.create_task(listen())
+    await engine.decide("o1", approved=True, approver="ada")
+    await asyncio.wait_for(listening, 5)
+
+    assert heard == [("changed", {"seq": 1}), ("changed", {"seq": 2}), ("ended", {"seq": 2})]
+
+
+async def test_streams_end_with_the_process(engine: FakeEngine) -> None:
+    """
+    An open stream ends at once when the process stops, and a new one is sent elsewhere.
+    """
+    await order(engine)
+    streams = OpenStreams()
+    answer = streams.answer(task_news(engine, "o1", 1, text=True))
+    frames = answer.body_iterator.__aiter__()  # type: ignore[attr-defined]  # a stream
+    assert await anext(frames) == b"retry: 2000\n\n"
+    assert len(streams) == 1
+
+    streams.end()
+
+    assert [frame async for frame in frames] == []
+    assert len(streams) == 0
+    assert streams.answer(task_news(engine, "o1", 1, text=True)).status_code == 503
+
+
+async def test_the_bell_rings_once_for_all_and_rests_without_listeners(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Two pages cause one look at the list; none causes none.
+    """
+    monkeypatch.setattr("refold.web.page.streams.SOON_S", 0.01)
+    bell, looks, looked = Bell(engine), 0, asyncio.Event()
+    find = engine.find
+
+    async def counted(*args: object, **more: object) -> object:
+        nonlocal looks
+        looks += 1
+        looked.set()
+        return await find(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "find", counted)
+    one, two = bell.news(), bell.news()
+    waiting = [asyncio.ensure_future(anext(one)), asyncio.ensure_future(anext(two))]
+    await looked.wait()
+    await order(engine)
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == [("changed", {})] * 2
+    await one.aclose()
+    await two.aclose()
+    before = looks
+    await asyncio.sleep(0.05)  # longer than a pause between two looks
+    assert looks == before
