@@ -5,7 +5,7 @@
 #   make quick   linters and the tests that need no server
 #   make sweep   the long fault sweeps
 #   make faults  everything that can die dies at random under 200 tasks; SEED=7 chooses what
-#   make bench   what refold costs against a hand-written workflow; `python -m bench a2a`: its gateway
+#   make bench   what refold costs against a hand-written workflow; `python -m bench a2a`: its gateway; `page`: the page
 #   make format  ruff's fixes and formatting
 #   make lock    requirements.lock again from pyproject.toml
 #   make clean   remove the environment and every cache
@@ -17,6 +17,7 @@ BIN := .venv/bin
 STAMP := .venv/.refold-ready
 JAVASCRIPT := tests/a2a/js/node_modules/.package-lock.json
 PROMETHEUS := .venv/.prometheus-ready
+CHROMIUM := .venv/.chromium-ready
 ARGS ?=
 SEED ?=
 # Each process has Temporal servers of its own. A file stays in one process, and the files are taken in the order in which
@@ -68,20 +69,32 @@ $(PROMETHEUS): tests/services/prometheus.py $(STAMP)
 	$(BIN)/python -m tests.services.prometheus
 	@touch $@
 
+# A browser, which the tests of the page use; Debian's package, unpacked.
+$(CHROMIUM): tests/services/chromium.py $(STAMP)
+	$(BIN)/python -m tests.services.chromium
+	@touch $@
+
 demo: $(STAMP)
 	$(BIN)/python client/demo.py $(ARGS)
 
 # Types are checked beside the tests, and what was found is said after them.
+<<<<<<< HEAD
 test: SELECTED := -n 3 -m "not sweep"
 quick: SELECTED := -n 2 -m "not server and not fault and not sweep"
 test quick: lint $(JAVASCRIPT) $(PROMETHEUS)
 	@types=$$(mktemp); { $(TYPES); } >$$types 2>&1 & checking=$$!; \
+=======
+test: SELECTED := not sweep
+quick: SELECTED := not server and not fault and not sweep
+test quick: lint $(JAVASCRIPT) $(PROMETHEUS) $(CHROMIUM)
+	@types=$$(mktemp); $(MAKE) --no-print-directory types >$$types 2>&1 & checking=$$!; \
+>>>>>>> 5309628 (wip: the page in a browser, docs, benchmark)
 	  trap "kill $$checking 2>/dev/null; exit 130" INT TERM; \
 	  echo '$(PYTEST) $(SELECTED)' $(ARGS); $(PYTEST) $(SELECTED) $(ARGS); tested=$$?; \
 	  wait $$checking; checked=$$?; cat $$types; rm -f $$types; test $$tested = 0 -a $$checked = 0
 
 # pytest exits 5 when it selects no test, which is no failure before the first sweep is written.
-sweep: $(STAMP) $(JAVASCRIPT) $(PROMETHEUS)
+sweep: $(STAMP) $(JAVASCRIPT) $(PROMETHEUS) $(CHROMIUM)
 	@if grep -rqs --include='*.py' 'mark\.sweep' tests; then \
 	  $(SWEEP) $(ARGS); \
 	else echo "no test is marked sweep"; fi

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import a2a, conversation, ledger, overhead
+from bench import a2a, conversation, ledger, overhead, page
 
-BENCHMARKS = {"a2a": a2a, "conversation": conversation, "ledger": ledger, "overhead": overhead}
+BENCHMARKS = {"a2a": a2a, "conversation": conversation, "ledger": ledger, "overhead": overhead, "page": page}
 
 
 def main(arguments: list[str] | None = None) -> int:

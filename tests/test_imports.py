@@ -146,6 +146,7 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
         "_load",
     ): "the providers load in a thread, while the worker polls",
     ("refold.cli.verbs.processes.serve", "serve"): "the gateway's libraries are an extra, and take long to load",
+    ("refold.cli.verbs.processes.serve", "_bound"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.processes.serve", "_with_page"): "the page's libraries are an extra",
     ("refold.cli.verbs.processes.serve", "_grpc"): "gRPC's libraries are an extra of their own, and take long to load",
     ("refold.cli.verbs.processes.serve", "_settings"): "the gateway's libraries are an extra, and take long to load",

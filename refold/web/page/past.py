@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from pydantic import JsonValue
 from starlette.responses import Response
@@ -84,13 +85,14 @@ async def _entry(call: Call, seq: int) -> Entry | None:
     return None
 
 
-_SHOWN = ("lifecycle", "progress", "reason", "state", "pending", "waits", "messages", "artifacts")
+_SHOWN = ("lifecycle", "progress", "reason", "messages", "artifacts", "waits", "pending", "state")
 
 
 def _changes(before: Snapshot | None, now: Snapshot) -> Iterator[Change]:
-    was = {} if before is None else before.model_dump(mode="json", include=set(_SHOWN))
+    was: dict[str, Any] = {} if before is None else before.model_dump(mode="json", include=set(_SHOWN))
     after = now.model_dump(mode="json", include=set(_SHOWN))
-    for one in differences({key: was.get(key, NOTHING) for key in _SHOWN if key in was}, after):
+    sides = [{key: side[key] for key in _SHOWN if key in side} for side in (was, after)]
+    for one in differences(sides[0], sides[1]):
         came, gone = one.was is NOTHING, one.now is NOTHING
         yield Change(path=one.path, was=None if came else one.was, now=None if gone else one.now, came=came, gone=gone)
 

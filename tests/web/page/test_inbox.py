@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pydantic import JsonValue
 
 from refold import Content, Status
 from refold.core.commands import AskApproval

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -143,10 +144,7 @@ async def serve(
     temporal.measure(metrics)
     engine = await call.engine()
     grpc, grpc_url = _grpc(security, host, grpc_port)
-    try:
-        sock = serving.bound(host, port, *([0] if else_free else []))
-    except OSError as error:
-        raise CallError(f"the gateway cannot listen on {host}:{port}: {error.strerror or error}") from None
+    sock = _bound(host, port, *([0] if else_free else []))
     found = {"url": serving.url_of(sock, host), "grpc_url": grpc_url}
     told = told.model_copy(update={key: at for key, at in found.items() if at and key not in told.model_fields_set})
     hooks: AbstractAsyncContextManager[Webhooks | None] = nullcontext()
@@ -168,6 +166,16 @@ async def serve(
                 served = _with_page(app, engine, offered, security, host, temporal_ui) if page else app
                 await serving.serve(served, sock, stop, ready=ready, security=security)
     call.out.note("gateway stopped")
+
+
+def _bound(host: str, port: int, *others: int) -> socket.socket:
+    """The socket that the gateway listens on."""
+    from refold.a2a import serve as serving
+
+    try:
+        return serving.bound(host, port, *others)
+    except OSError as error:
+        raise CallError(f"the gateway cannot listen on {host}:{port}: {error.strerror or error}") from None
 
 
 def _security(security: Security, host: str, *, anonymous: bool) -> Security:

@@ -1,0 +1,363 @@
+"""The page in a real browser, over a real `refold dev`: what a person does, with and without JavaScript.
+
+Every page that a test opens is watched: a message on the console, a refused resource or an error in a script fails it.
+With `REFOLD_PICTURES=FOLDER` the pictures of docs/page.md are written there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright, expect
+
+from refold import Content
+from refold.core.errors import InputRejected
+from refold.core.gates import DecisionMade
+from refold.engine import Engine, EngineError
+from refold.temporal import connect
+from tests.services import chromium
+from tests.services.prometheus import free_port
+
+ROOT = Path(__file__).parents[3]
+AXE = ROOT / "tests" / "a2a" / "js" / "node_modules" / "axe-core" / "axe.min.js"
+SOON_MS = 20_000
+"""How long a busy machine may take, in milliseconds."""
+
+PHONE = {"width": 390, "height": 844}
+TEA = {"item": "tea for the kitchen", "amount_cents": 1999}
+
+pytestmark = pytest.mark.server
+
+
+class Dev:
+    """A running `refold dev`, with what it said when it was ready."""
+
+    def __init__(self, folder: Path) -> None:
+        names = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "REFOLD_A2A"))}
+        self.stderr = (folder / "stderr").open("w")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "refold.cli", "dev", "tests.web.page.skills", "workflows.hello", "--json",
+             "--recovery", "fast-recovery", "--a2a-port", str(free_port()), "--model", "scripted:demo"],
+            cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=self.stderr,
+            env={**names, "REFOLD_APPROVER": "ada", "REFOLD_SCRIPTED_DELAY": "2"},
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, (folder / "stderr").read_text()
+        self.up: dict[str, Any] = json.loads(line)
+
+    def close(self) -> None:
+        """Stop it."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=100)
+        self.stderr.close()
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """One for all tests."""
+    folder = tmp_path_factory.mktemp("dev")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFOLD_STORAGE", str(folder))  # the tests read what the workers write
+        running = Dev(folder)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+async def engine(dev: Dev) -> Engine:
+    """The same tasks, past the page."""
+    return await connect(address=dev.up["address"])
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """The browser."""
+    environment: dict[str, Any] = chromium.environment()
+    async with async_playwright() as playwright:
+        running = await playwright.chromium.launch(
+            executable_path=chromium.binary(), env=environment, args=["--no-sandbox"]
+        )
+        yield running
+        await running.close()
+
+
+Open = Callable[..., Awaitable[Page]]
+
+
+@pytest.fixture
+async def opened(browser: Browser, dev: Dev) -> AsyncIterator[Open]:
+    """Opens a path of the page in a browser of its own: `await opened("tasks", name="bob", java_script_enabled=False)`.
+
+    At the end no page may have said anything on its console.
+    """
+    said: list[str] = []
+    async with AsyncExitStack() as stack:
+
+        async def open_(path: str = "", *, name: str = "", **context: Any) -> Page:
+            own = await browser.new_context(base_url=dev.up["page"], **context)
+            stack.push_async_callback(own.close)
+            page = await own.new_page()
+            page.set_default_timeout(SOON_MS)
+            page.on("console", lambda message: said.append(message.text))
+            page.on("pageerror", lambda error: said.append(str(error)))
+            if name:
+                await page.goto("signin")
+                await page.get_by_label("Your name").fill(name)
+                await page.get_by_role("button", name="Continue").click()
+            await page.goto(path)
+            return page
+
+        yield open_
+    # A browser itself writes such a line where a server is away, or answers that something was refused.
+    assert [one for one in said if not one.startswith("Failed to load resource")] == []
+
+
+async def order(engine: Engine, task_id: str, skill: str = "order") -> None:
+    """A task that waits for an approval."""
+    content = Content.from_data(dict(TEA)) if skill == "order" else Content.from_text("go")
+    await engine.start(skill, content, task_id=task_id)
+
+
+async def decisions(engine: Engine, task_id: str) -> list[DecisionMade]:
+    """What was decided in a task."""
+    events = [entry.event async for entry in engine.journal(task_id)]
+    return [event for event in events if isinstance(event, DecisionMade)]
+
+
+def card(page: Page, task_id: str) -> Any:
+    """A task's card in the inbox."""
+    return page.locator("article", has=page.get_by_role("link", name=task_id, exact=True))
+
+
+async def gone(page: Page, task_id: str) -> None:
+    """Wait until a task is no longer in the inbox."""
+    await expect(card(page, task_id)).to_have_count(0, timeout=SOON_MS)
+
+
+async def picture(page: Page, name: str) -> None:
+    """Keep a picture of a page, if they are wanted."""
+    if folder := os.environ.get("REFOLD_PICTURES"):
+        await page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+async def accessible(page: Page) -> None:
+    """Nothing that axe knows keeps anybody from using the page."""
+    await page.evaluate(AXE.read_text())
+    found = await page.evaluate("axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa', 'best-practice']})")
+    wrong = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found["violations"]]
+    assert wrong == [], page.url
+
+
+async def fits(page: Page) -> None:
+    """Nothing is wider than the window."""
+    wider = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wider <= 0, page.url
+
+
+async def test_a_gate_appears_by_itself_and_is_approved(opened: Open, engine: Engine) -> None:
+    """
+    An open inbox shows what comes; one click approves it in the person's name; the task then tells what happened.
+    """
+    page = await opened()
+    await expect(page.get_by_role("heading", name="Waits for you")).to_be_visible()
+    await order(engine, "live-1")
+    await expect(card(page, "live-1")).to_be_visible(timeout=SOON_MS)
+    await picture(page, "inbox")
+
+    await card(page, "live-1").get_by_role("button", name="Approve", exact=True).click()
+
+    await expect(page.get_by_role("status").filter(has_text="You approved")).to_be_visible()
+    await gone(page, "live-1")
+    assert [one.approver for one in await decisions(engine, "live-1")] == ["ada"]
+    await page.goto("task/live-1")
+    await expect(page.get_by_text("bought, says ada", exact=False).first).to_be_visible()
+
+
+async def test_what_somebody_types_is_not_lost(opened: Open, engine: Engine) -> None:
+    """
+    While a form is being filled in, news is announced, and the form stays as it is; then its changes are granted.
+    """
+    await order(engine, "edit-1")
+    page = await opened()
+    mine = card(page, "edit-1")
+    await mine.get_by_text("Change it, then approve").click()
+    await mine.get_by_label("Amount cents").fill("450")
+    await picture(page, "change")
+    await order(engine, "edit-2")
+    await expect(page.get_by_role("link", name="Something has changed. Show it")).to_be_visible(timeout=SOON_MS)
+    await expect(mine.get_by_label("Amount cents")).to_have_value("450")
+
+    await mine.get_by_role("button", name="Approve with these changes").click()
+
+    await expect(page.get_by_role("status").filter(has_text="with your changes")).to_be_visible()
+    assert [one.changes for one in await decisions(engine, "edit-1")] == [
+        {"arguments": {"amount_cents": 450, "urgent": False}}
+    ]
+    await engine.cancel("edit-2")
+
+
+async def test_two_people_race(opened: Open, engine: Engine) -> None:
+    """
+    Both press at once: one decision is made, and the other person reads who made it.
+    """
+    await order(engine, "race-1")
+    ada, bob = await opened(name="ada"), await opened(name="bob")
+    buttons = [
+        card(ada, "race-1").get_by_role("button", name="Approve", exact=True),
+        card(bob, "race-1").get_by_role("button", name="Deny", exact=True),
+    ]
+    for button in buttons:
+        await expect(button).to_be_visible(timeout=SOON_MS)
+
+    await asyncio.gather(*(button.click() for button in buttons))
+
+    told = [await page.locator("main").inner_text() for page in (ada, bob)]
+    assert sum("Nothing happened" in one for one in told) == 1, told
+    assert len(await decisions(engine, "race-1")) == 1
+
+
+async def test_gates_are_decided_together(opened: Open, engine: Engine) -> None:
+    """
+    One button for both gates of a task.
+    """
+    await order(engine, "both-1", "two")
+    page = await opened()
+    together = page.locator("section.together", has=page.get_by_role("link", name="both-1").first)
+
+    await together.get_by_role("button", name="Approve all 2").click()
+
+    await expect(page.get_by_role("status").filter(has_text="first, second")).to_be_visible()
+    assert [one.decision for one in await decisions(engine, "both-1")] == ["approved", "approved"]
+
+
+async def test_the_story_comes_as_it_happens(opened: Open, engine: Engine) -> None:
+    """
+    A model's text is read while it is written; entries follow without a reload; the end is shown.
+    """
+    page = await opened("skills/hello")
+    await page.get_by_label("What it begins with").fill("I am Grace")
+    await page.get_by_label("Its id").fill("story-1")
+    await page.get_by_role("button", name="Start").click()
+
+    await expect(page.locator(".writing").first).to_be_visible(timeout=SOON_MS)
+    await expect(page.locator("#head .state")).to_have_text("Done", timeout=SOON_MS)
+    await expect(page.locator(".entry")).to_have_count((await engine.look("story-1")).seq)
+    await expect(page.locator(".writing")).to_have_count(0)
+    await expect(page.get_by_role("heading", name="Result")).to_be_visible()
+    await picture(page, "task")
+
+
+async def test_time_travel_and_what_if(opened: Open, engine: Engine) -> None:
+    """
+    The slider leads to any entry; a branch stands beside what happened.
+    """
+    await order(engine, "past-1", "again")
+    for _ in range(2):
+        await engine.decide("past-1", approved=True, approver="bob")
+    page = await opened("at/past-1")
+    await page.get_by_label("Entry", exact=True).focus()
+    await page.keyboard.press("ArrowLeft")
+    await expect(page.get_by_text("2 of 3")).to_be_visible()
+    await expect(page).to_have_url(re.compile(r"/at/past-1\?seq=2$"))
+    await picture(page, "past")
+    await page.get_by_role("button", name="Branch off from entry 2").click()
+
+    await expect(page.get_by_role("heading", name="Side by side")).to_be_visible()
+    await accessible(page)
+
+
+async def test_without_javascript_everything_is_there(opened: Open, engine: Engine) -> None:
+    """
+    Start, answer, approve, cancel, travel: by links and forms alone.
+    """
+    page = await opened("skills/ask", java_script_enabled=False)
+    await page.get_by_label("What it begins with").fill("go")
+    await page.get_by_label("Its id").fill("plain-1")
+    await page.get_by_role("button", name="Start").click()
+    await page.goto("")
+    await card(page, "plain-1").get_by_label("Your answer").fill("Grace")
+    await card(page, "plain-1").get_by_role("button", name="Send the answer").click()
+    await expect(page.get_by_role("status")).to_contain_text("was taken")
+    await card(page, "plain-1").get_by_label("City").fill("Rome")
+    await card(page, "plain-1").get_by_label("Nights").fill("2")
+    await card(page, "plain-1").get_by_role("button", name="Send the answer").click()
+    await page.goto("at/plain-1?seq=1")
+    await page.get_by_role("link", name="Later").click()
+    await expect(page.get_by_text("2 of 3")).to_be_visible()
+    assert (await engine.look("plain-1")).messages[-1].text == "Grace goes to Rome for 2 nights"
+
+    await order(engine, "plain-2")
+    await page.goto("task/plain-2")
+    await page.get_by_role("link", name="Cancel the task").click()
+    await page.get_by_role("button", name="Cancel the task").click()
+    await expect(page.locator("#head .state")).to_have_text("Canceled")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_everybody_can_use_it(opened: Open, engine: Engine, scheme: str) -> None:
+    """
+    Each page passes axe's rules; on a phone, and at 200 %, nothing is wider than the window; keys alone decide.
+    """
+    await order(engine, f"all-{scheme}")
+    page = await opened(color_scheme=scheme)
+    for path in ("", f"task/all-{scheme}", f"at/all-{scheme}", f"calls/all-{scheme}", f"content/all-{scheme}", "tasks",
+                 "skills", "skills/order", f"ask/all-{scheme}?to=cancel", "signin", "nope"):  # fmt: skip
+        await page.set_viewport_size({"width": 1280, "height": 800})
+        await page.goto(path)
+        await accessible(page)
+        for size in (PHONE, {"width": 640, "height": 400}):
+            await page.set_viewport_size(size)  # type: ignore[arg-type]  # as the library writes it
+            await fits(page)
+    await page.set_viewport_size(PHONE)  # type: ignore[arg-type]  # as the library writes it
+    await page.goto("")
+    await picture(page, f"phone-{scheme}")
+    comment = card(page, f"all-{scheme}").get_by_label("Comment").first
+    await comment.focus()
+    await page.keyboard.type("by keys")
+    await page.keyboard.press("Tab")
+    await expect(card(page, f"all-{scheme}").get_by_role("button", name="Approve", exact=True)).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("status").filter(has_text="You approved")).to_be_visible()
+    assert [one.comment for one in await decisions(engine, f"all-{scheme}")] == ["by keys"]
+
+
+@pytest.mark.fault
+async def test_a_page_outlives_worker_and_gateway(opened: Open, engine: Engine, dev: Dev) -> None:
+    """
+    Both are killed while the page is open: it goes on by itself, and a decision is made once.
+    """
+    await order(engine, "kill-1")
+    page = await opened("task/kill-1")
+    await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible(timeout=SOON_MS)
+
+    os.kill(dev.up["worker_pid"], signal.SIGKILL)
+    os.kill(dev.up["gateway_pid"], signal.SIGKILL)
+    for _ in range(300):
+        if await decided(engine, "kill-1"):
+            break
+        await asyncio.sleep(0.2)  # the worker is being started again
+
+    await expect(page.locator("#head .state")).to_have_text("Done", timeout=60_000)
+
+
+async def decided(engine: Engine, task_id: str) -> bool:
+    """Approve past the page; whether it was taken."""
+    try:
+        await engine.decide(task_id, approved=True, approver="bob")
+    except InputRejected:
+        return True
+    except EngineError:
+        return False
+    return True
