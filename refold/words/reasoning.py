@@ -15,7 +15,7 @@ def without_reasoning(text: str) -> str:
     """A value as JSON text, without the reasoning in it."""
     if '"thinking"' not in text:
         return text
-    return json.dumps(_without(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(unreasoned(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
 
 
 def reasoning_in(reply: Reply) -> Iterator[str]:
@@ -26,12 +26,13 @@ def reasoning_in(reply: Reply) -> Iterator[str]:
             yield str(said)
 
 
-def _without(value: Any) -> Any:
+def unreasoned(value: Any) -> Any:
+    """JSON data without the reasoning in it."""
     if isinstance(value, list):
-        return [_without(one) for one in value]
+        return [unreasoned(one) for one in value]
     if not isinstance(value, dict):
         return value
-    return {name: _aside(one) if name == "aside" else _without(one) for name, one in value.items()}
+    return {name: _aside(one) if name == "aside" else unreasoned(one) for name, one in value.items()}
 
 
 def _aside(parts: Any) -> Any:

@@ -13,12 +13,12 @@ import typer
 from refold import temporal
 from refold.cli.errors import CallError
 from refold.cli.text.content import content_of, seconds_of
-from refold.cli.text.output import clean, indented, snippet
 from refold.cli.text.views import LABEL, moment
 from refold.cli.verb import Call, add
 from refold.cli.verbs.tasks import Data
 from refold.cli.waiting import Wait, report, settled
 from refold.engine import Engine
+from refold.words.text import clean, indented, snippet
 
 if TYPE_CHECKING:
     from refold.engine import Listed

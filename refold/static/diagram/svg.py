@@ -103,8 +103,8 @@ def _placed(nodes: Mapping[str, Iterable[str]], moves: Mapping[tuple[str, str], 
             boxes[name] = Box(name="" if dot else name, kind=kind, lines=lines, x=x, y=y, width=wide, height=high)
             x += wide + GAP_X
         y += max(sizes[name][2] for name in layer) + GAP_Y
-    layer = {name: number for number, names in enumerate(layers) for name in names}
-    arrows, right = _arrows(boxes, moves, layer, whole)
+    depths = {name: number for number, names in enumerate(layers) for name in names}
+    arrows, right = _arrows(boxes, moves, depths, whole)
     return Drawing(width=right + PAD, height=y - GAP_Y + PAD, boxes=tuple(boxes.values()), arrows=arrows)
 
 

@@ -19,6 +19,7 @@ from refold.differences import NOTHING, differences
 from refold.engine import view_of
 from refold.web.page.frame import Call, Refused, check_accept, task_path
 from refold.web.page.task import ENTRIES, told
+from refold.words.reasoning import unreasoned
 
 CHANGES = 200
 """How many differences one page shows."""
@@ -58,7 +59,7 @@ async def at(call: Call) -> Response:
         view=view,
         seq=seq,
         then=None if now is None else view_of(now),
-        held=None if now is None else now.state,
+        held=None if now is None else unreasoned(now.state),
         fields=skill.validator.fields if isinstance(skill, ContractedMachine) else (),
         forks=now is not None and not now.ended,
         told=None if entry is None else told(entry, payloads=True),
@@ -91,7 +92,7 @@ _SHOWN = ("lifecycle", "progress", "reason", "messages", "artifacts", "waits", "
 def _changes(before: Snapshot | None, now: Snapshot) -> Iterator[Change]:
     was: dict[str, Any] = {} if before is None else before.model_dump(mode="json", include=set(_SHOWN))
     after = now.model_dump(mode="json", include=set(_SHOWN))
-    sides = [{key: side[key] for key in _SHOWN if key in side} for side in (was, after)]
+    sides = [{key: unreasoned(side[key]) for key in _SHOWN if key in side} for side in (was, after)]
     for one in differences(sides[0], sides[1]):
         came, gone = one.was is NOTHING, one.now is NOTHING
         yield Change(path=one.path, was=None if came else one.was, now=None if gone else one.now, came=came, gone=gone)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from pydantic import JsonValue
 from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
@@ -25,6 +26,7 @@ from refold.web.page.items import items_of
 from refold.web.page.streams import task_news
 from refold.words.costs import in_words
 from refold.words.entries import consequences, event_text, moves_text
+from refold.words.reasoning import unreasoned, without_reasoning
 
 ENTRIES = 100
 """How many entries of the story one page shows."""
@@ -178,7 +180,8 @@ class Performed:
         command: Kind and subject.
         issued: The entry that issued it.
         attempts: How often it was begun.
-        receipt: Its outcome; None while it has none.
+        receipt: Its receipt; None while it has none.
+        outcome: What it came to, without models' reasoning.
         since: When it was issued.
     """
 
@@ -187,6 +190,7 @@ class Performed:
     issued: int
     attempts: int
     receipt: Receipt | None
+    outcome: JsonValue
     since: datetime
 
 
@@ -207,6 +211,7 @@ async def calls(call: Call) -> Response:
             issued=entry.seq,
             attempts=retries.get(one.invocation_id, 0) + 1,
             receipt=known.get(one.invocation_id),
+            outcome=unreasoned(known[one.invocation_id].outcome) if one.invocation_id in known else None,
             since=entry.at,
         )
         for entry in entries
@@ -257,11 +262,12 @@ async def raw(call: Call) -> Response:
     """`GET /raw/TASK?what=view|journal`: the task as JSON, as `refold show --json` and `refold journal --json`."""
     call.need_payloads()
     if call.asked("what") != "journal":
-        return json_response((await call.view(call.task_id)).model_dump_json(indent=2))
+        return json_response(without_reasoning((await call.view(call.task_id)).model_dump_json()))
     await call.record(call.task_id)
     entries = call.engine.journal(call.task_id)
     return StreamingResponse(
-        (f"{entry.model_dump_json()}\n".encode() async for entry in entries), media_type="application/x-ndjson"
+        (f"{without_reasoning(entry.model_dump_json())}\n".encode() async for entry in entries),
+        media_type="application/x-ndjson",
     )
 
 

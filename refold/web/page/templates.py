@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from refold.words.reasoning import unreasoned
 from refold.words.text import clean, snippet
 
 HERE = Path(__file__).parent
@@ -71,7 +72,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    environment.filters.update(plain=plain, line=line, data=data, moment=moment, title=title)
+    environment.filters.update(plain=plain, line=line, data=data, moment=moment, title=title, unreasoned=unreasoned)
     environment.globals["version"] = version
     return environment
 
