@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -29,6 +29,12 @@ SLOWER = 1.5
 
 FIRST = 100
 """How many of the tasks that changed last are compared."""
+
+LAG = timedelta(seconds=10)
+"""By how much the server's list of tasks may lag."""
+
+Moved = tuple[str, str, datetime]
+"""A task, its state, and since when it is in it."""
 
 News = tuple[str, JsonValue]
 """The name of an event, and its data."""
@@ -124,9 +130,7 @@ class Bell:
         self._engine = engine
         self._listeners = 0
         self._looking: asyncio.Task[None] | None = None
-        self._seen: tuple[object, ...] | None = None
         self._rung = asyncio.Event()
-        self.number = 0
 
     async def news(self) -> AsyncGenerator[News]:
         """`changed` whenever the list has changed."""
@@ -145,19 +149,24 @@ class Bell:
                 self._looking = None
 
     async def _look(self) -> None:
-        pause = SOON_S
-        self._seen = None
+        pause, since = SOON_S, None
+        seen: frozenset[Moved] | None = None
         while True:
             with contextlib.suppress(EngineError):
-                found = await self._tasks()
-                if self._seen is not None and found != self._seen:
+                found = await self._moved(since)
+                if seen is not None and not found <= seen:
                     self._rung.set()
                     self._rung = asyncio.Event()
                     pause = SOON_S
-                self._seen = found
+                seen = found | (seen or frozenset()) if len(found) < FIRST else found
+                if found:
+                    since = max(moved_at for _, _, moved_at in found)
+                    seen = frozenset(one for one in seen if one[2] >= since - LAG)
             await asyncio.sleep(pause)
             pause = min(pause * SLOWER, LATE_S)
 
-    async def _tasks(self) -> tuple[tuple[str, str, datetime], ...]:
-        newest = await self._engine.find(TaskFilter(), limit=FIRST)
-        return tuple((one.task_id, one.lifecycle, one.status_at) for one in newest)
+    async def _moved(self, since: datetime | None) -> frozenset[Moved]:
+        """Which tasks have changed: since about this time, or at all."""
+        wanted = TaskFilter(moved_since=None if since is None else since - LAG)
+        newest = await self._engine.find(wanted, limit=FIRST)
+        return frozenset((one.task_id, one.lifecycle, one.moved_at) for one in newest)

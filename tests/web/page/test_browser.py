@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
+from pydantic import JsonValue
 
 from refold import Content
 from refold.core.errors import InputRejected
@@ -35,7 +36,7 @@ SOON_MS = 20_000
 """How long a busy machine may take, in milliseconds."""
 
 PHONE = {"width": 390, "height": 844}
-TEA = {"item": "tea for the kitchen", "amount_cents": 1999}
+TEA: dict[str, JsonValue] = {"item": "tea for the kitchen", "amount_cents": 1999}
 
 pytestmark = pytest.mark.server
 
