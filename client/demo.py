@@ -466,6 +466,7 @@ async def main(topic: str, answer: str, *, keep: bool = False) -> int:
                     await ctrl_c()
                 else:
                     teller.more("The server stops now, and the link with it; `--keep` leaves both up.")
+                teller.more("To approve, answer and look in a browser: `refold dev`, and the link after `page`.")
     return code
 
 

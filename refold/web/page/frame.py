@@ -211,6 +211,7 @@ def page(
         here=request.url.path.removeprefix(root(request)) or "/",
         fragment="hx-request" in request.headers,
         temporal_ui=site.temporal_ui,
+        known_skills=site.skills,
         **values,
     )
     response = Response(html, status, media_type="text/html")

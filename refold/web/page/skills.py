@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.responses import Response
 
 from refold.core.authoring.skill import Skill
@@ -45,7 +47,21 @@ async def skill(call: Call) -> Response:
         running=running,
         typed={},
         problem="",
+        **await _place(call),
     )
+
+
+async def _place(call: Call) -> dict[str, Any]:
+    """The task whose place is shown in the graph, and the step that it is at; empty where there is none."""
+    task_id = call.asked("task")
+    if not task_id:
+        return {"task_id": "", "place": ""}
+    call.need_payloads()
+    view = await call.view(task_id)
+    snapshot = await call.engine.at(task_id, view.seq) if view.seq else None
+    state = None if snapshot is None else snapshot.state
+    step = state.get("step") if isinstance(state, dict) else None
+    return {"task_id": task_id, "place": step if isinstance(step, str) else ""}
 
 
 async def start(call: Call) -> Response:
@@ -79,5 +95,7 @@ async def start(call: Call) -> Response:
             running={},
             typed=call.form,
             problem=error.reason,
+            task_id="",
+            place="",
         )
     return call.go(task_path(view.task_id), "The task has started.")

@@ -120,3 +120,18 @@ async def test_each_skill_is_drawn(engine: FakeEngine, ada: Browser, skill: type
             assert beside or above
     page = (await ada.get(f"/skills/{name}")).text
     assert page.count('<g class="step">') == sum(box.kind == "step" for box in picture.boxes)
+
+
+async def test_the_graph_shows_where_a_task_is(engine: FakeEngine, ada: Browser) -> None:
+    """
+    The step that the task is at is marked; a task that there is not is not found.
+    """
+    await order(engine, "o1")
+    link = "/skills/order?task=o1#graph"
+    assert link in (await ada.get("/task/o1")).text
+
+    page = (await ada.get(link)).text
+
+    assert page.count('class="step here"') == 1
+    assert 'is at <strong dir="auto">ask</strong>' in page
+    assert (await ada.get("/skills/order?task=none")).status_code == 404
