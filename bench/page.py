@@ -14,6 +14,7 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from statistics import median
 from typing import Any
 
@@ -22,13 +23,16 @@ import httpx2
 from bench.processes import ROOT, cpu_of
 from bench.report import Check, Report
 from refold import Content, Ctx, Transition, flow_skill, step
+from refold.core.authoring.define import skill_of
 from refold.testing import FakeEngine
-from refold.testing.answers import ScriptError
 from refold.web.page import Access, Pages, page_app
 
 OPEN_LIMIT_MS = 300.0
 IDLE_LIMIT = 0.001
 """Of a core, for each open page."""
+
+BATCH = 20
+"""How many tasks are made in one engine."""
 
 ORIGIN = "http://127.0.0.1"
 
@@ -86,18 +90,8 @@ def run(options: argparse.Namespace) -> Report:
 
 
 async def _opening(tasks: int, waiting: int, entries: int) -> list[Check]:
-    engine = FakeEngine([Gate, Done, Long])
     print(f"making {tasks} tasks …", file=sys.stderr, flush=True)
-    engine.auto = False
-    for number in range(tasks - 1):
-        skill = "bench-gate" if number < waiting else "bench-done"
-        await engine.start(skill, Content.from_text("x"), task_id=f"t{number}")
-        engine.clock.advance(0.001)
-    await _settled(engine)
-    await engine.start("bench-long", Content.from_text("x"), task_id="long")
-    await engine.settle()
-    for number in range(entries - 1):
-        await engine.send("long", Content.from_text(f"answer {number}"))
+    engine = await _many(tasks, waiting, entries)
     app = page_app(engine, Access(loopback="ada"), Pages(skills=[Gate, Done, Long]))
     transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
     checks = []
@@ -107,12 +101,25 @@ async def _opening(tasks: int, waiting: int, entries: int) -> list[Check]:
     return checks
 
 
-async def _settled(engine: FakeEngine) -> None:
-    """Let all tasks begin, past the limit of one `settle`."""
-    while True:
-        with contextlib.suppress(ScriptError):
-            await engine.settle()
-            return
+async def _many(tasks: int, waiting: int, entries: int) -> FakeEngine:
+    """An engine with so many tasks, one of them long.
+
+    A `FakeEngine` looks through all its tasks after each step, so the tasks are made in small engines.
+    """
+    skills = [skill_of(one) for one in (Gate, Done, Long)]
+    whole = FakeEngine(skills)
+    for begin in range(0, tasks - 1, BATCH):
+        some = FakeEngine(skills, now=whole.clock.now + timedelta(milliseconds=begin))
+        for number in range(begin, min(begin + BATCH, tasks - 1)):
+            skill = "bench-gate" if number < waiting else "bench-done"
+            await some.start(skill, Content.from_text("x"), task_id=f"t{number}")
+        whole._tasks.update(some._tasks)
+    long = FakeEngine(skills)
+    await long.start("bench-long", Content.from_text("x"), task_id="long")
+    for number in range(entries - 1):
+        await long.send("long", Content.from_text(f"answer {number}"))
+    whole._tasks.update(long._tasks)
+    return whole
 
 
 async def _timed(http: httpx2.AsyncClient, name: str, path: str) -> Check:

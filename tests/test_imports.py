@@ -77,7 +77,7 @@ MAY_IMPORT = {
     "a2a": {"a2a", "callbacks", "web", "record", "engine", "seen", "webhooks", "core"},
     "testing": {"testing", "callbacks", "lineage", "conversation", "record", "engine", "webhooks", "core"},
     "words": {"words", "cost", "core"},
-    "web": {"web", "words", "callbacks", "cost", "record", "static", "differences", "engine", "core"},
+    "web": {"web", "words", "callbacks", "cost", "record", "static", "differences", "engine", "seen", "core"},
     "cli": {
         *("cli", "evals", "export", "testing", "a2a", "web", "temporal", "digests", "record", "engine", "webhooks"),
         "callbacks",

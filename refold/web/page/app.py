@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import skill_id
 from refold.engine import Engine
+from refold.seen.logs import logger
 from refold.web.page import deciding, inbox, listing, past, skills, task
 from refold.web.page.doors import door_routes
 from refold.web.page.frame import HEADERS, Call, Handler, Refused, Site, route, told
 from refold.web.page.people import Access
 from refold.web.page.streams import Bell
 from refold.web.page.templates import HERE
+
+log = logger("refold.page")
 
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -64,10 +68,18 @@ def page_app(engine: Engine, access: Access, pages: Pages | None = None) -> Star
         response.headers.update(error.headers or {})
         return response
 
+    async def crashed(request: Request, error: Exception) -> Response:
+        number = secrets.token_hex(6)
+        log.error("page_failed", reference=number, path=request.url.path, exc_info=error)
+        said = f"something went wrong here; whoever runs the page finds it in the log as {number}"
+        response = told(site, request, Refused(500, said), None)
+        response.headers.update(HEADERS)  # this answer is made outside of the middleware
+        return response
+
     app = Starlette(
         routes=[Route("/static/{file}", _static), *door_routes(site), *_routes(site)],
         middleware=[Middleware(Framed, access=access)],
-        exception_handlers={404: wrong, 405: wrong},
+        exception_handlers={404: wrong, 405: wrong, Exception: crashed},
     )
     app.router.redirect_slashes = False
     app.state.open_streams = site.streams

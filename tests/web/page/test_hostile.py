@@ -139,6 +139,26 @@ async def test_a_server_that_is_away_is_said(engine: FakeEngine, ada: Browser) -
         assert (answer.status_code, "no server answers" in answer.text) == (503, True), path
 
 
+async def test_a_bug_is_a_number_in_the_log(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Whoever looks gets a page with a number, and nothing of what went wrong.
+    """
+
+    async def broken(*args: object, **more: object) -> None:
+        raise RuntimeError("a secret of the server")
+
+    monkeypatch.setattr(engine, "find", broken)
+    app = page_app(engine, Access(loopback="ada"))
+    transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        answer = await http.get("/")
+
+    assert answer.status_code == 500
+    assert "in the log as" in answer.text
+    assert "secret" not in answer.text
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
 async def test_without_a_worker_nothing_is_lost(engine: FakeEngine, ada: Browser) -> None:
     """
     Pages show what is known with a note; a decision that nobody can take says so, and can be sent again.
