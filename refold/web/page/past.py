@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from pydantic import JsonValue
 from starlette.responses import Response
@@ -90,10 +89,14 @@ _SHOWN = ("lifecycle", "progress", "reason", "messages", "artifacts", "waits", "
 
 
 def _changes(before: Snapshot | None, now: Snapshot) -> Iterator[Change]:
-    was: dict[str, Any] = {} if before is None else before.model_dump(mode="json", include=set(_SHOWN))
-    after = now.model_dump(mode="json", include=set(_SHOWN))
-    sides = [{key: unreasoned(side[key]) for key in _SHOWN if key in side} for side in (was, after)]
-    for one in differences(sides[0], sides[1]):
+    """What an entry changed of what people see: new messages by themselves, as earlier ones never change."""
+    fields = {name for name in _SHOWN if before is None or getattr(before, name) != getattr(now, name)}
+    said = 0 if before is None else len(before.messages)
+    was = {} if before is None else before.model_dump(mode="json", include=fields - {"messages"})
+    after = now.model_dump(mode="json", include=fields - {"messages"})
+    new = {f"messages[{number}]": one.model_dump(mode="json") for number, one in enumerate(now.messages[said:], said)}
+    was, after = ({key: unreasoned(side[key]) for key in _SHOWN if key in side} for side in (was, after))
+    for one in differences(was, {**new, **after}):
         came, gone = one.was is NOTHING, one.now is NOTHING
         yield Change(path=one.path, was=None if came else one.was, now=None if gone else one.now, came=came, gone=gone)
 
