@@ -63,7 +63,7 @@ async def answer(call: Call) -> Response:
     """`POST /answer`: answer a question."""
     record = await call.record(_given(call, "task"))
     wait = next((one for one in record.waits if one.gate == _given(call, "gate")), None)
-    if wait is None or not isinstance(wait.ask, AskUser):
+    if wait is None or not isinstance(wait.ask, AskUser) or wait.ask.callback is not None:
         raise InputRejected("this question is answered already, or is not asked any more, so your answer was not sent")
     if wait.ask.expect is None:
         text = call.form.get("text", "")

@@ -133,12 +133,13 @@ def item_of(record: TaskRecord, wait: Wait, person: Person) -> Item:
 
 def _question(about: dict[str, object], ask: AskUser, person: Person) -> Item:
     fields = () if ask.expect is None else fields_for(ask.expect)
+    called = "it waits for a call to its own address, so nobody answers it here" if ask.callback is not None else ""
     return Item(
         **about,  # type: ignore[arg-type]  # the fields that every item has
         kind="question",
         fields=fields,
         expects="" if ask.expect is None else type_name(ask.expect),
-        why_not="" if person.acts else "you may read here and change nothing",
+        why_not=called or ("" if person.acts else "you may read here and change nothing"),
     )
 
 

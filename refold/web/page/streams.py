@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
 from refold.core.fold.journal import Entry
-from refold.engine import Engine, EngineError, NoWorker, TaskFilter, TaskNotFound
+from refold.engine import Engine, EngineError, NoWorker, TaskFilter, TaskNotFound, Tokens
 
 ALIVE_S = 20.0
 """Seconds between two signs of life in a stream where nothing happens."""
@@ -108,7 +108,7 @@ async def task_news(engine: Engine, task_id: str, after: int, *, text: bool) -> 
                     if isinstance(one, Entry):
                         after = one.seq
                         yield "changed", {"seq": one.seq}
-                    elif text:
+                    elif text and isinstance(one, Tokens):
                         yield "text", one.model_dump(mode="json", exclude={"kind"})
             yield "ended", {"seq": after}
             return

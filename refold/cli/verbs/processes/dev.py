@@ -113,9 +113,7 @@ async def dev(
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
                 beside = [*_port(at_port, a2a_port), "--recovery", recovery, "--allow-loopback", *seen.get("serve", ())]
-                ui = f"{server.ui_url}/namespaces/{server.namespace}/workflows"
-                beside += ["--page", "--temporal-ui", ui] if importlib.util.find_spec("jinja2") else []
-                served = Supervised("serve", [*shared, *beside], call.out.alert, environment=known)
+                served = Supervised("serve", [*shared, *beside, *_page(server)], call.out.alert, environment=known)
                 gateway = await running.enter_async_context(served)
             processes = [one for one in (worker, gateway) if one is not None]
             if "metrics" in seen:
@@ -131,6 +129,13 @@ async def dev(
         if server.ended.done() and not stop.is_set():
             raise temporal.DevServerError(f"{server.ended.result()}\n{_what_is_left(db)}")
     return DONE if stop.is_set() else WRONG_CALL
+
+
+def _page(server: DevServer) -> list[str]:
+    """The page beside the gateway, as arguments; none if its libraries are not installed."""
+    if importlib.util.find_spec("jinja2") is None:
+        return []
+    return ["--page", "--temporal-ui", f"{server.ui_url}/namespaces/{server.namespace}/workflows"]
 
 
 def _port(port: int, asked: int | None) -> list[str]:
