@@ -78,17 +78,10 @@ demo: $(STAMP)
 	$(BIN)/python client/demo.py $(ARGS)
 
 # Types are checked beside the tests, and what was found is said after them.
-<<<<<<< HEAD
 test: SELECTED := -n 3 -m "not sweep"
 quick: SELECTED := -n 2 -m "not server and not fault and not sweep"
-test quick: lint $(JAVASCRIPT) $(PROMETHEUS)
-	@types=$$(mktemp); { $(TYPES); } >$$types 2>&1 & checking=$$!; \
-=======
-test: SELECTED := not sweep
-quick: SELECTED := not server and not fault and not sweep
 test quick: lint $(JAVASCRIPT) $(PROMETHEUS) $(CHROMIUM)
-	@types=$$(mktemp); $(MAKE) --no-print-directory types >$$types 2>&1 & checking=$$!; \
->>>>>>> 5309628 (wip: the page in a browser, docs, benchmark)
+	@types=$$(mktemp); { $(TYPES); } >$$types 2>&1 & checking=$$!; \
 	  trap "kill $$checking 2>/dev/null; exit 130" INT TERM; \
 	  echo '$(PYTEST) $(SELECTED)' $(ARGS); $(PYTEST) $(SELECTED) $(ARGS); tested=$$?; \
 	  wait $$checking; checked=$$?; cat $$types; rm -f $$types; test $$tested = 0 -a $$checked = 0
