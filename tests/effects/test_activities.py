@@ -29,10 +29,12 @@ def names(effects: Effects) -> list[str | None]:
 
 def test_what_is_registered() -> None:
     """
-    The model calls, the reminder, one activity a tool, and a fallback that can be left out.
+    The model calls, the reminder, the callback, one activity a tool, and a fallback that can be left out.
     """
-    assert names(Effects([closed])) == ["refold.llm", "refold.chat", "refold.notify", "tool.closed", None]
-    assert names(Effects([closed], fallback=False)) == ["refold.llm", "refold.chat", "refold.notify", "tool.closed"]
+    registered = ["refold.llm", "refold.chat", "refold.notify", "refold.callback", "tool.closed"]
+
+    assert names(Effects([closed])) == [*registered, None]
+    assert names(Effects([closed], fallback=False)) == registered
 
 
 @pytest.mark.parametrize(
