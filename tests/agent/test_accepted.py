@@ -84,6 +84,16 @@ CALLS = st.lists(
     max_size=3,
     unique_by=lambda call: call.id,
 )
+CHANGES: list[dict[str, Any]] = [
+    {},
+    {"arguments": {"item": "milk"}},
+    {"arguments": {}},
+    {"result": "by hand"},
+    {"result": {"by": ["hand"]}},
+    {"result": None},
+]
+"""What an approver makes of a call: other arguments, or a result of their own."""
+
 REPLIES = st.builds(
     lambda text, calls: Reply(text=text, tool_calls=tuple(calls), stop="tools" if calls else "end"),
     st.sampled_from(["", " ", "Let me see."]),
@@ -148,7 +158,9 @@ class Life:
         if slot == "next":
             self.task.say(self.data.draw(st.sampled_from(["More?", " "])))
         else:
-            self.task.decide(slot, self.data.draw(st.booleans()), vouched=None)
+            approved = self.data.draw(st.booleans())
+            changes = self.data.draw(st.sampled_from(CHANGES)) if approved else {}
+            self.task.decide(slot, approved, vouched=None, changes=changes)
 
     def _recovers(self) -> bool:
         try:
@@ -176,7 +188,8 @@ async def accepted(servers: Sequence[Any], sent: Sequence[Recalled]) -> list[str
 @given(options=AGENTS, data=st.data())
 def test_every_conversation_of_an_agent_is_accepted(servers: list[Any], options: Any, data: st.DataObject) -> None:
     """
-    With calls that are denied, forbidden, failed, lost, cut off by a budget or a cancel, and taken up by a recovery.
+    With calls that are edited or answered by a person, denied, forbidden, failed, lost, cut off by a budget or a
+    cancel, and taken up by a recovery.
     """
     life = Life(shop(**options), data)
 

@@ -1,7 +1,8 @@
 """A task driven by hand, event by event: for claims about the fold itself, which no engine should stand before."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from refold import Content, Failure, FailureKind, Status, TaskState, UserMessage, skill_of
@@ -136,6 +137,7 @@ class ByHand:
         digest: str | None = None,
         gate: str | None = None,
         comment: str = "",
+        changes: Mapping[str, Any] = MappingProxyType({}),
         second: float | None = None,
     ) -> Entry:
         """Somebody decides at the gate of this name, on what it shows unless another digest is given."""
@@ -148,6 +150,7 @@ class ByHand:
             approver=by,
             asserted_by=vouched,
             comment=comment,
+            changes=dict(changes),
         )
         return self.feed(decision, second=second)
 
