@@ -57,7 +57,7 @@ LARGEST_INPUT = 16 * 1024
 """The most bytes of a schedule's input. A larger value would be kept in the storage, where the purge of one run's task
 would take it from all later runs."""
 
-STARTS_WITHIN_S = 10.0
+STARTS_WITHIN_S = 30.0
 """How long `run_now` waits, in seconds, until the server has started the task."""
 
 LOOK_S = 0.05
@@ -298,6 +298,9 @@ class Schedules:
             if now.info.num_actions_skipped_overlap > before.info.num_actions_skipped_overlap:
                 break
             await asyncio.sleep(LOOK_S)
+        else:
+            if not before.info.running_actions:
+                return f"the server has not begun it in {STARTS_WITHIN_S:g} s; it may yet, and then `show` has it"
         view = await self.look(id)
         return f"{', '.join(view.running) or 'an earlier task'} is open, and its overlap is {view.overlap}"
 
