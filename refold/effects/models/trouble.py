@@ -61,7 +61,7 @@ def failure_of(error: Exception, name: str, messages: Sequence[ModelMessage]) ->
 
 
 def _of_client(error: Exception, name: str, messages: Sequence[ModelMessage]) -> Failure | None:
-    if isinstance(error, Verdict) or not _raised_in_client(error):
+    if isinstance(error, Verdict | ai.UnexpectedModelBehavior) or not _raised_in_client(error):
         return None
     files = ", ".join(dict.fromkeys(_files_in(messages)))
     if isinstance(error, IndexError):

@@ -85,6 +85,7 @@ async def test_the_providers_reason_is_kept(
         assert failure.details == {"status": 400, "code": "unknown_parameter", "param": "seeds"}
 
 
+PICTURE = Part(raw=b"\x89PNG\r\n\x1a\n", media_type="image/png")
 EMPTY: dict[str, Any] = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": []}
 
 
@@ -94,11 +95,7 @@ EMPTY: dict[str, Any] = {"id": "1", "object": "chat.completion", "created": 1, "
         ({"error": {"code": 429, "message": "Slow down."}}, FailureKind.TRANSIENT, "http_429"),
         ({"error": {"code": 502, "message": "Upstream."}}, FailureKind.TRANSIENT, "http_502"),
         ({"error": {"code": 400, "message": "No."}}, FailureKind.PERMANENT, "http_400"),
-        (
-            {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": []},
-            "transient",
-            "empty_answer",
-        ),
+        (EMPTY, FailureKind.TRANSIENT, "empty_answer"),
     ],
 )
 async def test_an_error_with_status_200(
@@ -112,6 +109,18 @@ async def test_an_error_with_status_200(
         await bench.llm(Cmd.llm("a", "x", "y", model=MODEL))
 
     assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (kind, type)
+
+
+@pytest.mark.parametrize("shown", [pytest.param((), id="text"), pytest.param((PICTURE,), id="a picture")])
+async def test_a_stream_without_content_is_tried_again(bench: Bench, openai: OpenAIServer, shown: tuple[Part]) -> None:
+    """
+    Also where a file was sent: it is no reason.
+    """
+    openai.say(Trouble(text=json.dumps(EMPTY)))
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "x", Content(parts=(Part(text="y"), *shown)), model=MODEL), True)
+
+    assert (failure_in(caught.value).kind, failure_in(caught.value).type) == (FailureKind.TRANSIENT, "empty_answer")
 
 
 CUT = {
