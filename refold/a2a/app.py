@@ -102,7 +102,8 @@ def a2a_app(
                         *create_jsonrpc_routes(handler, "/", Calls(), enable_v0_3_compat=settings.serves_0_3),
                         *create_jsonrpc_routes(handler, SKILL_PATH, Calls(), enable_v0_3_compat=settings.serves_0_3),
                         *create_rest_routes(handler, Calls(), enable_v0_3_compat=settings.serves_0_3),
-                    ]
+                    ],
+                    serves_0_3=settings.serves_0_3,
                 ),
                 settings.heartbeat_s,
             ),

@@ -319,6 +319,30 @@ async def test_a_version_that_is_not_spoken_is_refused(gateway: Calls) -> None:
     assert (rest.status_code, rest.json()["error"]["details"][0]["reason"]) == (400, "VERSION_NOT_SUPPORTED")
 
 
+@pytest.mark.parametrize("method", ["tasks/get", "message/send", "message/stream", "tasks/pushNotificationConfig/get"])
+async def test_a_method_of_0_3_in_a_call_of_1_0_is_refused(method: str, gateway: Calls) -> None:
+    """
+    As the caller's mistake, with the way out; and so is one of 1.0 in a call that says no version, which is one of 0.3.
+    """
+    params = {"message": said("Hello"), "id": "x"}
+    newer = await gateway.error(method, params)
+    in_address = await gateway.http.post(f"{BASE}/?A2A-Version=1.0", json={"jsonrpc": "2.0", "id": 1, "method": method})
+    gateway.headers = {}
+    older = await gateway.error("GetTask", {"id": "x"})
+
+    assert (newer["code"], in_address.json()["error"]["code"], older["code"]) == (-32009, -32009, -32009)
+    assert f"{method!r} is a method of A2A 0.3; leave A2A-Version out" in newer["message"]
+    assert "'GetTask' is a method of A2A 1.0; send the header A2A-Version: 1.0" in older["message"]
+
+
+async def test_without_0_3_its_methods_are_unknown(fake: FakeEngine) -> None:
+    """
+    Nobody is sent back to a version that is not served.
+    """
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=BASE, serves_0_3=False))) as calls:
+        assert (await calls.error("tasks/get", {"id": "x"}))["code"] == -32601
+
+
 async def test_an_extension_may_be_required(fake: FakeEngine) -> None:
     """
     Whoever does not name it is refused before anything is done; the card says which one it is.
