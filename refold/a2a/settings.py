@@ -58,7 +58,7 @@ class Settings(BaseModel):
         direct: Ids of skills that answer with a message instead of a task, if they complete without a question.
         signing_keys: They sign the cards, each once; none leaves them unsigned. The gateway serves the public keys.
         serves_0_3: Whether clients of 0.3 are served beside those of 1.0.
-        grpc_url: The address for clients over gRPC, `HOST:PORT`; None offers no gRPC on the card.
+        grpc_url: The address for clients over gRPC, `HOST:PORT`; None leaves gRPC off the card.
         timeline: What callers may ask to see of a task's past: nothing, its statuses, or its journal with the names of
             steps, tools and models.
         heartbeat_s: Seconds between comments that keep a stream alive; 0 sends none.

@@ -145,8 +145,7 @@ async def serve(
     engine = await call.engine()
     grpc, grpc_url = _grpc(security, host, grpc_port)
     sock = _bound(host, port, *([0] if else_free else []))
-    found = {"url": serving.url_of(sock, host), "grpc_url": grpc_url}
-    told = told.model_copy(update={key: at for key, at in found.items() if at and key not in told.model_fields_set})
+    told = _completed(told, url=serving.url_of(sock, host), grpc_url=grpc_url)
     hooks: AbstractAsyncContextManager[Webhooks | None] = nullcontext()
     if webhooks and isinstance(engine, temporal.TemporalEngine):
         profile = profile_named(recovery)
@@ -162,7 +161,7 @@ async def serve(
             except ValueError as error:
                 raise CallError(str(error)) from None
             async with _serving(grpc, app, stop):
-                ready = partial(_say_ready, call, told, sorted(skills), page=page)
+                ready = partial(_say_ready, call, told, sorted(skills), grpc=told.grpc_url or grpc_url, page=page)
                 served = _with_page(app, engine, offered, security, host, temporal_ui) if page else app
                 await serving.serve(served, sock, stop, ready=ready, security=security)
     call.out.note("gateway stopped")
@@ -255,15 +254,21 @@ def _settings(file: Path | None, **said: str | None) -> Settings:
         raise CallError(f"the gateway's settings do not fit: {problems(error)}") from None
 
 
-def _say_ready(call: Call, settings: Settings, skills: list[str], *, page: bool) -> None:
+def _completed(settings: Settings, **found: str | None) -> Settings:
+    """The settings with the addresses that were found, where they say nothing; `null` for gRPC's is something."""
+    new = {name: at for name, at in found.items() if at and name not in settings.model_fields_set}
+    return settings.model_copy(update=new)
+
+
+def _say_ready(call: Call, settings: Settings, skills: list[str], *, grpc: str | None, page: bool) -> None:
     card = f"{settings.url}/.well-known/agent-card.json"
     pages = {"page": f"{settings.url}/page/"} if page else {}
     if call.out.json:
-        grpc = {} if settings.grpc_url is None else {"grpc": settings.grpc_url}
-        call.out.value({"pid": os.getpid(), "url": settings.url, **grpc, "card": card, **pages, "skills": skills})
+        ports = {} if grpc is None else {"grpc": grpc}
+        call.out.value({"pid": os.getpid(), "url": settings.url, **ports, "card": card, **pages, "skills": skills})
         return
     call.out.say(f"A2A gateway at {settings.url}; skills: {', '.join(skills)}", f"card {card}")
     for url in pages.values():
         call.out.say(f"page {url}")
-    if settings.grpc_url is not None:
-        call.out.say(f"gRPC at {settings.grpc_url}")
+    if grpc is not None:
+        call.out.say(f"gRPC at {grpc}")

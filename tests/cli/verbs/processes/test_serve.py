@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.verbs.processes.serve import _settings
+from refold.cli.verbs.processes.serve import _completed, _settings
 from tests.cli.conftest import Shell
 
 ROOT = Path(__file__).parents[4]
@@ -89,6 +89,21 @@ def test_what_the_command_says_goes_before_the_file(tmp_path: Path) -> None:
     told = _settings(file, url="https://b.example", name=None)
 
     assert (told.url, told.name, told.version) == ("https://b.example", "A", "2")
+
+
+@pytest.mark.parametrize(
+    ("written", "on_the_card"),
+    [("{}", "127.0.0.1:9001"), ('{"grpc_url": "a.example:443"}', "a.example:443"), ('{"grpc_url": null}', None)],
+)
+def test_grpc_may_be_served_without_a_word_on_the_card(written: str, on_the_card: str | None, tmp_path: Path) -> None:
+    """
+    Some clients refuse a card with such an address.
+    """
+    file = tmp_path / "a2a.json"
+    file.write_text(written)
+    told = _completed(_settings(file), url="http://127.0.0.1:9000", grpc_url="127.0.0.1:9001")
+
+    assert (told.url, told.grpc_url) == ("http://127.0.0.1:9000", on_the_card)
 
 
 @pytest.mark.parametrize(
