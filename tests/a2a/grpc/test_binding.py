@@ -41,6 +41,7 @@ from opentelemetry.trace import get_current_span
 from refold.a2a import Security, Settings, WebhookPush, a2a_app
 from refold.a2a.grpc.server import GrpcServer
 from refold.a2a.security.api_keys import api_keys
+from refold.engine import Engine
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, free_socket, serving
@@ -68,7 +69,10 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def gateway(fake: FakeEngine, *, drain_s: float = 5, **settings: Any) -> AsyncIterator[Served]:
+async def gateway(
+    engine: Engine, *, offered: list[Any] = skills.ALL, drain_s: float = 5, **settings: Any
+) -> AsyncIterator[Served]:
+    """A gateway with gRPC, on ports that are free."""
     sock = free_socket()
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     held = free_socket()
@@ -77,7 +81,7 @@ async def gateway(fake: FakeEngine, *, drain_s: float = 5, **settings: Any) -> A
     security = settings.pop("security", None)
     push, tracer = settings.pop("push", None), settings.pop("tracer", None)
     told = Settings(url=url, grpc_url=f"127.0.0.1:{port}", **settings)
-    app = a2a_app(fake, skills.ALL, told, security=security, push=push, tracer=tracer)
+    app = a2a_app(engine, offered, told, security=security, push=push, tracer=tracer)
     server = GrpcServer(security)
     assert server.bind("127.0.0.1", port) == port
     stop, ready = asyncio.Event(), asyncio.Event()
