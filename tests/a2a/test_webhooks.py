@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import socket
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,16 +23,22 @@ from tests.services.receiver import Receiver
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture
-async def delivering(a2a_engine: TemporalEngine) -> AsyncIterator[Calls]:
+@contextlib.asynccontextmanager
+async def posting(engine: TemporalEngine, screen: Screen) -> AsyncIterator[Calls]:
     """A gateway with webhooks, on a port, over Temporal."""
     sock = free_socket()
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-    poster = Poster(Screen.from_env(loopback=True))
-    async with TemporalWebhooks(a2a_engine, WebhookFeed(a2a_engine), poster) as webhooks:
-        app = a2a_app(a2a_engine, skills.ALL, Settings(url=url), push=WebhookPush(webhooks))
+    async with TemporalWebhooks(engine, WebhookFeed(engine), Poster(screen)) as webhooks:
+        app = a2a_app(engine, skills.ALL, Settings(url=url), push=WebhookPush(webhooks))
         async with serving(app, sock) as address, httpx.AsyncClient() as http:
             yield Calls(http, address)
+
+
+@pytest.fixture
+async def delivering(a2a_engine: TemporalEngine) -> AsyncIterator[Calls]:
+    """A gateway that posts to this machine, too."""
+    async with posting(a2a_engine, Screen.from_env(loopback=True)) as calls:
+        yield calls
 
 
 def told(receiver: Receiver) -> list[Any]:
@@ -91,3 +101,57 @@ async def test_a_webhook_for_a_task_that_has_ended_hears_how(delivering: Calls) 
     await delivering.result("DeleteTaskPushNotificationConfig", {"taskId": task, "id": "old"})
     listed = await delivering.result("ListTaskPushNotificationConfigs", {"taskId": task})
     assert [config["id"] for config in listed["configs"]] == ["new"]
+
+
+class Names:
+    """Resolves names of the tests as they are told to, and all others as usual.
+
+    Attributes:
+        answers: The addresses of a name, in turn; the last one stays.
+        asked: How often each was asked for.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch, **answers: list[str]) -> None:
+        loop = asyncio.get_running_loop()
+        self.answers, self.asked, self._changed = answers, Counter[str](), asyncio.Condition()
+        self._usual = loop.getaddrinfo
+        patch.setattr(loop, "getaddrinfo", self._resolve)
+
+    async def _resolve(self, host: Any, port: Any, **how: Any) -> Any:
+        name = str(host).removesuffix(".example")
+        if name not in self.answers:
+            return await self._usual(host, port, **how)
+        address = self.answers[name][min(self.asked[name], len(self.answers[name]) - 1)]
+        async with self._changed:
+            self.asked[name] += 1
+            self._changed.notify_all()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    async def until(self, name: str, times: int) -> None:
+        """Wait until a name was asked for so often."""
+        async with asyncio.timeout(30), self._changed:
+            await self._changed.wait_for(lambda: self.asked[name] >= times)
+
+
+async def test_names_of_this_machine_are_reached_by_no_way(
+    a2a_engine: TemporalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Neither one that leads here nor one that does so once it has been judged, however often it is tried.
+    """
+    names = Names(monkeypatch, inside=["127.0.0.1"], rebinding=["93.184.216.34", "127.0.0.1"])
+    with Receiver() as receiver:
+        port = receiver.port
+        async with posting(a2a_engine, Screen()) as calls:
+            hook = {"id": "w", "url": f"http://rebinding.example:{port}/"}
+            task = await calls.send(metadata={"skill": "ask"}, configuration={"taskPushNotificationConfig": hook})
+            inside = {"taskId": task["id"], "url": f"http://inside.example:{port}/"}
+            refused = await calls.error("CreateTaskPushNotificationConfig", inside)
+            by_rest = await calls.rest("POST", f"/tasks/{task['id']}/pushNotificationConfigs", inside)
+            # The first look-up judges; the second is that of the first post, the third that of the next one.
+            await names.until("rebinding", 3)
+
+        assert receiver.posts == []
+    assert refused["code"] == -32602
+    assert by_rest.status_code == 400
+    assert "127.0.0.1" not in refused["message"] + by_rest.text
