@@ -15,14 +15,29 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refold.a2a import Settings, a2a_app
+from refold.a2a import Settings, WebhookPush, a2a_app
+from refold.effects.webhooks.post import Poster
+from refold.effects.webhooks.ssrf import Screen
 from refold.testing import FakeEngine
+from refold.webhooks import Webhook
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, said
+from tests.a2a.tasks.test_push import Kept
 from tests.a2a.tasks.test_sending import as_, known
 
-EXAMPLES = 400
+EXAMPLES, MOST = 400, 3500
+"""How many calls are made each time, over both bindings; and by the sweep, over each."""
+PUBLIC = "https://93.184.216.34/hook"
 SERVED = [skills.Echo, skills.Ask, skills.Buy, skills.Picky, skills.Files]
+
+INSIDE = [
+    "http://127.0.0.1/",
+    "http://[::1]:9000/",
+    "https://localhost/",
+    "http://169.254.169.254/",
+    "file:///etc/passwd",
+]
+"""Where nobody's webhook may lead."""
 
 json_values = st.recursive(
     st.none()
@@ -39,7 +54,7 @@ json_values = st.recursive(
 @st.composite
 def hostile(draw: st.DrawFn) -> Any:
     """What somebody would send on purpose: deep data, long names, control characters, numbers without end."""
-    match draw(st.integers(0, 3)):
+    match draw(st.integers(0, 4)):
         case 0:
             value = draw(json_values)
             for as_list in draw(st.lists(st.booleans(), min_size=20, max_size=60)):
@@ -49,6 +64,8 @@ def hostile(draw: st.DrawFn) -> Any:
             return "x" * draw(st.sampled_from([255, 256, 257, 1000, 1001, 100_000]))
         case 2:
             return draw(st.text(alphabet="\r\n\x00\x7f\u202eé🙂", min_size=1, max_size=8))
+        case 3:
+            return draw(st.sampled_from(INSIDE))
         case _:
             return draw(st.sampled_from([2**63, -(2**63), 10**300, 1e308, -0.0, [[]] * 1000, {"": {}}]))
 
@@ -61,7 +78,7 @@ REQUEST = {
 }
 OLD_REQUEST = {
     "message": {"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "Hi"}]},
-    "configuration": {"blocking": False, "historyLength": 1},
+    "configuration": {"blocking": False, "historyLength": 1, "pushNotificationConfig": {"url": PUBLIC}},
     "metadata": {"skill": "echo"},
 }
 RPC = [
@@ -78,12 +95,17 @@ RPC = [
     ("1.0", "SendMessage", {"message": said(taskId="THEIRS")}),
     ("1.0", "ListTasks", {"contextId": "THEIRS", "includeArtifacts": True, "historyLength": 9}),
     ("1.0", "SubscribeToTask", {"id": "TASK"}),
-    ("1.0", "CreateTaskPushNotificationConfig", {"taskId": "TASK", "url": "https://example.org", "id": "w"}),
+    ("1.0", "CreateTaskPushNotificationConfig", {"taskId": "TASK", "url": PUBLIC, "id": "w"}),
+    ("1.0", "CreateTaskPushNotificationConfig", {"taskId": "TASK", "url": INSIDE[0], "id": "w"}),
+    ("1.0", "GetTaskPushNotificationConfig", {"taskId": "TASK", "id": "w"}),
+    ("1.0", "ListTaskPushNotificationConfigs", {"taskId": "THEIRS", "pageSize": 5}),
+    ("1.0", "DeleteTaskPushNotificationConfig", {"taskId": "TASK", "id": "w"}),
     ("1.0", "GetExtendedAgentCard", {}),
     ("", "message/send", OLD_REQUEST),
     ("", "message/stream", OLD_REQUEST),
     ("", "tasks/get", {"id": "TASK", "historyLength": 1}),
     ("", "tasks/cancel", {"id": "TASK"}),
+    ("", "tasks/pushNotificationConfig/set", {"taskId": "TASK", "pushNotificationConfig": {"url": INSIDE[0]}}),
     ("", "tasks/resubscribe", {"id": "TASK"}),
 ]
 REST = [
@@ -97,7 +119,9 @@ REST = [
     ("GET", "/tasks?pageSize=5&status=TASK_STATE_WORKING&includeArtifacts=true", None),
     ("POST", "/tasks/TASK:cancel", {}),
     ("POST", "/tasks/TASK:subscribe", {}),
-    ("POST", "/tasks/TASK/pushNotificationConfigs", {"url": "https://example.org"}),
+    ("POST", "/tasks/TASK/pushNotificationConfigs", {"url": PUBLIC}),
+    ("GET", "/tasks/TASK/pushNotificationConfigs/w", None),
+    ("DELETE", "/tasks/THEIRS/pushNotificationConfigs/w", None),
     ("POST", "/v1/message:send", {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "Hi"}]}}),
     ("GET", "/v1/tasks/TASK", None),
     ("GET", "/v1/tasks/TASK?historyLength=5", None),
@@ -134,25 +158,43 @@ def mutated(draw: st.DrawFn, value: Any) -> Any:
     return root[0]
 
 
+Call = tuple[str, str, bytes | None, str]
+"""Verb, path, body, version."""
+
+
 @st.composite
-def wrong_calls(draw: st.DrawFn) -> tuple[str, str, bytes | None, str]:
-    """Verb, path, body, version."""
-    if draw(st.booleans()):
-        version, method, params = draw(st.sampled_from(RPC))
-        body = draw(mutated({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
-        verb, path = "POST", "/"
-    else:
-        verb, path, params = draw(st.sampled_from(REST))
-        version, body = "1.0", None if params is None else draw(mutated(params))
-        path = draw(st.sampled_from([path, path + draw(st.text("ab&=?%1 é", max_size=5)), path.replace("5", "x")]))
-    raw = None if body is None else json.dumps(body).encode()
-    if raw and draw(st.integers(0, 9)) == 0:
-        raw = raw[: draw(st.integers(0, len(raw)))] + draw(st.binary(max_size=3))
-    return verb, path, raw, version
+def wrong_rpc(draw: st.DrawFn) -> Call:
+    version, method, params = draw(st.sampled_from(RPC))
+    body = draw(mutated({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
+    version = draw(st.sampled_from([version] * 8 + ["", "1.0", "0.3", "2.0", "x"]))
+    return "POST", "/", draw(cut(body)), version
 
 
+@st.composite
+def wrong_rest(draw: st.DrawFn) -> Call:
+    verb, path, params = draw(st.sampled_from(REST))
+    path = draw(st.sampled_from([path, path + draw(st.text("ab&=?%1 é", max_size=5)), path.replace("5", "x")]))
+    return verb, path, None if params is None else draw(cut(draw(mutated(params)))), "1.0"
+
+
+@st.composite
+def cut(draw: st.DrawFn, body: Any) -> bytes:
+    """The value as JSON, now and then with its end gone."""
+    raw = json.dumps(body).encode()
+    return raw[: draw(st.integers(0, len(raw)))] + draw(st.binary(max_size=3)) if draw(st.integers(0, 9)) == 0 else raw
+
+
+class Screened(Kept):
+    """Webhooks in memory, that lead where a gateway's may lead."""
+
+    async def check(self, webhook: Webhook) -> None:
+        await POSTER.check(webhook)
+
+
+POSTER = Poster(Screen())
 SECRET = "the password is hunter2"
-APP = known(a2a_app(FakeEngine(SERVED), SERVED, Settings(url=BASE)))
+HOOKS = Screened()
+APP = known(a2a_app(FakeEngine(SERVED), SERVED, Settings(url=BASE), push=WebhookPush(HOOKS)))
 TASKS: dict[str, str] = {}
 """A task that has ended, one that waits at a gate, and one of another caller, by the names they have above."""
 
@@ -169,13 +211,8 @@ async def _make_tasks(http: httpx.AsyncClient) -> None:
         TASKS[name] = answer.json()["task"]["id"]
 
 
-@pytest.mark.timeout(1800)
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-@given(call=wrong_calls())
-async def test_a_wrong_call_is_told_what_is_wrong_with_it(call: tuple[str, str, bytes | None, str]) -> None:
-    """
-    No 500, no internal error, no stack trace, no hang, no word of another caller's; and the list answers.
-    """
+async def is_told(call: Call) -> None:
+    """No 500, no internal error, no stack trace, no hang, no word of another caller's; and the list answers."""
     verb, path, body, version = call
     async with httpx.AsyncClient(transport=httpx.ASGITransport(APP)) as http:
         if not TASKS:
@@ -187,7 +224,7 @@ async def test_a_wrong_call_is_told_what_is_wrong_with_it(call: tuple[str, str, 
         async with asyncio.timeout(60):
             answer = await http.request(verb, f"{BASE}{path}", content=body, headers=headers)
         whose = {"A2A-Version": "1.0", **as_("bob")}
-        listed = await http.get(f"{BASE}/tasks?historyLength=9&includeArtifacts=true", headers=whose)
+        listed = await http.get(f"{BASE}/tasks?historyLength=9&includeArtifacts=true&pageSize=20", headers=whose)
 
     assert answer.status_code < 500, answer.text
     assert "-32603" not in answer.text
@@ -195,3 +232,39 @@ async def test_a_wrong_call_is_told_what_is_wrong_with_it(call: tuple[str, str, 
     assert "/refold/" not in answer.text
     assert SECRET not in answer.text + listed.text
     assert listed.status_code == 200
+    assert not {hook.url for hooks in HOOKS.by_task.values() for hook in hooks.values()} & set(INSIDE)
+    assert TASKS["THEIRS"] not in HOOKS.by_task
+
+
+ANY_SPEED: Any = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+@settings(max_examples=EXAMPLES, **ANY_SPEED)
+@given(call=wrong_rpc() | wrong_rest())
+async def test_a_wrong_call_is_told_what_is_wrong_with_it(call: Call) -> None:
+    """
+    Over both bindings; see `is_told`.
+    """
+    await is_told(call)
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+@settings(max_examples=MOST, **ANY_SPEED)
+@given(call=wrong_rpc())
+async def test_thousands_of_wrong_calls_by_json_rpc(call: Call) -> None:
+    """
+    With those by REST and by gRPC, more than ten thousand.
+    """
+    await is_told(call)
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+@settings(max_examples=MOST, **ANY_SPEED)
+@given(call=wrong_rest())
+async def test_thousands_of_wrong_calls_by_rest(call: Call) -> None:
+    """
+    See `is_told`.
+    """
+    await is_told(call)

@@ -1,4 +1,4 @@
-"""A thousand wrong calls over gRPC: messages of every shape, and bytes that are none."""
+"""Thousands of wrong calls over gRPC: messages of every shape, and bytes that are none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import grpc
 import pytest
 from a2a.types import (
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     Message,
     Part,
@@ -20,17 +23,20 @@ from a2a.types import (
     TaskPushNotificationConfig,
 )
 from google.protobuf.struct_pb2 import Value
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refold.a2a import Security, WebhookPush
+from refold.a2a.security.api_keys import api_keys
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.grpc.test_binding import V1, gateway, message
+from tests.a2a.test_fuzz import ANY_SPEED, EXAMPLES, INSIDE, MOST, PUBLIC, SECRET, Screened
 
 SERVICE = "/lf.a2a.v1.A2AService"
 OURS = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED}
 
-ids = st.sampled_from(["TASK", "OPEN", "none", "", "x" * 1001, "a\r\nb", "\x00"]) | st.text(max_size=5)
+ids = st.sampled_from(["TASK", "OPEN", "THEIRS", "none", "", "x" * 1001, "a\r\nb", "\x00"]) | st.text(max_size=5)
 numbers = st.sampled_from([0, -1, 1, 5, 101, 2**31 - 1, -(2**31)])
 doubles = st.floats() | st.integers(-(2**70), 2**70).map(float)
 
@@ -92,7 +98,18 @@ calls = st.one_of(
     ),
     st.tuples(
         st.just("CreateTaskPushNotificationConfig"),
-        st.builds(TaskPushNotificationConfig, task_id=ids, id=ids, url=ids),
+        st.builds(TaskPushNotificationConfig, task_id=ids, id=ids, url=st.sampled_from([PUBLIC, *INSIDE]) | ids),
+    ),
+    st.tuples(
+        st.just("GetTaskPushNotificationConfig"), st.builds(GetTaskPushNotificationConfigRequest, task_id=ids, id=ids)
+    ),
+    st.tuples(
+        st.just("ListTaskPushNotificationConfigs"),
+        st.builds(ListTaskPushNotificationConfigsRequest, task_id=ids, page_size=numbers, page_token=ids),
+    ),
+    st.tuples(
+        st.just("DeleteTaskPushNotificationConfig"),
+        st.builds(DeleteTaskPushNotificationConfigRequest, task_id=ids, id=ids),
     ),
 )
 
@@ -107,19 +124,24 @@ def broken(draw: st.DrawFn, content: bytes) -> bytes:
     return bytes(found[: draw(st.integers(0, len(found)))]) if draw(st.integers(0, 3)) == 0 else bytes(found)
 
 
-async def called(channel: Any, method: str, content: bytes) -> grpc.StatusCode:
-    """The status of a call; of a stream, after its first event."""
+ADA, BOB = ("x-api-key", "0123456789abcdef"), ("x-api-key", "fedcba9876543210")
+KEYS = "ada=0123456789abcdef,bob=fedcba9876543210"
+
+
+async def called(channel: Any, method: str, content: bytes) -> tuple[grpc.StatusCode, bytes]:
+    """The status of a call of Bob's, and what was said; of a stream, after its first event."""
     streams = method in ("SendStreamingMessage", "SubscribeToTask")
     make = channel.unary_stream if streams else channel.unary_unary
-    call = make(f"{SERVICE}/{method}")(content, metadata=[V1], timeout=20)
+    call = make(f"{SERVICE}/{method}")(content, metadata=[V1, BOB], timeout=20)
     try:
         if not streams:
-            await call
-        elif await call.read() is not grpc.aio.EOF:
-            call.cancel()
+            return grpc.StatusCode.OK, await call
+        if (first := await call.read()) is grpc.aio.EOF:
+            return grpc.StatusCode.OK, b""
+        call.cancel()
+        return grpc.StatusCode.OK, first
     except grpc.aio.AioRpcError as error:
-        return error.code()
-    return grpc.StatusCode.OK
+        return error.code(), (error.details() or "").encode()
 
 
 @dataclass
@@ -128,41 +150,66 @@ class Target:
 
     Attributes:
         channel: To the gateway.
-        tasks: A task that has ended, and one that asks, by the names they have above.
+        tasks: A task that has ended, one that asks, and one of another caller, by the names they have above.
+        hooks: The webhooks of all tasks.
     """
 
     channel: Any
     tasks: dict[str, str]
+    hooks: Screened
 
 
 @pytest.fixture(scope="module")
 async def target() -> AsyncIterator[Target]:
     """A gateway on a port."""
-    async with gateway(FakeEngine(skills.ALL)) as served, grpc.aio.insecure_channel(served.target) as channel:
-        ended = await served.stub.SendMessage(message("x", skill="echo"), metadata=[V1])
-        asks = await served.stub.SendMessage(message("x", skill="ask"), metadata=[V1])
-        yield Target(channel, {"TASK": ended.task.id, "OPEN": asks.task.id})
+    security = Security(keys=api_keys(KEYS), anonymous=None)
+    hooks = Screened()
+    async with (
+        gateway(FakeEngine(skills.ALL), security=security, push=WebhookPush(hooks)) as served,
+        grpc.aio.insecure_channel(served.target) as channel,
+    ):
+        ended = await served.stub.SendMessage(message("x", skill="echo"), metadata=[V1, BOB])
+        asks = await served.stub.SendMessage(message("x", skill="ask"), metadata=[V1, BOB])
+        theirs = await served.stub.SendMessage(message(SECRET, skill="ask"), metadata=[V1, ADA])
+        yield Target(channel, {"TASK": ended.task.id, "OPEN": asks.task.id, "THEIRS": theirs.task.id}, hooks)
 
 
-EXAMPLES = 1000
+async def is_told(target: Target, method: str, request: Any, drawn: st.DataObject) -> None:
+    """No internal error, no hang, no word of another caller's; and the list answers."""
+    for where in (request, getattr(request, "message", None)):
+        for field in ("id", "task_id", "context_id"):
+            if (named := target.tasks.get(getattr(where, field, ""))) is not None:
+                setattr(where, field, named)
+    content = drawn.draw(broken(request.SerializeToString()))
+    status, answer = await called(target.channel, method, content)
+    everything = ListTasksRequest(include_artifacts=True, history_length=9, page_size=20)
+    listed, tasks = await called(target.channel, "ListTasks", everything.SerializeToString())
+
+    assert status not in OURS
+    assert listed is grpc.StatusCode.OK
+    assert SECRET.encode() not in answer + tasks
+    assert b"Traceback" not in answer
+    assert not {hook.url for hooks in target.hooks.by_task.values() for hook in hooks.values()} & set(INSIDE)
+    assert target.tasks["THEIRS"] not in target.hooks.by_task
 
 
-@pytest.mark.timeout(1800)
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, **ANY_SPEED)
 @given(call=calls, drawn=st.data())
 async def test_a_wrong_call_is_told_what_is_wrong_with_it(
     target: Target, call: tuple[str, Any], drawn: st.DataObject
 ) -> None:
     """
-    No internal error, no hang, and the list answers after each.
+    See `is_told`.
     """
-    method, request = call
-    for where in (request, getattr(request, "message", None)):
-        for field in ("id", "task_id"):
-            if (named := target.tasks.get(getattr(where, field, ""))) is not None:
-                setattr(where, field, named)
-    content = drawn.draw(broken(request.SerializeToString()))
+    await is_told(target, *call, drawn)
 
-    assert await called(target.channel, method, content) not in OURS
-    everything = ListTasksRequest(include_artifacts=True, history_length=9)
-    assert await called(target.channel, "ListTasks", everything.SerializeToString()) is grpc.StatusCode.OK
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+@settings(max_examples=MOST, **ANY_SPEED)
+@given(call=calls, drawn=st.data())
+async def test_thousands_of_wrong_calls(target: Target, call: tuple[str, Any], drawn: st.DataObject) -> None:
+    """
+    See `is_told`.
+    """
+    await is_told(target, *call, drawn)
