@@ -115,6 +115,7 @@ def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str:
         receipts={**snapshot.receipts, **came},
         messages=snapshot.messages,
         threads=snapshot.threads,
+        budget=snapshot.budget,
         patched=lambda patch, again: snapshot.patches.get(patch, not again),
     )
     try:

@@ -152,7 +152,7 @@ class Agent(StepMachine):
         reports = hooks.reports and _lets_stream(tool_client)
         options = options_for(
             None, id=id, name=name or id, description=description, tags=tags, examples=examples, retry=retry,
-            input_modes=input_modes, output_modes=output_modes, version=version, upgrade=upgrade, converses=True,
+            input_modes=input_modes, output_modes=output_modes, version=version, upgrade=upgrade, is_agent=True,
             models=models_in(model), middleware=in_workers(middleware, streams=shows, reports=reports),
         )  # fmt: skip
         if found := [*options.problems, *found]:

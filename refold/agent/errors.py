@@ -26,10 +26,15 @@ class BudgetExceeded(SkillError):
         limit: Its value.
         spent: How much was used.
         day: The day in UTC, `2026-03-01`, if it is the budget of an owner's day; empty for a task's.
+        given: The task that called this one has given the budget.
     """
 
-    def __init__(self, what: str, limit: float, spent: float, day: str = "") -> None:
-        self.what, self.limit, self.spent, self.day = what, limit, spent, day
+    def __init__(self, what: str, limit: float, spent: float, day: str = "", *, given: bool = False) -> None:
+        self.what, self.limit, self.spent, self.day, self.given = what, limit, spent, day, given
+        if given:
+            said = f"the budget of {limit:g} {what}, with which the task was called, is used up: {spent:g} spent"
+            super().__init__(f"{said}; give it more where it is called")
+            return
         whose = f"the owner's budget of {limit:g} {what} for {day} (UTC)" if day else f"the budget of {limit:g} {what}"
         later = ", or wait for the next day," if day else ","
         super().__init__(f"{whose} is used up: {spent:g} spent; raise it{later} and recover the task")

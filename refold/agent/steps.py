@@ -99,12 +99,14 @@ class ToolTurn:
         state: The state of the run.
         call: The call that the model requested.
         retry: The retry policy; None is the agent's.
+        left: What is left of the task's budgets, by limit (`tokens`, `usd`): a part gets no budget above it.
     """
 
     ctx: Ctx
     state: AgentState
     call: ToolCall
     retry: RetryPolicy | None = None
+    left: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +293,7 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
                 return decided, None
             args = decided
         try:
-            value = await self._client.call(turn.ctx, tool, args, turn.retry)
+            value = await self._client.call(turn.ctx, tool.within(turn.left), args, turn.retry)
         except CommandError as error:
             return refusal(call, error.failure.message), error
         except SkillError as error:

@@ -6,11 +6,11 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import Formatter
 from typing import Any
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from refold.agent.state import RemoteTool
 from refold.core.authoring.cmd import Cmd
@@ -19,11 +19,11 @@ from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill
 from refold.core.authoring.tool import tool_spec
 from refold.core.chat import ToolOffer
-from refold.core.commands import CallSkill, CallTool, EffectPolicy
+from refold.core.commands import CallSkill, CallTool, EffectPolicy, PartBudget
 from refold.core.content import Content
 from refold.core.errors import DefinitionError, SkillError
 from refold.core.retry_policy import RetryPolicy
-from refold.core.schema import adapter
+from refold.core.schema import adapter, problems
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REMOTE = re.compile(r"[A-Za-z0-9_-]+\.([A-Za-z0-9_./-]+|\*)")
@@ -43,6 +43,7 @@ class AgentTool:
         takes_data: The skill is started with the arguments as data, not with a text.
         queue: The task queue of the workers that serve the skill; None is the agent's own.
         timeout_s: Seconds until the skill's task is canceled, and the model reads so; None waits for ever.
+        budget: What the skill's task may spend.
         key: The business key of its calls, with arguments in braces: `refund:{order_id}`. Empty takes each call's own
             id, so the same request of another task is another call.
     """
@@ -56,12 +57,21 @@ class AgentTool:
     takes_data: bool = False
     queue: str | None = None
     timeout_s: float | None = None
+    budget: PartBudget | None = None
     key: str = ""
 
     @property
     def changes_nothing(self) -> bool:
         """Whether it is declared to have no effect."""
         return self.effect is EffectPolicy.READ_ONLY
+
+    def within(self, left: Mapping[str, float]) -> AgentTool:
+        """The tool with no more in its budget than is left, by limit; a tool without a budget as it is."""
+        if self.budget is None:
+            return self
+        given = self.budget.model_dump(exclude_none=True)
+        bound = {what: min(limit, left.get(what, limit)) for what, limit in given.items()}
+        return replace(self, budget=PartBudget(**bound))
 
     def command(self, args: Mapping[str, JsonValue], retry: RetryPolicy | None) -> CallTool | CallSkill:
         """The command for a call of the model.
@@ -71,7 +81,9 @@ class AgentTool:
         """
         if self.skill is not None:
             content = Content.from_data(dict(args)) if self.takes_data else _message(self.name, args)
-            return Cmd.skill(self.name, self.skill, content, queue=self.queue, timeout_s=self.timeout_s)
+            return Cmd.skill(
+                self.name, self.skill, content, queue=self.queue, timeout_s=self.timeout_s, budget=self.budget
+            )
         key = self.key.format_map(args) if self.key and all(name in args for name in key_names(self.key)) else None
         tool = self.function or self.called or self.name
         return Cmd.tool(self.name, tool, dict(args), key=key, retry=retry)
@@ -101,6 +113,7 @@ def skill_tool(
     effect: EffectPolicy | str | None = None,
     queue: str | None = None,
     timeout_s: float | None = None,
+    budget: PartBudget | Mapping[str, float] | None = None,
 ) -> AgentTool:
     """Another skill as a tool: each call is a task of its own.
 
@@ -112,14 +125,18 @@ def skill_tool(
             its own may be declared `read_only` here.
         queue: The task queue of the workers that serve it; None is the agent's own.
         timeout_s: Seconds until its task is canceled and the call fails; None waits for ever.
+        budget: What each of its tasks may spend, if it is an agent: `{"usd": 0.5, "model_calls": 10}`, with `tokens`
+            and `tool_calls` as in `Budget`. None sets no limit beside the agent's own.
 
     Raises:
-        ValueError: The effect policy is unknown, or the timeout is not a positive number of seconds.
+        ValueError: The effect policy is unknown, the timeout is not a positive number of seconds, the budget does not
+            fit, or the skill is no agent and has a budget.
     """
     if timeout_s is not None and not 0 < timeout_s < math.inf:
         raise ValueError(f"timeout_s={timeout_s!r}: give a positive number of seconds, or None to wait for ever")
     compiled = skill_of(skill)
     card = compiled.options.card
+    bound = None if budget is None else _budget(compiled, budget)
     own = name or card.id
     offer = ToolOffer(
         name=own, description=description or card.description or card.name, parameters=_parameters(compiled)
@@ -132,7 +149,18 @@ def skill_tool(
         takes_data=compiled.options.input is not None,
         queue=queue,
         timeout_s=timeout_s,
+        budget=bound,
     )
+
+
+def _budget(skill: Skill, given: PartBudget | Mapping[str, float]) -> PartBudget:
+    if not skill.options.keeps_budget:
+        id = skill.options.card.id
+        raise ValueError(f"skill {id!r} takes no budget: only agents count what they spend; leave budget= out")
+    try:
+        return PartBudget.model_validate(given)
+    except ValidationError as error:
+        raise ValueError(f"budget={given!r}: {problems(error)}; write for example {{'usd': 0.5}}") from None
 
 
 def _parameters(skill: Skill) -> dict[str, JsonValue]:

@@ -21,10 +21,10 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from annotated_types import Ge, Gt, MinLen
-from pydantic import Field, JsonValue, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter, model_validator
 
 from refold.core.chat import Frame, Said, text_hash
 from refold.core.content import Artifact, Content
@@ -167,12 +167,38 @@ class CallTool(_Command):
     undoes: Undoes | None = lean()
 
 
+_Count = Annotated[int, Field(strict=True, gt=0)]
+
+
+class PartBudget(Value):
+    """What a part may spend in calls of its own; at least one limit.
+
+    Attributes:
+        tokens: Input and output together.
+        usd: In US dollars.
+        model_calls: Model calls.
+        tool_calls: Tool calls.
+    """
+
+    tokens: _Count | None = lean()
+    usd: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = lean()
+    model_calls: _Count | None = lean()
+    tool_calls: _Count | None = lean()
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> Self:
+        if not any(limit is not None for _, limit in self):
+            raise ValueError(f"a budget of nothing bounds nothing; give {', '.join(type(self).model_fields)}")
+        return self
+
+
 class CallSkill(_Command):
     """Run another skill as a task of its own and wait for it.
 
     Attributes:
         queue: The task queue of the workers that serve the skill; None is the task's own.
         timeout_s: Seconds until it is canceled, and the call fails with the type `timeout`; None waits for ever.
+        budget: What its task may spend, if the skill is an agent; other skills refuse it.
     """
 
     subject_field = "skill"
@@ -182,6 +208,7 @@ class CallSkill(_Command):
     input: Content
     queue: str | None = lean()
     timeout_s: Patience | None = lean()
+    budget: PartBudget | None = lean()
 
 
 class CallActivity(_Command):

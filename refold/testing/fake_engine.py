@@ -24,7 +24,7 @@ from refold.conversation import check_previous, previous_of
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Live, Skill, skill_id
 from refold.core.chat import Previous
-from refold.core.commands import AskApproval, CallSkill, CallTool, Notify
+from refold.core.commands import AskApproval, CallSkill, CallTool, Notify, PartBudget
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.events import (
@@ -606,6 +606,7 @@ class FakeEngine:
         *,
         stream: bool = False,
         asked_by: str | None = None,
+        budget: PartBudget | None = None,
         owner: str | None = None,
         context: str | None = None,
         previous: Previous | None = None,
@@ -618,6 +619,7 @@ class FakeEngine:
             self.clock.now,
             stream=stream,
             parent=asked_by,
+            budget=budget,
             owner=owner,
             context=context,
             previous=previous,
@@ -732,6 +734,7 @@ class FakeEngine:
                 message,
                 stream=now.stream,
                 asked_by=now.task_id,
+                budget=command.budget,
                 owner=now.owner,
                 context=now.context,
                 started_by=now.started_by,

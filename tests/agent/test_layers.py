@@ -22,7 +22,7 @@ MAY = {
     "looping.turn": {*BELOW, "clients", "plugins", "steps"},
     "looping.slots": {*BELOW, *LAYERS, "looping.turn"},
     "looping.places": {*BELOW, "looping.slots"},
-    "looping.own_loop": {*BELOW, *LAYERS, "loop", "looping.turn", "looping.slots", "looping.places"},
+    "looping.own_loop": {*BELOW, *LAYERS, "loop", "looping.turn", "looping.slots", "looping.places", "ready.budget"},
     "checkpoints": set(BELOW),
     "definition": {*BELOW, *LAYERS, *READY, "looping.slots"},
     "agent": {*BELOW, *LAYERS, *READY, "definition", "gates", "loop", "looping.slots", "looping.own_loop"},

@@ -75,9 +75,18 @@ Boss = Agent(
     tools=[skill_tool(Low, effect="read_only", queue="nobody-serves-this", timeout_s=1.0)],
 )
 
+Helper = Agent("helper", instructions='-> fits(order="tea")\n-> Fits.', tools=[fits], gates="none")
+Payer = Agent(
+    "payer",
+    instructions='-> helper(message="tea")\n-> It said: {helper}',
+    tools=[skill_tool(Helper, effect="read_only", budget={"model_calls": 1})],
+)
+
 TOOLS = [fits]
 LowWorkflow = workflow_for(Low)
 MiddleWorkflow = workflow_for(Middle)
 TopWorkflow = workflow_for(Top)
 LimitedWorkflow = workflow_for(Limited)
 BossWorkflow = workflow_for(Boss)
+HelperWorkflow = workflow_for(Helper)
+PayerWorkflow = workflow_for(Payer)

@@ -142,6 +142,19 @@ async def test_an_agents_part_that_takes_too_long(engine: TemporalEngine) -> Non
     ]
 
 
+async def test_a_part_keeps_the_budget_that_it_is_called_with(engine: TemporalEngine) -> None:
+    """
+    It fails at its second model call, and the model that called it reads why; both are replayed.
+    """
+    view = await engine.start("payer", text("Go."))
+    done = await settled(engine, view.task_id)
+    said = (await engine.at(view.task_id, done.seq)).threads["main"].said
+    (read,) = [one for one in said if isinstance(one, ToolReturn)]
+
+    assert (done.status, read.failed) == (Status.COMPLETED, True)
+    assert "the budget of 1 model_calls, with which the task was called, is used up" in str(read.value)
+
+
 @pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan"), float("inf"), "soon"])
 async def test_a_timeout_that_is_none(engine: TemporalEngine, timeout_s: Any) -> None:
     """

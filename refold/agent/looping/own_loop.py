@@ -17,6 +17,7 @@ from refold.agent.looping.slots import Node, Own, Repeat, Think, Together, every
 from refold.agent.looping.turn import LoopTurn, settle
 from refold.agent.middleware import Checked, Middleware, Retryable, Traced, named, wrapped
 from refold.agent.orchestrators import Orchestrator
+from refold.agent.ready.budget import with_given
 from refold.agent.state import AgentState, Aside, StepStatus
 from refold.agent.steps import Step, refusals, short
 from refold.core.authoring.context import Ctx
@@ -238,7 +239,7 @@ class Around:
     """
 
     def __init__(self, middleware: Sequence[Middleware], tool: Step[Any, Any], loop: Sequence[Any] | None) -> None:
-        own = [one for one in middleware if one.scope == "workflow"]
+        own = [one for one in with_given(middleware) if one.scope == "workflow"]
         self._all = (*own, Traced((*Traced().steps, *sorted(kinds_of(loop or ())))), Retryable())
         self._tool = self.wrapped(tool)
 

@@ -1,6 +1,8 @@
 """Middleware that bounds what an agent spends, in tokens, US dollars and calls: of a task, or of an owner's day.
 
-A task's budget counts what the task's own calls have returned. An owner's day is counted by the workers, in the
+A task's budget counts what the task's own calls have returned; not what its parts spend, which may have budgets of
+their own: `skill_tool(…, budget=)`, `ctx.skill(…, budget=)`. A part keeps its budget by the rule of its agent's own
+`Budget`, or fails when the budget is spent if the agent has none. An owner's day is counted by the workers, in the
 ledger's database: a setting of each model call has the limit, and a call that it does not admit fails, which is
 recorded. Either way a replay decides as the task did, whatever prices are then.
 """
@@ -8,7 +10,7 @@ recorded. Either way a replay decides as the task did, whatever prices are then.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -37,16 +39,21 @@ def _is_limit(name: str, given: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """A limit that is used up; `day` is empty for a task's."""
+    """A limit, and how much of it was used; `day` is empty for a task's; `given`: another task has set the limit."""
 
     what: str
     limit: float
     spent: float
     day: str = ""
+    given: bool = False
+
+    @property
+    def left(self) -> float:
+        return self.limit - self.spent
 
     @property
     def error(self) -> BudgetExceeded:
-        return BudgetExceeded(self.what, self.limit, self.spent, self.day)
+        return BudgetExceeded(self.what, self.limit, self.spent, self.day, given=self.given)
 
     @property
     def said(self) -> str:
@@ -129,20 +136,25 @@ class Budget(Simple):
             await self._granted(turn, over)
             over = None
         if self.tell:
-            left = ", ".join(f"{limit - used:g} of {limit:g} {what}" for what, limit, used in self._limits(turn))
+            least: dict[str, _Over] = {}
+            for one in self._limits(turn):
+                least[one.what] = min(one, least.get(one.what, one), key=lambda one: one.left)
+            left = ", ".join(f"{one.left:g} of {one.limit:g} {one.what}" for one in least.values())
             turn = _telling(turn, f"Budget left: {left}.")
         reply: Reply = await proceed(turn)
+        in_usd = any(one.what == "usd" for one in self._limits(turn))
         priced = reply.usage.usd is not None or not reply.model or reply.model.startswith("scripted:")
-        if self.usd is not None and not priced:
+        if in_usd and not priced:
             raise NoPrice(reply.model)
         return reply
 
     async def _tool(self, turn: ToolTurn, proceed: Proceed) -> ToolReturn:
         while (over := self._over(turn)) is not None:
             if self.when_spent == "answer":
-                turn.state.kept[_DUE] = [over.what, over.limit, over.spent]
+                turn.state.kept[_DUE] = [over.what, over.limit, over.spent, *_as_given(over)]
                 return refusal(turn.call, f"{over.said} This call was not made; answer with what you have.")
             await self._granted(turn, over)
+        turn = self._with_what_is_left(turn)
         turn.state.let_in(turn.call.id)
         try:
             result: ToolReturn = await proceed(turn)
@@ -169,14 +181,15 @@ class Budget(Simple):
             },
             policy=self.policy.model_copy(update={"on_denied": "fail"}),
         )
-        grants, name = _grants(turn), _name(over.what, getattr(self, over.what), over.day)
+        given = getattr(turn.ctx.budget if over.given else self, over.what)
+        grants, name = _grants(turn), _name(over.what, given, over.day or (_GIVEN if over.given else ""))
         turn.state.kept[_GRANTS] = {**grants, name: grants.get(name, 0) + 1}
 
     def _over(self, turn: ModelTurn | ToolTurn) -> _Over | None:
-        return next((_Over(what, limit, used) for what, limit, used in self._limits(turn) if used >= limit), None)
+        return next((one for one in self._limits(turn) if one.left <= 0), None)
 
-    def _limits(self, turn: ModelTurn | ToolTurn) -> Iterator[tuple[str, float, float]]:
-        """What bounds this step: the limit's name, its value with what was granted, and how much was used."""
+    def _limits(self, turn: ModelTurn | ToolTurn) -> Iterator[_Over]:
+        """What bounds this step, used up or not: the limits, with what was granted."""
         spent = turn.state.spent
         limits: dict[str, float] = {"tokens": spent.tokens, "usd": spent.usd}
         if isinstance(turn, ModelTurn):
@@ -184,10 +197,19 @@ class Budget(Simple):
         else:
             limits["tool_calls"] = spent.tool_calls + sum(id != turn.call.id for id in turn.state.under_way)
         grants = _grants(turn)
-        for what, used in limits.items():
-            limit = getattr(self, what)
-            if limit is not None:
-                yield what, limit * (1 + grants.get(_name(what, limit), 0)), used
+        for whose, by in ((self, ""), (turn.ctx.budget, _GIVEN)):
+            for what, used in limits.items():
+                limit = getattr(whose, what, None)
+                if limit is not None:
+                    yield _Over(what, limit * (1 + grants.get(_name(what, limit, by), 0)), used, given=bool(by))
+
+    def _with_what_is_left(self, turn: ToolTurn) -> ToolTurn:
+        """The call with what is left, more than which no part's budget is."""
+        left = dict(turn.left)
+        for one in self._limits(turn):
+            if one.what in ("tokens", "usd"):
+                left[one.what] = min(one.left, left.get(one.what, one.left))
+        return replace(turn, left=left)
 
     # --- an owner's day
 
@@ -221,6 +243,26 @@ class Budget(Simple):
         }
 
 
+class _OfPart(Budget):
+    """The budget that another task has given, for agents without a budget of a task."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def _as_given(over: _Over) -> list[JsonValue]:
+    return ["", True] if over.given else []
+
+
+def with_given(middleware: Sequence[Any]) -> tuple[Any, ...]:
+    """An agent's middleware with what keeps the budget that another task has given: one of its own, or one more."""
+    keeps = any(
+        isinstance(one, Budget) and one.per == "task" and {"model", "tool"} <= {*one.steps} for one in middleware
+    )
+    return tuple(middleware) if keeps else (*middleware, _OfPart())
+
+
+_GIVEN = "given"
 _GRANTS = "budgets granted"
 _DUE = "budget: a last answer is due"
 _ANSWERED = "budget: the last answer was given"

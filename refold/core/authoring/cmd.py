@@ -28,6 +28,7 @@ from refold.core.commands import (
     EmitMessage,
     KeyScope,
     Notify,
+    PartBudget,
     Sleep,
 )
 from refold.core.content import Artifact, Content, as_content, stored
@@ -51,6 +52,14 @@ class CallOptions(TypedDict, total=False):
 
     retry: RetryPolicy | None
     queue: str | None
+
+
+class SkillCallOptions(TypedDict, total=False):
+    """Options of a part; see `CallSkill`. The budget may be a mapping: `{"usd": 0.5, "model_calls": 10}`."""
+
+    queue: str | None
+    timeout_s: float | None
+    budget: PartBudget | Mapping[str, float] | None
 
 
 class AskOptions(TypedDict, total=False):
@@ -150,13 +159,11 @@ class Cmd:
         return _valid(CallTool, id, id=id, name=name, args=data, **about)
 
     @staticmethod
-    def skill(
-        id: str, skill: Any, input: Any, *, queue: str | None = None, timeout_s: float | None = None
-    ) -> CallSkill:
+    def skill(id: str, skill: Any, input: Any, **options: Unpack[SkillCallOptions]) -> CallSkill:
         """Run another skill, given by id, class or table. Input that is neither text nor `Content` is data."""
         name = skill if isinstance(skill, str) else _skill_name(skill)
         content = input if isinstance(input, str | Content) else Content.from_data(as_json(input, "input of {!r}", id))
-        return _valid(CallSkill, id, id=id, skill=name, input=as_content(content), queue=queue, timeout_s=timeout_s)
+        return _valid(CallSkill, id, options, id=id, skill=name, input=as_content(content))
 
     @staticmethod
     def activity(

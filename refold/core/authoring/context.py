@@ -10,10 +10,10 @@ from typing import Any, TypeVar, Unpack, cast, overload
 
 from pydantic import JsonValue
 
-from refold.core.authoring.cmd import AskOptions, CallOptions, Cmd, LlmOptions, declared
+from refold.core.authoring.cmd import AskOptions, CallOptions, Cmd, LlmOptions, SkillCallOptions, declared
 from refold.core.authoring.transition import NOTHING, Transition, altered, several
 from refold.core.chat import EMPTY, Reply, Said, Thread, ToolOffer
-from refold.core.commands import Callback, Command, KeyScope
+from refold.core.commands import Callback, Command, KeyScope, PartBudget
 from refold.core.content import Artifact, Content, Message, stored
 from refold.core.errors import SkillError, shown
 from refold.core.events import SkillOutcome
@@ -44,6 +44,7 @@ class Moment:
         receipts: Outcomes that the skill can read, the event's own among them.
         messages: The task's messages so far.
         threads: Conversations with models so far, by name.
+        budget: What the task may spend as a part of another.
         patched: Answers `ctx.patched`: called with the patch id, and with whether the step is being driven again
             through its past.
         enters: Called by the skill with the name of each step or state that it enters.
@@ -57,6 +58,7 @@ class Moment:
     receipts: Mapping[str, Receipt] = field(default_factory=dict)
     messages: tuple[Message, ...] = ()
     threads: Mapping[str, Thread] = field(default_factory=dict)
+    budget: PartBudget | None = None
     patched: Callable[[str, bool], bool] = lambda _, again: not again
     enters: Callable[[str], None] = lambda _: None
 
@@ -107,6 +109,11 @@ class Ctx:
     def task_id(self) -> str:
         """The task's id; in a recovered or forked task the first task's, so that keys made from this id stay equal."""
         return self._moment.known_as or self._moment.task_id
+
+    @property
+    def budget(self) -> PartBudget | None:
+        """What the task that this task is a part of lets it spend; None if that task has set no budget."""
+        return self._moment.budget
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -243,11 +250,9 @@ class Ctx:
         asked = Cmd.tool(id or name, tool, args, key=key, key_scope=key_scope, retry=retry, queue=queue, **more)
         return self._call(asked, kind)
 
-    def skill(
-        self, id: str, skill: Any, input: Any, *, queue: str | None = None, timeout_s: float | None = None
-    ) -> Call[SkillOutcome]:
+    def skill(self, id: str, skill: Any, input: Any, **options: Unpack[SkillCallOptions]) -> Call[SkillOutcome]:
         """Run another skill as a task of its own, and wait for its outcome. See `CallSkill`."""
-        return self._call(Cmd.skill(id, skill, input, queue=queue, timeout_s=timeout_s), SkillOutcome)
+        return self._call(Cmd.skill(id, skill, input, **options), SkillOutcome)
 
     def activity(
         self,

@@ -58,6 +58,7 @@ class Options:
         input, retry, version, upgrade, contract, seal_at_pause: As in `SkillOptions`.
         middleware: Runs around the skill's model calls and tools, in the worker; see `refold.middleware`.
         converses: Whether a task takes over the model conversations of the earlier task that it is started with.
+        keeps_budget: Whether its tasks keep the budget with which another task starts them.
         models: The models that the skill is defined with; a worker says when it starts which of them it cannot use.
         problems: Problems found in the options; the compiler of the skill reports them with its own.
     """
@@ -71,6 +72,7 @@ class Options:
     seal_at_pause: bool = False
     middleware: tuple[Any, ...] = ()
     converses: bool = False
+    keeps_budget: bool = False
     models: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -189,8 +191,8 @@ def options_for(
     id: str | None = None,
     *,
     middleware: tuple[Any, ...] = (),
-    converses: bool = False,
     models: tuple[str, ...] = (),
+    is_agent: bool = False,
     **said: Unpack[SkillOptions],
 ) -> Options:
     """The author's options, with defaults from the name and docstring of the class `author`; None for a table."""
@@ -212,7 +214,8 @@ def options_for(
     given: dict[str, Any] = {key: value for key, value in said.items() if value is not None and key not in unknown}
     on_card = {key: tuple(given.pop(key)) for key in _LISTED if key in given}
     card = Card(id=id, name=given.pop("name", default_name), description=given.pop("description", first), **on_card)
-    return Options(card=card, middleware=middleware, converses=converses, models=models, problems=tuple(found), **given)
+    given |= {"converses": is_agent, "keeps_budget": is_agent, "models": models, "middleware": middleware}
+    return Options(card=card, problems=tuple(found), **given)
 
 
 def snake(name: str) -> str:

@@ -15,6 +15,7 @@ from datetime import datetime
 
 from refold.core.authoring.skill import Live, Skill, skill_id
 from refold.core.chat import Previous
+from refold.core.commands import PartBudget
 from refold.core.events import (
     EVENT,
     RESULT_TYPES,
@@ -49,6 +50,7 @@ def planned(
     *,
     stream: bool = False,
     parent: str | None = None,
+    budget: PartBudget | None = None,
     owner: str | None = None,
     context: str | None = None,
     previous: Previous | None = None,
@@ -62,6 +64,7 @@ def planned(
         skill_version=skill.options.version,
         stream=stream,
         parent=parent,
+        budget=budget,
         owner=owner,
         context=context,
         threads={} if previous is None else previous.threads,

@@ -169,6 +169,7 @@ def _moment(draft: Draft) -> Moment:
         receipts=draft.receipts,
         messages=draft.messages,
         threads=draft.threads,
+        budget=draft.base.budget,
         patched=lambda patch, again: _patched(draft, patch, again),
         enters=draft.entered.append,
     )

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pydantic import ConfigDict, Field, JsonValue
 
 from refold.core.chat import Thread
-from refold.core.commands import AskApproval, CallTool, Effect
+from refold.core.commands import AskApproval, CallTool, Effect, PartBudget
 from refold.core.content import Artifact, Message
 from refold.core.events import Event, UserMessage
 from refold.core.gates import DecisionMade, Grace
@@ -191,6 +191,7 @@ class Snapshot(Value):
         skill_version: The version of the skill that wrote `state`.
         stream: A client asked for the model's tokens as the model produces them.
         parent: The task that this task is a part of.
+        budget: What the task may spend, as a part of that task.
         owner: The task's owner, as named by whoever started the task.
         started_by: Who started, recovered or forked the task, as far as they gave a name.
         context: The id of the A2A conversation that the task belongs to, with other tasks.
@@ -231,6 +232,7 @@ class Snapshot(Value):
     skill_version: int = lean(1)
     stream: bool = lean(False)
     parent: str | None = lean()
+    budget: PartBudget | None = lean()
     owner: str | None = lean()
     started_by: tuple[str, ...] = lean(())
     context: str | None = lean()

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, JsonValue, field_serializer, model_validator
 
 from refold.core.chat import Previous
+from refold.core.commands import PartBudget
 from refold.core.events import SkillOutcome, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
@@ -144,6 +145,7 @@ class TaskStart(Value):
         message: The first message; None where the task goes on from `snapshot`.
         stream: Somebody wants to see the model's tokens as they come.
         parent: The task that this one is a part of.
+        budget: What that task lets it spend.
         snapshot: Where an earlier run left off.
         chain: The digest of the journal up to there, in hex; empty where an earlier release wrote it.
         earlier: Those runs, oldest first.
@@ -167,6 +169,7 @@ class TaskStart(Value):
     message: UserMessage | None = lean()
     stream: bool = lean(False)
     parent: str | None = lean()
+    budget: PartBudget | None = lean()
     snapshot: Snapshot | None = lean()
     chain: str = lean("")
     earlier: tuple[EarlierRun, ...] = lean(())

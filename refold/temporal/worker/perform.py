@@ -142,6 +142,7 @@ def _effect(want: Perform, task: Snapshot, part: Part, wrapped: bool, timeouts: 
                 parts=part.parts,
                 stream=task.stream,
                 parent=task.task_id,
+                budget=command.budget,
                 owner=task.owner,
                 started_by=task.started_by,
                 context=task.context,

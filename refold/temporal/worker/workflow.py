@@ -130,6 +130,7 @@ class SkillWorkflow(TaskHandlers):
             workflow.now(),
             stream=start.stream,
             parent=start.parent,
+            budget=start.budget,
             owner=start.owner,
             context=start.context,
             previous=start.previous,
