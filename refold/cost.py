@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from refold.core.chat import Usage
 from refold.core.commands import CallChat, CallLlm, CallSkill
+from refold.core.errors import brief
 from refold.core.events import ChatResult, CommandFailed, LlmResult
 from refold.core.fold.journal import Entry
 from refold.core.values import Value, lean
@@ -132,6 +134,34 @@ def price_of(model: str, usage: Usage, at: datetime) -> tuple[float | None, Pric
         return 0.0, "free"
     listed = _listed(model, usage, at)
     return listed, "unknown" if listed is None else "listed"
+
+
+def unfit_rate(given: JsonValue) -> str:
+    """Why the setting `usd_per_million_tokens` is no price, nor prices by `provider:model`; empty if it is.
+
+    None is no price of one's own: the price list applies.
+    """
+    each = given.values() if isinstance(given, dict) and any(":" in name for name in given) else (given,)
+    if all(one is None or _is_price(one) for one in each):
+        return ""
+    return f'{RATE}={brief(given)} is no price; give US dollars for each, {{"input": 0.2, "output": 0.6}}'
+
+
+def _is_price(given: JsonValue) -> bool:
+    return isinstance(given, dict) and given.keys() == {"input", "output"} and all(map(_is_amount, given.values()))
+
+
+def unfit_owner_day(given: JsonValue) -> str:
+    """Why the setting `owner_day` is no limit; empty if it is."""
+    limits = given if isinstance(given, dict) and given.keys() <= {"usd", "tokens"} else {"none": None}
+    if all(_is_amount(one) and one != 0 for one in limits.values()):
+        return ""
+    either = '{"usd": 5}, {"tokens": 100000}, both, or {} to count only'
+    return f"{OWNER_DAY}={brief(given)} is no limit; give {either}"
+
+
+def _is_amount(given: JsonValue) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= sys.float_info.max
 
 
 def price_list() -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from refold.agent.clients import Chat, Commands, ModelClient, ToolClient
-from refold.agent.definition import models_in, unfit_keys, unfit_middleware, unfit_values, unknown_tools
+from refold.agent.definition import models_in, unfit_keys, unfit_middleware, unfit_settings, unfit_values, unknown_tools
 from refold.agent.gates import TOOL_GATE, Gates, gates_of
 from refold.agent.loop import ANSWER, Parts
 from refold.agent.looping.own_loop import Around, loop_of, with_routes
@@ -144,7 +144,7 @@ class Agent(StepMachine):
         hooks, keys = Hooks(plugins), keys or {}
         known, remote, found = _keyed_tools(tools, hooks, keys)
         policies, unknown = gates_of(gates, known, remote, gate_policy)
-        found += [*hooks.problems, *unknown, *unfit_middleware(middleware, loop)]
+        found += [*hooks.problems, *unknown, *unfit_middleware(middleware, loop), *unfit_settings(settings)]
         found += unknown_tools(known, remote, fatal=fatal, middleware=middleware, orchestrator=orchestrator)
         found += unfit_values(model, instructions, output, max_cycles, turns, orchestrator, gate_policy)
         found += unfit_loop(loop, tools=bool(known or remote), orchestrator=orchestrator)

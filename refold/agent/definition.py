@@ -15,6 +15,7 @@ from refold.agent.tools import AgentTool, key_names
 from refold.core.authoring.tool import tool_spec
 from refold.core.gates import GatePolicy
 from refold.core.schema import adapter, first_line
+from refold.cost import OWNER_DAY, RATE, unfit_owner_day, unfit_rate
 
 
 def unfit_values(
@@ -37,6 +38,18 @@ def unfit_values(
         yield f"orchestrator={orchestrator!r} is none; give one, for example Concurrent(3)"
     if not isinstance(gate_policy, GatePolicy):
         yield f"gate_policy={gate_policy!r}: it is a GatePolicy"
+
+
+def unfit_settings(settings: Any) -> Iterator[str]:
+    """Those of an agent's settings that are refold's own: the provider never sees them, and so cannot refuse them."""
+    if settings is None:
+        return
+    if not isinstance(settings, Mapping):
+        yield f"settings={settings!r}: they are a dict, such as {{'temperature': 0}}"
+        return
+    for name, unfit in ((RATE, unfit_rate), (OWNER_DAY, unfit_owner_day)):
+        if name in settings and (wrong := unfit(settings[name])):
+            yield f"settings: {wrong}"
 
 
 def models_in(model: Any) -> tuple[str, ...]:

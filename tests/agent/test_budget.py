@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from refold import DefinitionError
 from refold.agent import Budget, Concurrent
 from refold.core.chat import Reply, ToolCall, Usage, UserSaid
 from refold.core.commands import AskApproval, CallChat, CallTool
 from refold.core.retry_policy import Failure
-from refold.cost import OWNER_DAY, OWNER_DAY_SPENT
+from refold.cost import OWNER_DAY, OWNER_DAY_SPENT, RATE
 from refold.testing import Played, approve, calls, permanent, play
 from tests.agent.shop import TOOLS, results, shop
 
@@ -201,3 +202,43 @@ def test_another_budgets_end_is_not_taken_for_ones_own() -> None:
 
     assert day_limits(story)[0] == {"usd": 5, "tokens": 100}
     assert story.said == ("Sorry.",)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        pytest.param({RATE: 0.2}, "usd_per_million_tokens=0.2 is no price", id="a number"),
+        pytest.param({RATE: {"input": 0.2}}, "is no price; give US dollars for each", id="no output"),
+        pytest.param({RATE: {"input": "0.2", "output": 1}}, "is no price", id="a text"),
+        pytest.param({RATE: {"input": -1, "output": 1}}, "is no price", id="less than nothing"),
+        pytest.param({RATE: {"input": 10**400, "output": 1}}, "is no price", id="more than a float"),
+        pytest.param({RATE: {"openai:a": {"input": 1, "output": 1}, "openai:b": 3}}, "is no price", id="by model"),
+        pytest.param({OWNER_DAY: 5}, "owner_day=5 is no limit", id="no limit"),
+        pytest.param({OWNER_DAY: {"usd": 0}}, "is no limit", id="nothing"),
+        pytest.param({OWNER_DAY: {"dollars": 5}}, "is no limit", id="misspelt"),
+        pytest.param({OWNER_DAY: {"usd": float("nan")}}, "is no limit", id="nan"),
+        pytest.param("cold", "settings='cold': they are a dict", id="no settings"),
+    ],
+)
+def test_wrong_prices_and_limits_are_refused_when_an_agent_is_defined(settings: Any, problem: str) -> None:
+    """
+    Not when the first call is made.
+    """
+    with pytest.raises(DefinitionError, match=problem):
+        shop(settings=settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {RATE: {"input": 0, "output": 0.6}},
+        {RATE: {"openai:gpt-5": {"input": 0.2, "output": 0.6}, "openai:o3": None}},
+        {RATE: None, OWNER_DAY: {}},
+        {OWNER_DAY: {"usd": 5, "tokens": 100_000}},
+    ],
+)
+def test_right_prices_and_limits_are_taken(settings: Any) -> None:
+    """
+    Of one model or of several; of nothing, which counts only.
+    """
+    assert shop(settings=settings).parts.settings == settings

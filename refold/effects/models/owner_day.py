@@ -10,17 +10,16 @@ by what they cost. While the database does not answer, calls wait.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pydantic import JsonValue
 
 from refold.core.chat import Usage
-from refold.core.errors import DefinitionError, brief
-from refold.cost import NO_PRICE, OWNER_DAY, OWNER_DAY_SPENT
+from refold.core.errors import DefinitionError
+from refold.cost import NO_PRICE, OWNER_DAY, OWNER_DAY_SPENT, unfit_owner_day
 from refold.effects.failures.network import permanent
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.ledger.ledgered_call import until_answered
@@ -126,15 +125,7 @@ def _limits(given: JsonValue) -> dict[str, float]:
     Raises:
         Verdict: The setting is something else.
     """
-    found = given if isinstance(given, dict) and set(given) <= set(LIMITS) else None
-    if found is None or not all(_is_limit(one) for one in found.values()):
-        said = (
-            f'settings: {OWNER_DAY}={brief(given)} is no limit; give {{"usd": 5}}, {{"tokens": 100000}}, both, or {{}} '
-            "to count only"
-        )
-        raise Verdict(permanent("configuration", said))
-    return {what: float(found[what]) for what in LIMITS if what in found}  # type: ignore[arg-type]  # numbers
-
-
-def _is_limit(value: JsonValue) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    if wrong := unfit_owner_day(given):
+        raise Verdict(permanent("configuration", f"settings: {wrong}"))
+    limits = cast("dict[str, float]", given)
+    return {what: float(limits[what]) for what in LIMITS if what in limits}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
@@ -27,7 +26,7 @@ from pydantic_ai.settings import ModelSettings
 from refold.core.chat import Usage
 from refold.core.retry_policy import Failure
 from refold.core.values import encodable
-from refold.cost import OWNER_DAY, RATE
+from refold.cost import OWNER_DAY, RATE, unfit_rate
 from refold.effects.failures.network import permanent, transient
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import nth
@@ -175,19 +174,15 @@ def _rate(given: Mapping[str, JsonValue], model: str) -> tuple[float, float] | N
     """What a million tokens of a model's input and output cost, if the settings say so; else the price list does.
 
     Raises:
-        Verdict: The setting is no such pair.
+        Verdict: The setting is no price.
     """
     rate = given.get(RATE)
+    if wrong := unfit_rate(rate):
+        raise Verdict(permanent("configuration", f"settings: {wrong}"))
     if isinstance(rate, dict) and any(":" in name for name in rate):
         rate = rate.get(model)
-    if rate is None:
-        return None
-    prices = [rate.get("input"), rate.get("output")] if isinstance(rate, dict) and len(rate) == 2 else []
-    numbers = [float(one) for one in prices if isinstance(one, int | float) and not isinstance(one, bool)]
-    if len(numbers) != 2 or not all(0 <= one < math.inf for one in numbers):
-        said = f'settings: {RATE}={rate!r} is no price; give US dollars for each, {{"input": 0.2, "output": 0.6}}'
-        raise Verdict(permanent("configuration", said))
-    return numbers[0], numbers[1]
+    price = cast("dict[str, float] | None", rate)
+    return None if price is None else (float(price["input"]), float(price["output"]))
 
 
 def _usd(responses: Sequence[ModelResponse]) -> float | None:
