@@ -102,6 +102,7 @@ EFFECTS_IMPORTERS = {
     "refold.temporal.tracing",
     # What an operator does with receipts needs the ledger's database alone.
     "refold.cli.verbs.ledger",
+    "refold.cli.verbs.memory",
     "refold.cli.verbs.records",
     # A model that is asked anew is asked as a worker asks it.
     "refold.evals.models",
@@ -154,10 +155,11 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.evals.evaluate", "_named"): "the models' libraries are loaded only where models are asked anew",
     ("refold.cli.verbs.records", "_store"): "SQLAlchemy is loaded only by the verbs about receipts",
     ("refold.cli.verbs.records", "_ledger"): "SQLAlchemy is loaded only by the verbs about receipts",
-    (
-        "refold.cli.verbs.ledger",
-        "_refused",
-    ): "SQLAlchemy, and with a codec Temporal's SDK, by verbs that need it",
+    ("refold.cli.verbs.ledger", "_refused"): "SQLAlchemy is loaded only by the verbs about databases",
+    ("refold.cli.verbs.ledger", "readable_store"): "Temporal's SDK is loaded only with a codec",
+    ("refold.cli.verbs.memory", "list_"): "SQLAlchemy is loaded only by the verbs about databases",
+    ("refold.cli.verbs.memory", "forget"): "SQLAlchemy is loaded only by the verbs about databases",
+    ("refold.cli.verbs.memory", "_whose"): "Temporal's SDK takes long to load",
     ("refold.temporal.worker.plugin", "_refused_table"): "SQLAlchemy is loaded only by workers that refuse an update",
     ("refold.cli.verbs.processes.codec", "codec"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.processes.codec", "app_of"): "the gateway's libraries are an extra, and take long to load",

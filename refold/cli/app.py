@@ -20,6 +20,7 @@ from refold.cli.verbs import (
     history,
     ledger,
     look,
+    memory,
     records,
     replay,
     schedule,
@@ -106,6 +107,7 @@ _GROUPS = (
     replay,
     upgrade,
     ledger,
+    memory,
 )
 
 for group in _GROUPS:

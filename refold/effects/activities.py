@@ -71,7 +71,7 @@ from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
 from refold.effects.mcp.servers import McpServer, servers_from_env
-from refold.effects.memory.memory import Memory
+from refold.effects.memory.memory import Memory, scope_of
 from refold.effects.middleware import Emitting, MiddlewareBySkill, shown
 from refold.effects.models import MODEL_SETTING
 from refold.effects.models.conversations import Conversations
@@ -304,7 +304,7 @@ class Effects:
         info = activity.info()
         own_key = command.key is not None and command.key_scope == "owner"
         told = owner is not None or own_key or command.name in MEMORY_TOOLS
-        scope = wire_key(namespace=info.namespace, tool="refold.memory", key="", owner=owner or "") if told else None
+        scope = scope_of(info.namespace, owner or "") if told else None
         id = info.activity_id
 
         def patiently(call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:

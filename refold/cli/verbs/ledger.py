@@ -103,10 +103,15 @@ def _store() -> Store:
 def _refused() -> RefusedTable:
     from refold.effects.ledger.refused_table import RefusedTable
 
+    return RefusedTable(readable_store())
+
+
+def readable_store() -> Store:
+    """The ledger's database, whose encrypted texts the codec that REFOLD_CODEC names can read."""
     store = _store()
     if os.environ.get(CODEC_ENV):
         from refold.temporal.data.codec import CodecSeal, codec_from_env
 
         codec = codec_from_env()
         store.seal = None if codec is None else CodecSeal(codec)
-    return RefusedTable(store)
+    return store

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from refold.effects.failures.verdicts import Never
+from refold.effects.http.keys import wire_key
 from refold.effects.memory.turn import Turn
 
 if TYPE_CHECKING:
@@ -113,7 +114,17 @@ def _tables() -> Any:
 def _named(session_id: str) -> str:
     if not session_id.strip():
         raise Never("a session's id is a text that is not empty", type="arguments")
+    return session_hash(session_id)
+
+
+def session_hash(session_id: str) -> str:
+    """What the database has in place of a session's id."""
     return hashlib.sha256(session_id.encode(errors="surrogatepass")).hexdigest()
+
+
+def scope_of(namespace: str, owner: str) -> str:
+    """What the database has in place of an owner; the empty text stands for tasks without an owner."""
+    return wire_key(namespace=namespace, tool="refold.memory", key="", owner=owner)
 
 
 _WORD = re.compile(r"\w+")

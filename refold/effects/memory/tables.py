@@ -49,7 +49,8 @@ FACTS = Table(
 )
 
 
-def _make(store: Store, connection: Connection, table: Table) -> None:
+def make(store: Store, connection: Connection, table: Table) -> None:
+    """Create a table if the database does not have it."""
     # Looked up first: a role that may only read and write the table cannot create it, even if it exists.
     if not inspect(connection).has_table(table.name):
         _alone(store, connection, table.name)  # two that create it at once would fail in PostgreSQL
@@ -72,7 +73,7 @@ def open_turn(
     store: Store, connection: Connection, owner: str, session: str, task_id: str, asked: str, last: int
 ) -> list[Turn]:
     """Add a task's turn if it has none in the session, and read the turns before it."""
-    _make(store, connection, TURNS)
+    make(store, connection, TURNS)
     _alone(store, connection, owner)
     here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
     number = connection.execute(select(TURNS.c.number).where(here, TURNS.c.task_id == task_id)).scalar()
@@ -91,7 +92,7 @@ def open_turn(
 
 def close_turn(store: Store, connection: Connection, owner: str, session: str, task_id: str, answered: str) -> None:
     """Answer the task's turn; of a task that continues another one, the newest turn without an answer."""
-    _make(store, connection, TURNS)
+    make(store, connection, TURNS)
     here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
     own = connection.execute(select(TURNS.c.number).where(here, TURNS.c.task_id == task_id)).scalar()
     if own is None:
@@ -102,7 +103,7 @@ def close_turn(store: Store, connection: Connection, owner: str, session: str, t
 
 def keep(store: Store, connection: Connection, owner: str, text: str) -> None:
     """Add a fact, unless the owner has it; drop the owner's oldest ones beyond the limit."""
-    _make(store, connection, FACTS)
+    make(store, connection, FACTS)
     _alone(store, connection, owner)
     mine, digest = FACTS.c.owner == owner, hashlib.sha256(f"{owner}\0{text}".encode(errors="replace")).hexdigest()
     if connection.execute(select(FACTS.c.at).where(mine, FACTS.c.digest == digest)).scalar() is not None:
@@ -115,6 +116,6 @@ def keep(store: Store, connection: Connection, owner: str, text: str) -> None:
 
 def facts(store: Store, connection: Connection, owner: str) -> list[str]:
     """An owner's facts, the newest one first."""
-    _make(store, connection, FACTS)
+    make(store, connection, FACTS)
     rows = select(FACTS.c.said).where(FACTS.c.owner == owner).order_by(FACTS.c.at.desc(), FACTS.c.digest)
     return [store.opened(said) for said in connection.execute(rows.limit(SEARCHED)).scalars()]

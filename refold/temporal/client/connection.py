@@ -173,10 +173,7 @@ async def connected(
         NotConnected: No server answers, or the settings are wrong.
     """
     _pause_at_exit()
-    try:
-        settings = ClientConfig.load_client_connect_config(profile=profile)
-    except Exception as error:
-        raise NotConnected(f"Temporal's settings cannot be read: {error}") from error
+    settings = _settings(profile)
     target = address or settings.get("target_host") or "localhost:7233"
     given: dict[str, Any] = {**settings, "target_host": target, "plugins": list(plugins)}
     if namespace is not None:
@@ -192,6 +189,25 @@ async def connected(
             f"no Temporal server answers at {target}: {_cause(error)}. Start one with `refold dev`, or name another "
             "with --address or TEMPORAL_ADDRESS"
         ) from None
+
+
+def _settings(profile: str | None) -> Any:
+    try:
+        return ClientConfig.load_client_connect_config(profile=profile)
+    except Exception as error:
+        raise NotConnected(f"Temporal's settings cannot be read: {error}") from error
+
+
+def namespace_from(profile: str | None = None) -> str:
+    """The namespace that Temporal's own settings name; connects to nothing.
+
+    Args:
+        profile: A profile of Temporal's configuration file.
+
+    Raises:
+        NotConnected: The settings cannot be read.
+    """
+    return str(_settings(profile).get("namespace") or "default")
 
 
 def _tracing() -> Interceptor:
