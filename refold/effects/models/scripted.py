@@ -1,6 +1,7 @@
 """The scripted models: no network, no key, the same answer to the same question, for demos, tests and first steps.
 
-`scripted:demo` has answers for the skills that come with refold, and echoes any other question; `scripted:slow` gives
+`scripted:demo` has answers for the skills that come with refold, says yes to a question that asks it to begin with yes
+or no, and echoes any other question; `scripted:slow` gives
 the same answers, each in a few seconds. An answer depends on the call's input alone, so any worker may take the next
 call.
 
@@ -179,6 +180,8 @@ def answer(prompt: str, said: str, schema: dict[str, Any] | None = None) -> str:
         return _draft(said)
     if re.search(r"\bgreet", prompt, re.IGNORECASE):
         return _greeting(said)
+    if re.search(r"\bbegin with yes or no\b", said, re.IGNORECASE):
+        return "Yes."
     return f"You said: {said}" if said else "You said nothing."
 
 

@@ -44,12 +44,14 @@ def test_the_research_loop_takes_three_rounds(topic: str) -> None:
         ("Greet this person in one sentence.", "Ada", "Hello, Ada!"),
         ("Greet this person in one sentence.", "I am Ada. How are you?", "Hello, and welcome!"),
         ("Translate.", "Good morning", "You said: Good morning"),
+        ("", "An answer. Is it right? Begin with yes or no.", "Yes."),
+        ("", "Begin with yes, or with no.", "You said: Begin with yes, or with no."),
         ("", "", "You said nothing."),
     ],
 )
 def test_anything_else(prompt: str, said: str, expected: str) -> None:
     """
-    A greeting where one is asked for, else an echo.
+    A greeting where one is asked for, yes where yes or no is, else an echo.
     """
     assert answer(prompt, said) == expected
 
