@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import traceback
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.classify import classify
 from refold.effects.failures.network import permanent, scrubbed, transient
 from refold.effects.failures.verdicts import Verdict
-from refold.effects.models.failures import first_sentence
+from refold.effects.models.failures import first_sentence, reason_in
 
 OUTAGES = frozenset({"connection", "dns", "overloaded", "http_429", *(f"http_{n}" for n in (502, 503, 504, 521, 529))})
 """The types of transient failures that a server's restart, deployment or overload explains."""
@@ -43,6 +44,10 @@ OUTAGES = frozenset({"connection", "dns", "overloaded", "http_429", *(f"http_{n}
 OUTAGE_S = 24 * 3600.0
 """Says in a failure that its cause is an outage; see `Failure.again_s`."""
 
+_KIND = r"(?:image|audio|video|vision|multimodal|media|file|pdf|document)"
+_NOT = r"(?:not support|n't support|unsupported|only supported|endpoints found that support|at most 0)"
+# Servers have neither a status nor a code of its own for it, so their words decide.
+_NO_FILES = re.compile(rf"{_KIND}.{{0,60}}{_NOT}|{_NOT}.{{0,60}}{_KIND}", re.IGNORECASE)
 _FILES = (BinaryContent, ImageUrl, AudioUrl, VideoUrl, DocumentUrl)
 
 
@@ -54,14 +59,15 @@ def failure_of(error: Exception, name: str, messages: Sequence[ModelMessage]) ->
         name: The model, `provider:name`.
         messages: What was sent.
     """
-    failure = _of_client(error, name, messages) or classify(error)
+    failure = _of_client(error, name, messages) or _of_files(error, name, messages) or classify(error)
     if failure.kind is FailureKind.TRANSIENT and failure.type in OUTAGES:
         return failure.model_copy(update={"again_s": OUTAGE_S})
     return failure
 
 
 def _of_client(error: Exception, name: str, messages: Sequence[ModelMessage]) -> Failure | None:
-    if isinstance(error, Verdict | ai.UnexpectedModelBehavior) or not _raised_in_client(error):
+    of_provider = isinstance(error, ai.UnexpectedModelBehavior | ai.ModelAPIError)  # these are RuntimeErrors, too
+    if of_provider or isinstance(error, Verdict) or not _raised_in_client(error):
         return None
     files = ", ".join(dict.fromkeys(_files_in(messages)))
     if isinstance(error, IndexError):
@@ -74,6 +80,18 @@ def _of_client(error: Exception, name: str, messages: Sequence[ModelMessage]) ->
         why = f": {scrubbed(str(error))}" if str(error) else ""
         return permanent("attachment", f"model {name!r} cannot be sent this file ({files}){why}; send another type")
     return None
+
+
+def _of_files(error: Exception, name: str, messages: Sequence[ModelMessage]) -> Failure | None:
+    """The failure if the provider says that its model takes no such files; some say so with status 500."""
+    if not isinstance(error, ai.ModelHTTPError) or error.status_code not in (400, 404, 415, 422, 500, 501):
+        return None
+    said, files = reason_in(error.body).get("message", ""), ", ".join(dict.fromkeys(_files_in(messages)))
+    if not files or not _NO_FILES.search(said):
+        return None
+    way_out = "send another type, or name a model that takes it"
+    why = f"model {name!r} does not take this file ({files}); {way_out}. The provider says: {said}"
+    return permanent("attachment", why, error.status_code)
 
 
 def _refused_here(error: Exception, name: str) -> Failure | None:

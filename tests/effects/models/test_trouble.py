@@ -232,6 +232,56 @@ async def test_a_file_that_cannot_be_sent(bench: Bench, openai: OpenAIServer, fi
     assert f"model 'openai:gpt-test' cannot be sent this file ({said})" in failure.message
 
 
+IMAGE = Content(parts=(Part(raw=b"\x89PNG\r\n\x1a\n", filename="a.png"),))
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        refusing(500, message="image input is not supported - hint: you may need to provide the mmproj", code=500),
+        refusing(400, message="At most 0 image(s) may be provided in one request.", code=400),
+        refusing(400, message="this model does not support images"),
+        refusing(400, message="Invalid content type. image_url is only supported by certain models."),
+        refusing(404, message="No endpoints found that support image input", code=404),
+    ],
+)
+async def test_a_model_without_eyes(bench: Bench, openai: OpenAIServer, trouble: Trouble) -> None:
+    """
+    One clear line, and no retry, whatever status the provider answers with.
+    """
+    openai.say(trouble)
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "Look.", IMAGE, model=MODEL))
+    failure = failure_in(caught.value)
+
+    assert (failure.kind, failure.type) == (FailureKind.PERMANENT, "attachment")
+    assert failure.message.startswith(
+        "model 'openai:gpt-test' does not take this file (image/png); send another type, or name a model that takes "
+        "it. The provider says: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("trouble", "input", "type"),
+    [
+        pytest.param(refusing(500, message="The server is busy."), IMAGE, "http_500", id="another error"),
+        pytest.param(refusing(503, message="Images are not supported now."), IMAGE, "http_503", id="an outage"),
+        pytest.param(refusing(400, message="Images are not supported."), "no file", "http_400", id="no file"),
+    ],
+)
+async def test_not_each_error_beside_a_file_is_about_it(
+    bench: Bench, openai: OpenAIServer, trouble: Trouble, input: Any, type: str
+) -> None:
+    """
+    Others stay what they are.
+    """
+    openai.say(trouble)
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "Look.", input, model=MODEL))
+
+    assert failure_in(caught.value).type == type
+
+
 async def test_a_files_type_is_guessed_from_its_name(bench: Bench, openai: OpenAIServer) -> None:
     """
     An image by its address is sent as an address, and not fetched by the worker.
