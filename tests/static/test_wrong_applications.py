@@ -56,6 +56,13 @@ STUBBORN = '\n\nSTUBBORN = RetryPolicy(on_unknown="repeat")'
 WORKFLOW = "BuyWorkflow = workflow_for(Buy)"
 
 WRONG = {
+    "a model without its provider": Wrong(
+        old=ADVICE,
+        new='advice = await ctx.llm("advice", "Is it worth it?", expect=Advice, model=["openai:gpt-5", "gpt-5"])',
+        rule="call",
+        at="ctx.llm",
+        says=("names the model 'gpt-5', which has no provider", "write provider:model"),
+    ),
     # What does not load.
     "a name that refold does not have": Wrong(
         old=IMPORTED,

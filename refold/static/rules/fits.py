@@ -86,6 +86,8 @@ def unfit(unit: Unit, known: Known) -> Iterator[Finding]:
                 yield from _skill(asked, known)
             case _:
                 pass
+        if asked.verb in ("llm", "chat"):
+            yield from _models(asked)
         if asked.verb in EXPECTING:
             yield from _expect(asked)
         if asked.verb in ("approve", "await_approval"):
@@ -192,6 +194,16 @@ def _unregistered(asked: Asked, name: str, known: Known) -> Iterator[Finding]:
     elif known.servers is not None and server not in known.servers:
         there = _near(server, known.servers)
         yield _found(asked, "call", f"asks for the tool {name!r}, and there is no MCP server {server!r}: {there}")
+
+
+def _models(asked: Asked) -> Iterator[Finding]:
+    """Findings for models that no worker can ask: a model's name has its provider's before it."""
+    node = asked.named.get("model")
+    value = UNKNOWN if node is None else value_of(node, asked.unit)
+    for one in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(one, str) and not all(one.partition(":")):
+            text = f"names the model {one!r}, which has no provider: write provider:model, for example openai:gpt-5"
+            yield _found(asked, "call", text)
 
 
 def _skill(asked: Asked, known: Known) -> Iterator[Finding]:
