@@ -27,7 +27,7 @@ from pydantic_core import to_json
 from refold.core.commands import AskUser
 from refold.core.content import Artifact, Content, Message, Part
 from refold.core.errors import InputRejected, RefoldError
-from refold.core.events import Event, UserMessage
+from refold.core.events import Early, Event, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Fork, Pending, Snapshot
 from refold.core.lifecycle import Status, TaskState
@@ -460,7 +460,7 @@ class Engine(Protocol):
         delivery_id: str | None = None,
         message_id: str | None = None,
         sender: str | None = None,
-        early: bool = False,
+        early: Early = False,
     ) -> TaskView:
         """Answer a task that waits.
 
@@ -469,7 +469,8 @@ class Engine(Protocol):
             delivery_id: The task accepts one message with this id, so that a send can be repeated.
             message_id: The sender's own id of the message.
             sender: Who sends it.
-            early: If no question is open, the task holds the message for the next question that it answers.
+            early: If no question is open, the task holds the message for the next question that it answers; with
+                `"interrupt"` a step with `on_interrupt` meets it, if that comes first.
 
         Raises:
             InputRejected: The task waits for nothing, for something else, or has ended; it is unchanged.

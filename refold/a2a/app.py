@@ -135,7 +135,7 @@ def _parts(
             push,
             may_vouch=security.may_vouch,
             most_parts=security.parts,
-            queues=settings.on_busy == "queue",
+            early=settings.early,
         ),
         streams=Streams(engine),
         push=push,

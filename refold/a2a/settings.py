@@ -9,6 +9,7 @@ from annotated_types import Ge
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from refold.a2a.card.signing import SigningKey
+from refold.core.events import Early
 
 TIMELINE = "urn:refold:a2a:timeline:1"
 """The extension by which callers see a task's past; docs/a2a.md describes it."""
@@ -54,7 +55,8 @@ class Settings(BaseModel):
         documentation_url: Its documentation.
         extensions: The extensions that it supports.
         private: Ids of skills that only authenticated callers may see and use.
-        on_busy: Whether a message to a running task is refused, or held for the task's next question.
+        on_busy: Whether a message to a running task is refused, held for the task's next question, or interrupts it:
+            a step with `on_interrupt` meets it, and where there is none, it is held.
         direct: Ids of skills that answer with a message instead of a task, if they complete without a question.
         signing_keys: They sign the cards, each once; none leaves them unsigned. The gateway serves the public keys.
         serves_0_3: Whether clients of 0.3 are served beside those of 1.0.
@@ -75,7 +77,7 @@ class Settings(BaseModel):
     documentation_url: str | None = None
     extensions: tuple[Extension, ...] = ()
     private: tuple[str, ...] = ()
-    on_busy: Literal["refuse", "queue"] = "refuse"
+    on_busy: Literal["refuse", "queue", "interrupt"] = "refuse"
     direct: tuple[str, ...] = ()
     signing_keys: tuple[SigningKey, ...] = ()
     serves_0_3: bool = True
@@ -90,6 +92,11 @@ class Settings(BaseModel):
         if parsed.scheme not in ("http", "https") or not parsed.hostname or parsed.query or parsed.fragment:
             raise ValueError(f"clients reach a gateway at https://HOST or https://HOST/PATH, not at {url!r}")
         return url.rstrip("/")
+
+    @property
+    def early(self) -> Early:
+        """`on_busy`, as a message says it to its task."""
+        return "interrupt" if self.on_busy == "interrupt" else self.on_busy == "queue"
 
     @property
     def declared_extensions(self) -> tuple[Extension, ...]:

@@ -213,6 +213,10 @@ class Agent(StepMachine):
         made.__module__ = str(sys._getframe(1).f_globals.get("__name__", ""))
         return made
 
+    def interruptible(self, state: JsonValue) -> bool:
+        """Never in the middle of a step: a reply's calls have their results before the model hears a message."""
+        return False
+
     def own_state(self, state: JsonValue) -> JsonValue:
         """`{"app": …, "kept": …}`: what plugins and middleware have saved; the rest is the agent's own record."""
         saved = _saved_by(state)

@@ -72,7 +72,7 @@ class AnyLoop:
             return ctx.goto("answer", state=state)
         return ctx.goto(self.first, state=state, say=say)
 
-    @step
+    @step(on_interrupt="steered")
     async def answer(self, ctx: Ctx, state: AgentState) -> Transition:
         """Answer, and continue with the next message of a hook or the user."""
         reply = _reply_in(state)
@@ -102,6 +102,20 @@ class AnyLoop:
         if await self._is_called_off(ctx, state, say):
             return ctx.goto("answer", state=state)
         return ctx.goto(self.first, state=state, say=say)
+
+    @step
+    async def steered(self, ctx: Ctx, content: Content, state: AgentState, say: list[Said] | None = None) -> Transition:
+        """Handle a message that came while the agent was at work: before it calls the model again, or has answered."""
+        if say is None:
+            ctx.say(_content(_reply_in(state)))
+        new, unsaid = [UserSaid(content=content)], list(state.unsaid)
+        if await self._is_called_off(ctx, state, new):
+            if say is None:
+                return ctx.goto("answer", state=state)
+            # The work goes on without the message. Results stay in `say`, which guardrails check.
+            ctx.say(_content(_reply_in(state)))
+            new, state.unsaid = [], unsaid
+        return ctx.goto(self.first, state=state, say=[*(say or ()), *new])
 
     # --- what the steps do
 
@@ -171,7 +185,7 @@ class AgentLoop(AnyLoop):
 
     first, calls = "model", "tools"
 
-    @step
+    @step(on_interrupt="steered")
     async def model(self, ctx: Ctx, state: AgentState, say: list[Said]) -> Transition:
         """Call the model; in the last call it must answer."""
         parts = self.parts

@@ -27,6 +27,9 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.core.values import Name, Remark, Value, encodable, lean, text, unreadable
 from refold.core.waits import Unresolved, Wait
 
+Early = bool | Literal["interrupt"]
+"""What a task does with a message that it has not asked for: it refuses it, holds it, or is interrupted by it."""
+
 
 class UserMessage(Value):
     """A message of a person or another agent: the first starts the task, later ones answer its questions.
@@ -40,7 +43,8 @@ class UserMessage(Value):
         delivery_id: The sender's id of this delivery; a second delivery with the same id is refused.
         sender: Who sent the message, as far as the gateway knows.
         message_id: The sender's own id of the message; need not be unique.
-        early: If no question is open, store the message for the next question that it answers, instead of refusing it.
+        early: If no question is open, store the message for the next question that it answers, instead of refusing it;
+            `"interrupt"` does the same, and the next step with `on_interrupt` meets it, if that comes first.
     """
 
     kind: Literal["user_message"] = "user_message"
@@ -50,7 +54,7 @@ class UserMessage(Value):
     delivery_id: Name | None = lean()
     sender: Name | None = lean()
     message_id: Name | None = lean()
-    early: bool = lean(False)
+    early: Early = lean(False)
 
     @property
     def called_back(self) -> bool:

@@ -31,6 +31,7 @@ from refold.core.events import (
     CancelRequested,
     ChildAsked,
     DependencyResolved,
+    Early,
     Event,
     SkillOutcome,
     Unreadable,
@@ -239,7 +240,7 @@ class FakeEngine:
         delivery_id: str | None = None,
         message_id: str | None = None,
         sender: str | None = None,
-        early: bool = False,
+        early: Early = False,
     ) -> TaskView:
         """See `Engine.send`."""
         task = self._task(task_id)

@@ -360,7 +360,9 @@ def _likely(skill: Skill, snapshot: Snapshot, values: Mapping[str, Values]) -> l
     for wait in snapshot.open_waits:
         recipes += [_answer(wait, wait.ask)] * 3 if isinstance(wait.ask, AskUser) else [_decision(wait, wait.ask)] * 6
     if not (snapshot.ended or snapshot.open_waits):
-        recipes.append(lambda draw: UserMessage(content=draw(contents), early=True, delivery_id=draw(_DELIVERIES)))
+        recipes.append(
+            lambda draw: UserMessage(content=draw(contents), early=draw(_EARLY), delivery_id=draw(_DELIVERIES))
+        )
     grace = snapshot.grace
     if grace is not None:
         recipes += [_grant(grace.gate, grace.digest, grace.policy)] * 2
@@ -386,6 +388,7 @@ def _grant(gate: str, digest: str, policy: GatePolicy) -> Recipe:
     return lambda draw: _decided(draw, gate, digest, policy, "approved")
 
 
+_EARLY: st.SearchStrategy[Any] = st.sampled_from(["interrupt", True])
 _WORDS: st.SearchStrategy[Any] = st.sampled_from([*["approved"] * 5, "denied"])
 _VOUCHERS = st.sampled_from([*["key"] * 5, None])
 

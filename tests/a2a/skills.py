@@ -86,6 +86,18 @@ class Later:
         return ctx.complete(await ctx.ask("name", "Who?"))
 
 
+@flow_skill(id="steered", description="Waits for the test until a message stops it.")
+class Steered:
+    @step(start=True, on_interrupt="stop")
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.sleep(3600)
+        return ctx.complete("Never.")
+
+    @step
+    async def stop(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(f"Stopped: {content.text}")
+
+
 @flow_skill(id="files", description="Hands over a file by value, one by address, and data.")
 class Files:
     @step(start=True)
@@ -138,6 +150,7 @@ BuyWorkflow = workflow_for(Buy)
 PickyWorkflow = workflow_for(Picky)
 WaitsWorkflow = workflow_for(Waits)
 LaterWorkflow = workflow_for(Later)
+SteeredWorkflow = workflow_for(Steered)
 FilesWorkflow = workflow_for(Files)
 PoetWorkflow = workflow_for(Poet)
 CopyWorkflow = workflow_for(Copy)

@@ -105,7 +105,7 @@ class Life:
     """A task of an agent, lived by drawn events, with the conversations that were sent to its model."""
 
     def __init__(self, agent: Agent, data: st.DataObject) -> None:
-        self.data, self.sent = data, dict[str, Recalled]()
+        self.data, self.sent, self.steered = data, dict[str, Recalled](), 0
         self.task = ByHand(agent, cut=data.draw(st.booleans()))
         self.task.say("Tea?")
         for _ in range(ENDLESS):
@@ -131,6 +131,10 @@ class Life:
             return task.task.ending != "completed" and draw(st.booleans()) and self._recovers()
         if draw(st.integers(0, 15)) == 0:
             task.cancel()
+            return True
+        if self.steered < 3 and draw(st.integers(0, 5)) == 0:
+            self.steered += 1
+            task.say("And milk?", early="interrupt")
             return True
         if task.task.waits:
             self._answered(task.task.waits[0].slot)
@@ -188,8 +192,8 @@ async def accepted(servers: Sequence[Any], sent: Sequence[Recalled]) -> list[str
 @given(options=AGENTS, data=st.data())
 def test_every_conversation_of_an_agent_is_accepted(servers: list[Any], options: Any, data: st.DataObject) -> None:
     """
-    With calls that are edited or answered by a person, denied, forbidden, failed, lost, cut off by a budget or a
-    cancel, and taken up by a recovery.
+    With messages in the middle; with calls that are edited or answered by a person, denied, forbidden, failed, lost,
+    cut off by a budget or a cancel, and taken up by a recovery.
     """
     life = Life(shop(**options), data)
 

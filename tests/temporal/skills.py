@@ -329,6 +329,22 @@ class Elsewhere:
         return ctx.complete("\n".join(await ctx.parallel(*(outcome(call) for call in calls))))
 
 
+@flow_skill(id="interrupted")
+class Interrupted:
+    """Pays, then rests for a day; a message ends the rest."""
+
+    @step(start=True, on_interrupt="steer")
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        total = await ctx.tool(add, a=1, b=2)
+        await ctx.sleep(timedelta(days=1).total_seconds(), id="rest")
+        return ctx.complete(f"rested, {total}")
+
+    @step
+    async def steer(self, ctx: Ctx, content: Content, add: int = 0) -> Transition:
+        return ctx.complete(f"{content.text}, {add}")
+
+
+InterruptedWorkflow = workflow_for(Interrupted)
 CallsItselfWorkflow = workflow_for(CallsItself)
 ElsewhereWorkflow = workflow_for(Elsewhere)
 AdderWorkflow = workflow_for(Adder)

@@ -10,6 +10,7 @@ import pytest
 from refold import Cmd, Content, Ctx, RetryPolicy, Status, Step, Transition, table
 from refold.agent import AfterInvocation, Agent, BeforeInvocation
 from refold.core.authoring.skill import skill_id
+from refold.core.chat import Reply
 from refold.core.fold.apply import fold
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
@@ -22,15 +23,18 @@ from workflows.hello import Hello
 SHIPPED = ["careful_desk", "forty_steps", "hello", "order_desk", "planner", "react", "refund",
            "research_loop", "research_loop_steps", "research_loop_table"]  # fmt: skip
 HOOKED = ["edge 'begin' -> 'answer'", "edge 'answer' -> 'model'", "edge 'heard' -> 'answer'"]
-ONE_TURN = ["step 'heard'", *HOOKED, "edge 'heard' -> 'model'", "edge 'answer' -> 'heard'"]
-PLANNED = [way.replace("'model'", "'plan'") for way in ONE_TURN]
+STEERED = ["edge 'steered' -> 'answer'", "edge 'steered' -> 'model'"]
+MET = ["edge 'model' -> 'steered'", "edge 'answer' -> 'steered'"]
+HEARD = ["edge 'heard' -> 'model'", *STEERED, "edge 'answer' -> 'heard'"]
+ONE_TURN = ["step 'heard'", "step 'steered'", *HOOKED, *HEARD, *MET]
+PLANNED = [way.replace("'model'", "'plan'") for way in ONE_TURN if way != MET[0]]
 NOT_FOR_ALL = {
     "order_desk": ONE_TURN,
     "planner": ONE_TURN,
-    "careful_desk": [PLANNED[0], PLANNED[1], "edge 'tools' -> 'check'", *PLANNED[2:]],
+    "careful_desk": [*PLANNED[:3], "edge 'tools' -> 'check'", *PLANNED[3:]],
 }
-"""Ways of the agent's loop that an agent with one turn and without hooks does not have, or whose model always answers
-before the last pass."""
+"""Ways of the agent's loop that an agent with one turn and without hooks does not have, which nobody interrupts, or
+whose model always answers before the last pass."""
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +104,7 @@ def test_every_move_of_the_lifecycle_is_made(recorded: Coverage, monkeypatch: py
 
 def test_every_way_of_the_agents_loop_is_taken() -> None:
     """
-    A hook calls the first message off, and the second; another one goes on after the answer.
+    A hook calls the first message off, and the second; another one goes on after the answer; messages interrupt it.
     """
 
     def stop(event: BeforeInvocation) -> None:
@@ -114,6 +118,13 @@ def test_every_way_of_the_agents_loop_is_taken() -> None:
         answers = {"model": ["Maybe.", "Yes."]}
         play(desk, "stop", "go", "stop", cancel(), answers=answers)
         play(desk, "go", unfinished=True)
+        task = ByHand(desk)
+        task.say("go")
+        for said in ("on", "stop", "stop"):
+            task.say(said, early="interrupt")
+        task.give("model", Reply(text="Yes."))
+        task.say("stop", early="interrupt")
+        task.give("model", Reply(text="Yes."))
 
     assert seen.untaken(desk) == ["step 'tools'", "edge 'model' -> 'tools'", "edge 'tools' -> 'model'"]
 

@@ -24,6 +24,7 @@ from refold.a2a.tasks.reading import Reader
 from refold.a2a.tasks.routing import FirstMessage, Routing, metadata_in
 from refold.core.authoring.skill import Skill, skill_id, unfit_start
 from refold.core.content import Content
+from refold.core.events import Early
 from refold.core.lifecycle import TERMINAL
 from refold.engine import Engine, TaskExists, TaskFilter
 from refold.record import TaskRecord
@@ -59,7 +60,7 @@ class Sender:
         *,
         may_vouch: Collection[str] = (),
         most_parts: int = MOST_PARTS,
-        queues: bool = False,
+        early: Early = False,
     ) -> None:
         self.engine = engine
         self.reader = reader
@@ -67,7 +68,7 @@ class Sender:
         self.push = push
         self.may_vouch = may_vouch
         self.most_parts = most_parts
-        self.queues = queues
+        self.early = early
 
     async def send(self, request: SendMessageRequest, context: ServerCallContext, *, stream: bool) -> Sent | A2AMessage:
         """Deliver a message to its task, which may be a new one; or return the router's reply, without a task.
@@ -183,7 +184,7 @@ class Sender:
             )
         if not decides and not owns(caller, record):
             raise UnsupportedOperationError(f"{caller} may decide at a gate of this task, and do nothing else there")
-        if not record.paused and (decides or not self.queues):
+        if not record.paused and (decides or not self.early):
             raise UnsupportedOperationError(
                 f"task {record.task_id!r} is at work ({record.status}); it takes a message when it asks for one"
             )
@@ -204,7 +205,7 @@ class Sender:
             delivery_id=delivery,
             message_id=message.message_id or None,
             sender=caller,
-            early=self.queues,
+            early=self.early,
         )
 
     async def _keep_push_config(

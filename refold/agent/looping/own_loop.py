@@ -294,7 +294,7 @@ def with_routes(machine: StepMachine, loop: type[AnyLoop]) -> dict[str, StepSpec
     """The steps with where they lead, which their code does not name, in the order in which they are met."""
     steps = machine.steps
     leads = {name: place.leads_to for name, place in getattr(loop, "places", {}).items()}
-    leads |= {name: (*steps[name].goes_to, loop.first) for name in ("begin", "answer", "heard")}
-    last = ("answer", "heard")
+    leads |= {name: (*steps[name].goes_to, loop.first) for name in ("begin", "answer", "heard", "steered")}
+    last = ("answer", "heard", "steered")
     order = ["begin", *(name for name in steps if name not in ("begin", *last)), *last]
     return {name: replace(steps[name], goes_to=leads.get(name, steps[name].goes_to)) for name in order}

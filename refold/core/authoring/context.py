@@ -16,7 +16,7 @@ from refold.core.chat import EMPTY, Reply, Said, Thread, ToolOffer
 from refold.core.commands import Callback, Command, KeyScope, PartBudget
 from refold.core.content import Artifact, Content, Message, stored
 from refold.core.errors import SkillError, shown
-from refold.core.events import SkillOutcome
+from refold.core.events import SkillOutcome, UserMessage
 from refold.core.fold.snapshot import Receipt
 from refold.core.gates import DecisionMade, GatePolicy
 from refold.core.retry_policy import RetryPolicy
@@ -48,6 +48,7 @@ class Moment:
         patched: Answers `ctx.patched`: called with the patch id, and with whether the step is being driven again
             through its past.
         enters: Called by the skill with the name of each step or state that it enters.
+        interruption: Takes the oldest message that waits to interrupt the task; returns None if there is none.
     """
 
     task_id: str
@@ -61,6 +62,7 @@ class Moment:
     budget: PartBudget | None = None
     patched: Callable[[str, bool], bool] = lambda _, again: not again
     enters: Callable[[str], None] = lambda _: None
+    interruption: Callable[[], UserMessage | None] = lambda: None
 
     def invocation_id(self, position: int) -> str:
         """The id of the command at `position` (0 is the first) of the transition that this call returns."""

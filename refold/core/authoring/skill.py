@@ -164,6 +164,10 @@ class Skill(Protocol):
         """The ids of the commands that the skill's current await waits for; empty for styles without awaits."""
         return ()
 
+    def interruptible(self, state: JsonValue) -> bool:
+        """Whether a message that the skill has not asked for may be delivered to it now; see `on_interrupt`."""
+        return False
+
     def own_state(self, state: JsonValue) -> JsonValue:
         """The author's part of a saved state, as passed to `upgrade`; None before the first event."""
         return state

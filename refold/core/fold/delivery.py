@@ -172,6 +172,7 @@ def _moment(draft: Draft) -> Moment:
         budget=draft.base.budget,
         patched=lambda patch, again: _patched(draft, patch, again),
         enters=draft.entered.append,
+        interruption=draft.interruption,
     )
 
 

@@ -246,6 +246,14 @@ class Draft:
             seen = {**self.base.seen, message.delivery_id: self.seq}
             self.changes["seen"] = dict(list(seen.items())[-SEEN_LIMIT:])
 
+    def interruption(self) -> UserMessage | None:
+        """Take the oldest early message that may interrupt the task; None if there is none."""
+        found = next((one for one in self.early if one.early == "interrupt" and not (one.slot or one.gate)), None)
+        if found is not None:
+            self.early = tuple(one for one in self.early if one is not found)
+            self.notes.append("a message interrupts the task")
+        return found
+
     # --- the result
 
     def outcome(self) -> tuple[Snapshot, Entry]:

@@ -1,4 +1,4 @@
-"""How messages are taken: the first message, answers to questions, and early messages, sent before a question is open.
+"""How messages are taken: the first one, answers, and early messages, which wait for a question or interrupt a step.
 
 The functions that return events leave the delivery of these events to the skill to `delivery.settle`.
 """
@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from refold.core.chat import text_hash
 from refold.core.codec import misfit
-from refold.core.commands import AskUser
+from refold.core.commands import AskUser, CallLlm, Sleep
 from refold.core.content import Content
 from refold.core.events import ChildAsked, CommandFailed, Event, UserMessage
 from refold.core.fold.draft import Draft
@@ -105,7 +105,13 @@ def part_asked(draft: Draft, asked: ChildAsked) -> None:
     draft.change_pending(part, asks=asks, answers=answers, unresolved=asked.unresolved)
 
 
-def answer_early(draft: Draft) -> Sequence[Event] | None:
+def meet_early(draft: Draft) -> Sequence[Event] | None:
+    """Let an early message answer a question or interrupt a step. Returns the events to deliver; None if none does."""
+    answer = _answer_early(draft)
+    return _interrupt(draft) if answer is None else answer
+
+
+def _answer_early(draft: Draft) -> Sequence[Event] | None:
     """Answer an open question with the oldest early message that may be meant for it.
 
     Messages that do not fit their question are dropped, with a note in the journal.
@@ -126,6 +132,28 @@ def answer_early(draft: Draft) -> Sequence[Event] | None:
             continue
         return _answer(draft, wait, message)
     return None
+
+
+def _interrupt(draft: Draft) -> Sequence[Event] | None:
+    """Interrupt the step at work by the oldest early message that may do so, and withdraw what the step waits for.
+
+    Only what has not begun and what has no effect is withdrawn; while anything else is under way, the message waits.
+
+    Returns:
+        The message, to be delivered to the skill; None if the step is not interrupted.
+    """
+    if draft.lifecycle is not TaskState.RUNNING or draft.redoing or not draft.skill.interruptible(draft.state):
+        return None
+    new = {one.invocation_id for one in draft.issued}
+    asked = {id: one.command for id, one in draft.pending.items() if not one.background}
+    if any(id not in new and not isinstance(command, Sleep | CallLlm) for id, command in asked.items()):
+        return None
+    if (message := draft.interruption()) is None:
+        return None
+    draft.withdraw(tuple(asked))
+    unwanted = ", ".join(command.id for command in asked.values())
+    draft.notes.append(f"step {draft.skill.where(draft.state)!r} is left; not wanted any more: {unwanted}")
+    return [message]
 
 
 # --- which question a message answers, and whether it fits

@@ -58,6 +58,12 @@ class StepMachine(Skill):
         position = Position(state)
         return (*position.outstanding, *(last.failed if (last := position.last) else ()))
 
+    def interruptible(self, state: JsonValue) -> bool:
+        """See `Skill.interruptible`: whether the task is in a step with `on_interrupt`."""
+        if state is None or (position := Position(state)).last is None:
+            return False
+        return position.step in self.steps and self.steps[position.step].on_interrupt is not None
+
     def own_state(self, state: JsonValue) -> JsonValue:
         """`{"step": …, "args": …}`: the task's step, or the one that receives the awaited answer, and its arguments."""
         if state is None:
@@ -74,9 +80,10 @@ class StepMachine(Skill):
         return {**position.data, key: own["step"], "args": own["args"]}
 
     def edges(self) -> list[tuple[str, str]]:
-        """The pairs of steps joined by a literal `goto` or by `resume_from`."""
+        """The pairs of steps joined by a literal `goto`, by `resume_from` or by `on_interrupt`."""
         gotos = [(step.name, target) for step in self.steps.values() for target in step.goes_to]
-        return gotos + [(source, step.name) for source, step in self.resumes.items()]
+        met = [(step.name, step.on_interrupt) for step in self.steps.values() if step.on_interrupt is not None]
+        return gotos + [(source, step.name) for source, step in self.resumes.items()] + met
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
@@ -98,8 +105,11 @@ class StepMachine(Skill):
         elif position.fed_by:
             if all(id in receipts for id in position.fed_by.values()):
                 return drive.enter_fed(position)
-        elif (last := position.last) is not None and last.back(receipts):
-            return drive.go_on(position)
+        elif (last := position.last) is not None:
+            if isinstance(event, UserMessage) and event.gate is None:
+                return drive.interrupt(position, event)
+            if last.back(receipts):
+                return drive.go_on(position)
         # The step waits for further results; the receipt of this one is recorded. A failure that no step awaits
         # cannot be caught.
         uncaught = isinstance(event, CommandFailed) and event.invocation_id not in position.outstanding

@@ -84,7 +84,39 @@ class Drive:
                 failed.append(error)
         if failed:
             raise first_of(failed)
-        return self.enter(step, payload, None, list(position.fed_by.values()))
+        return self.enter(*self._met(step, payload), list(position.fed_by.values()))
+
+    def interrupt(self, position: Position, message: UserMessage) -> Transition:
+        """Leave a step in the middle, for the step that receives the message.
+
+        That step takes arguments of the interrupted one, and results that the interrupted one has had, by their names.
+        """
+        step = self._saved_step(position.step)
+        if self.live is not None:
+            self.live.run = None
+        results = {
+            asked.partition(":")[2].rpartition(":")[0]: self.moment.receipts.get(id)
+            for awaited in position.awaits
+            for asked, id in zip(awaited.asked, awaited.ids, strict=True)
+        }
+        done = {name: one.outcome for name, one in results.items() if one and one.status is ReceiptStatus.OK}
+        handler, payload = self._handler(step, {**done, **position.args})
+        return self.enter(handler, payload, message)
+
+    def _handler(self, step: StepSpec, known: Mapping[str, JsonValue]) -> tuple[StepSpec, dict[str, Any]]:
+        """The step that receives a message instead of `step`, with those of the known values that it takes."""
+        handler = self._saved_step(str(step.on_interrupt))
+        taken = {name for name, param in handler.params.items() if param.source is Source.PAYLOAD}
+        return handler, {name: Json(value) for name, value in known.items() if name in taken}
+
+    def _met(self, step: StepSpec, payload: Mapping[str, Any]) -> tuple[StepSpec, Mapping[str, Any], Answer | None]:
+        """What to enter: the step, or instead of it the one that receives a message which waits to interrupt."""
+        message = None if step.on_interrupt is None else self.moment.interruption()
+        if message is None:
+            return step, payload, None
+        self.moment.enters(step.name)
+        args, _ = self._arguments(step, payload, None)
+        return *self._handler(step, args), message
 
     def _follow(self, step: StepSpec, transition: Transition) -> Transition:
         gotos = 0
@@ -96,7 +128,9 @@ class Drive:
                     f"{GOTO_LIMIT} gotos without an await, the last to {step.name!r}: this loop has no end"
                 )
             self.said = transition.after(self.said)
-            step, transition = target, self.enter_once(target, transition.enters.payload)
+            step, payload, message = self._met(target, transition.enters.payload)
+            gotos = gotos if message is None else 0
+            transition = self.enter_once(step, payload, message)
         if transition.enters is not None:
             transition = self._fed(transition, step.name)
         withdraws = tuple(self._withdrawn)

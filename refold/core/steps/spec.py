@@ -22,6 +22,7 @@ class StepSpec:
         params: The function's parameters by name, in order.
         start: Whether the first message enters this step.
         resume_from: Name of the step that asked; this step receives the answer.
+        on_interrupt: Name of the step that receives a message which interrupts this one; None if none may.
         seeds: For a start step: first values of parameters that the message does not fill, by name.
         goes_to: The steps that the code names in a literal `goto`.
         contract: What the step may read, write and lead to, if the skill has a contract.
@@ -34,6 +35,7 @@ class StepSpec:
     resume_from: str | None
     seeds: Mapping[str, Any]
     goes_to: tuple[str, ...] = ()
+    on_interrupt: str | None = None
     contract: StepContract = NO_CONTRACT
 
     @property

@@ -33,6 +33,7 @@ class Step:
     function: Callable[..., Any]
     starts: bool
     resumes: str | None
+    interrupted: str | None
     terms: Terms
 
     def __init__(
@@ -42,14 +43,15 @@ class Step:
         starts: bool = False,
         resumes: str | None = None,
         terms: Terms | None = None,
+        interrupted: str | None = None,
         **more: Unpack[Terms],
     ) -> None:
         given: dict[str, Any] = {**(terms or {}), **more}
         # Tuples, since the sandbox shares a skill between tasks only if nothing in it is mutable.
         said = {what: tuple(one) if isinstance(one, list | set) else one for what, one in given.items()}
-        for attribute, value in (("name", name), ("function", function), ("starts", starts), ("resumes", resumes)):
+        given = {"name": name, "function": function, "starts": starts, "resumes": resumes, "interrupted": interrupted}
+        for attribute, value in {**given, "terms": said}.items():
             object.__setattr__(self, attribute, value)
-        object.__setattr__(self, "terms", said)
 
     def start(self) -> Step:
         """Make this the step that the first message enters."""
@@ -63,6 +65,10 @@ class Step:
         """Make this the step that receives the answer to the question of `step`."""
         return replace(self, resumes=step)
 
+    def on_interrupt(self, step: str) -> Step:
+        """Let a message interrupt this step: the step of that name receives it."""
+        return replace(self, interrupted=step)
+
 
 @overload
 def step(function: F, /) -> F: ...
@@ -70,7 +76,12 @@ def step(function: F, /) -> F: ...
 
 @overload
 def step(
-    *, start: bool = False, resume_from: str | None = None, name: str | None = None, **terms: Unpack[Terms]
+    *,
+    start: bool = False,
+    resume_from: str | None = None,
+    name: str | None = None,
+    on_interrupt: str | None = None,
+    **terms: Unpack[Terms],
 ) -> Callable[[F], F]: ...
 
 
@@ -81,6 +92,7 @@ def step(
     start: bool = False,
     resume_from: str | None = None,
     name: str | None = None,
+    on_interrupt: str | None = None,
     **terms: Unpack[Terms],
 ) -> Any:
     """Make a method a step: `@step`, `@step(start=True)`, `@step(resume_from="critique")`.
@@ -89,11 +101,14 @@ def step(
         start: The first message enters this step; true for exactly one step of a skill.
         resume_from: Name of a step that asks a question; this step receives the answer.
         name: The step's name; None takes the method's name.
+        on_interrupt: Name of the step that receives a message which interrupts this step, or came before it. It takes
+            the message as `content: Content`, and by their names arguments of this step and results that it has had,
+            such as a tool's. None: a message waits for the next question, or for a step with `on_interrupt`.
         terms: What the step may do under the skill's contract; see `Terms`.
     """
 
     def declare(author: F) -> F:
-        declared = Step(name or author.__name__, author, start, resume_from, terms)
+        declared = Step(name or author.__name__, author, start, resume_from, terms, on_interrupt)
         author.__refold_step__ = declared  # type: ignore[attr-defined]  # how a method carries its declaration
         return author
 
@@ -124,6 +139,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
     found = [*options.problems, *_check_routes(steps)]
     author = None if owner is None else instance(owner, found)
     specs: dict[str, StepSpec] = {}
+    met = [one.interrupted for one in steps]
     shared = getattr(options.contract, "state", None)
     shared = shared if isinstance(shared, type) else None  # `compile_contract` reports anything else
     for one in steps:
@@ -132,7 +148,10 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
             continue
         params, wrong = read_params(one.function, bound=owner is not None, input=options.input, state=shared)
         found.extend(f"step {one.name!r}: {problem}" for problem in wrong)
-        found.extend(f"step {one.name!r}: {problem}" for problem in _check_code(one, params))
+        found.extend(
+            f"step {one.name!r}: {problem}"
+            for problem in _check_code(one, params, met=one.starts or one.resumes is not None or one.name in met)
+        )
         specs[one.name] = StepSpec(
             name=one.name,
             run=one.function if owner is None else one.function.__get__(author, owner),
@@ -141,14 +160,17 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
             resume_from=one.resumes,
             seeds=_seeds(one, params, found) if one.starts else {},
             goes_to=_goes_to(one),
+            on_interrupt=one.interrupted,
         )
     contract = options.contract
     if contract is None:
         found.extend(_misfits(specs))
+        found.extend(_uninterruptible(specs))
         found.extend(f"step {one.name!r}: {min(one.terms)}= needs a contract" for one in steps if one.terms)
     else:
         specs, wrong = compile_contract(contract, {one.name: one.terms for one in steps if one.name in specs}, specs)
         found.extend(wrong)
+        found.extend(f"step {one.name!r}: on_interrupt= is not for a contract" for one in steps if one.interrupted)
     if found:
         raise DefinitionError(options.card.id, found)
     return StepMachine(options, specs) if contract is None else ContractedMachine(options, specs, contract)
@@ -224,11 +246,31 @@ def _unfit(what: str, target: StepSpec, given: Sequence[str], needed: Sequence[s
         yield f"{what} without {', '.join(missing)}, which step {target.name!r} needs: pass it on by keyword"
 
 
-def _check_code(one: Step, params: list[Param]) -> list[str]:
+def _uninterruptible(specs: Mapping[str, StepSpec]) -> Iterator[str]:
+    """Problems of steps with `on_interrupt`: the step that is named does not exist, or cannot be entered from there."""
+    for name, spec in ((name, spec) for name, spec in specs.items() if spec.on_interrupt is not None):
+        said = f"step {name!r}: on_interrupt={spec.on_interrupt!r}"
+        target = specs.get(spec.on_interrupt) if isinstance(spec.on_interrupt, str) else None
+        if target is None:
+            yield f"{said}: no such step; the steps are: {', '.join(specs)}"
+            continue
+        if not any(param.source in _MESSAGE for param in target.params.values()):
+            yield f"{said}: that step takes no message; give it a parameter `content: Content`"
+        for param in target.params.values():
+            if param.source is Source.INPUT:
+                yield f"{said}: that step takes {param.name!r} from the first message, and another one need not fit it"
+            elif param.needed and param.source not in _MESSAGE and param.name not in spec.params:
+                yield f"{said}: that step needs {param.name}: {param.type_name}; {name!r} has none; give it a default"
+
+
+_MESSAGE = (Source.CONTENT, Source.EVENT)
+
+
+def _check_code(one: Step, params: list[Param], *, met: bool) -> list[str]:
     found = direct_tool_calls("its code", one.function)
     if inspect.isasyncgenfunction(one.function) or inspect.isgeneratorfunction(one.function):
         found.append("it yields; a step awaits calls of ctx and returns a transition")
-    if one.resumes is None and not one.starts:
+    if not met:
         found.extend(
             f"parameter {param.name!r} takes a message, but no message enters this step"
             for param in params

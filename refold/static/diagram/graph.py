@@ -109,7 +109,8 @@ def _steps(machine: StepMachine, diagram: Diagram) -> None:
     for source, target in machine.edges():
         if not diagram.joined(source, target):
             met = machine.resumes.get(source)
-            diagram.edge(source, target, "answer" if met is not None and met.name == target else "goto")
+            label = "message" if machine.steps[source].on_interrupt == target else "goto"
+            diagram.edge(source, target, "answer" if met is not None and met.name == target else label)
 
 
 def _outcome(machine: StepMachine, step: StepSpec, outcome: Outcome, diagram: Diagram) -> None:

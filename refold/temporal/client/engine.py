@@ -13,7 +13,7 @@ from temporalio.client import Client
 
 from refold.core.content import Content
 from refold.core.errors import InputRejected
-from refold.core.events import DependencyResolved, UserMessage
+from refold.core.events import DependencyResolved, Early, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
@@ -162,7 +162,7 @@ class TemporalEngine:
         delivery_id: str | None = None,
         message_id: str | None = None,
         sender: str | None = None,
-        early: bool = False,
+        early: Early = False,
     ) -> TaskView:
         """See `Engine.send`."""
         said = checked(

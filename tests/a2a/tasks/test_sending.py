@@ -489,3 +489,21 @@ async def test_a_message_to_a_task_at_work_may_be_kept(fake: FakeEngine) -> None
     assert kept["status"]["state"] == "TASK_STATE_WORKING"
     assert done["status"]["state"] == "TASK_STATE_COMPLETED"
     assert [message["parts"][0]["text"] for message in done["history"]] == ["x", "Ada", "Who?", "Ada"]
+
+
+async def test_a_message_may_interrupt_a_task_at_work() -> None:
+    """
+    A step that declares it meets the message at once; elsewhere it is kept.
+    """
+    served = [skills.Steered, skills.Later]
+    app = a2a_app(FakeEngine(served), served, Settings(url=BASE, on_busy="interrupt"))
+    async with calling(app) as calls:
+        later = {"returnImmediately": True}
+        task = await calls.send("x", metadata={"skill": "steered"}, configuration=later)
+        met = await calls.send("enough", taskId=task["id"])
+        held = await calls.send("x", metadata={"skill": "later"}, configuration=later)
+        kept = await calls.send("Ada", taskId=held["id"], configuration=later)
+
+    assert met["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert met["history"][-1]["parts"][0]["text"] == "Stopped: enough"
+    assert kept["status"]["state"] == "TASK_STATE_WORKING"

@@ -1,0 +1,339 @@
+"""Messages to a task at work: a step that declares `on_interrupt` is left for the step that meets the message."""
+
+from typing import Any
+
+import pytest
+
+from refold import Content, Ctx, DefinitionError, Status, Step, TaskState, Transition, table
+from refold.core.fold.wanted import wanted
+from refold.testing import check_laws
+from tests.core.byhand import ByHand, busy, result
+
+BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "cut"])
+
+
+async def begin(ctx: Ctx, content: Content) -> Transition:
+    return ctx.goto("work", topic=content.text)
+
+
+async def work(ctx: Ctx, topic: str) -> Transition:
+    paid = await ctx.tool("pay")
+    await ctx.sleep(60, id="rest")
+    return ctx.complete(f"{topic}: {paid} and {await ctx.llm('write', 'Write.', topic)}")
+
+
+async def steer(ctx: Ctx, content: Content, topic: str, pay: str = "nothing") -> Transition:
+    ctx.say(f"Left {topic}, with {pay} paid.")
+    return ctx.goto("finish", topic=f"{topic}, {content.text}")
+
+
+async def finish(ctx: Ctx, topic: str) -> Transition:
+    return ctx.complete(f"{topic}: {await ctx.llm('write', 'Write.', topic)}")
+
+
+def skill() -> Any:
+    return table(
+        "steered",
+        Step("begin", begin).start(),
+        Step("work", work).on_interrupt("steer"),
+        Step("steer", steer),
+        Step("finish", finish).on_interrupt("steer"),
+    )
+
+
+def begun(cut: bool, author: Any = None) -> ByHand:
+    task = ByHand(author or skill(), cut=cut)
+    task.say("rent")
+    return task
+
+
+@BOTH
+def test_a_message_interrupts_what_can_be_taken_back(cut: bool) -> None:
+    """
+    The sleep is not wanted any more; the step that meets the message has arguments and results by their names.
+    """
+    task = begun(cut)
+    task.give("pay", "10")
+    rest = task.pending("rest")
+
+    entry = task.say("and food", early="interrupt")
+
+    assert (task.alarms, task.out, task.task.early) == ([], ["write"], ())
+    assert task.said == ["Left rent, with 10 paid."]
+    assert entry.note == "a message interrupts the task; step 'work' is left; not wanted any more: rest"
+    assert "waits for an outcome" in task.feed(result(rest, None)).refused
+    task.give("write", "done")
+    assert task.said[-1] == "rent, and food: done"
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_an_effect_is_finished_first(cut: bool) -> None:
+    """
+    While a tool is called the message waits; what the step then asks for does not begin.
+    """
+    task = begun(cut)
+
+    task.say("and food", early="interrupt")
+    assert (task.out, len(task.task.early)) == (["pay"], 1)
+    entry = task.give("pay", "10")
+
+    assert [one.command.id for one in entry.commands] == ["rest", "write"]
+    assert (task.alarms, task.out) == ([], ["write"])
+    assert task.said == ["Left rent, with 10 paid."]
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_a_call_that_is_to_be_tried_again_is_finished_first(cut: bool) -> None:
+    """
+    A task that waits for a retry is not interrupted before the retry.
+    """
+    task = begun(cut)
+    task.fail("pay", busy())
+
+    task.say("and food", early="interrupt")
+
+    assert (task.state, len(task.task.early)) == (TaskState.RETRYING, 1)
+    task.ring("pay")
+    task.give("pay", "10")
+    assert task.said == ["Left rent, with 10 paid."]
+
+
+@BOTH
+def test_each_of_several_messages_is_met(cut: bool) -> None:
+    """
+    One after the other, in the order in which they came.
+    """
+    task = begun(cut)
+    for word in ("one", "two", "three"):
+        task.say(word, early="interrupt")
+
+    task.give("pay", "10")
+    task.give("write", "done")
+
+    assert task.said[-1] == "rent, one, two, three: done"
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_as_many_messages_as_a_task_holds_are_no_endless_loop(cut: bool) -> None:
+    """
+    They are more than the gotos that one event may cause.
+    """
+    task = begun(cut)
+    for number in range(100):
+        task.say(str(number), early="interrupt")
+
+    task.give("pay", "10")
+
+    assert (task.state, task.task.early) == (TaskState.RUNNING, ())
+
+
+@BOTH
+def test_a_message_is_met_before_the_next_step(cut: bool) -> None:
+    """
+    A step without `on_interrupt` goes on to its end; the step after it is not entered.
+    """
+
+    async def look(ctx: Ctx, content: Content) -> Transition:
+        found = await ctx.llm("look", "Look.")
+        return ctx.goto("end", topic=found)
+
+    async def end(ctx: Ctx, topic: str) -> Transition:
+        return ctx.complete(topic)
+
+    task = begun(cut, table(
+        "met",
+        Step("look", look).start(),
+        Step("end", end).on_interrupt("steer"),
+        Step("steer", steer),
+        Step("finish", finish),
+    ))  # fmt: skip
+    task.say("and food", early="interrupt")
+    assert task.out == ["look"]
+
+    task.give("look", "rent")
+
+    assert (task.said, task.out) == (["Left rent, with nothing paid."], ["write"])
+
+
+@BOTH
+def test_a_message_that_may_wait_interrupts_nothing(cut: bool) -> None:
+    """
+    It waits for a question; so does one that names a question.
+    """
+    task = begun(cut)
+    task.give("pay", "10")
+
+    task.say("and food", early=True)
+    task.say("and food", early="interrupt", slot="what")
+
+    assert (task.alarms, len(task.task.early)) == ([62.0], 2)
+
+
+@BOTH
+def test_a_question_is_answered_instead(cut: bool) -> None:
+    """
+    A message to a task that asks is an answer, whatever else it might be.
+    """
+
+    async def ask(ctx: Ctx, content: Content) -> Transition:
+        index, answer = await ctx.first(ctx.ask("size", "Which size?"), ctx.sleep(60, id="rest"))
+        return ctx.complete(answer.text if index == 0 else "nobody")
+
+    author = table("asks", Step("ask", ask).start().on_interrupt("ask"))
+    task = begun(cut, author)
+
+    task.say("large", early="interrupt")
+
+    assert (task.status, task.said[-1]) == (Status.COMPLETED, "large")
+
+
+@BOTH
+def test_a_step_may_meet_its_own_messages(cut: bool) -> None:
+    """
+    It begins again, with the new message; the calls of all its branches are withdrawn.
+    """
+
+    async def draft(ctx: Ctx, content: Content) -> Transition:
+        async def one(id: str) -> str:
+            return str(await ctx.llm(id, "Write.", content))
+
+        return ctx.complete(", ".join(await ctx.parallel(one("a"), one("b"))))
+
+    task = begun(cut, table("again", Step("draft", draft).start().on_interrupt("draft")))
+    task.give("a", "old")
+
+    task.say("better", early="interrupt")
+
+    assert task.out == ["a", "b"]
+    task.give("a", "new")
+    task.give("b", "new")
+    assert task.said[-1] == "new, new"
+    assert task.folded() == task.task
+
+
+@BOTH
+def test_a_task_without_such_steps_holds_the_message(cut: bool) -> None:
+    """
+    As with `early=True`: until it asks.
+    """
+
+    async def rest(ctx: Ctx, content: Content) -> Transition:
+        await ctx.sleep(60, id="rest")
+        return ctx.complete((await ctx.ask("more", "More?")).text)
+
+    task = begun(cut, table("holds", Step("rest", rest).start()))
+    task.say("bread", early="interrupt")
+    assert task.alarms == [61.0]
+
+    task.ring("rest")
+
+    assert task.said[-1] == "bread"
+
+
+def test_a_task_that_a_message_broke_is_recovered_by_it() -> None:
+    """
+    Corrected code meets the same message, and nothing is done twice.
+    """
+    works: list[bool] = []
+
+    async def meet(ctx: Ctx, content: Content, topic: str, pay: str = "nothing") -> Transition:
+        if not works:
+            raise ValueError("a bug")
+        return await steer(ctx, content, topic, pay)
+
+    author = table(
+        "mended",
+        Step("begin", begin).start(),
+        Step("work", work).on_interrupt("meet"),
+        Step("meet", meet),
+        Step("finish", finish),
+    )
+    task = begun(False, author)
+    task.give("pay", "10")
+    task.say("and food", early="interrupt")
+    assert task.status is Status.FAILED
+    works.append(True)
+
+    again = task.recovered()
+
+    assert (again.said[-1], again.out, again.alarms) == ("Left rent, with 10 paid.", ["write"], [])
+
+
+@BOTH
+@pytest.mark.parametrize("entry", range(6))
+def test_a_message_at_every_entry(entry: int, cut: bool) -> None:
+    """
+    Wherever it comes, it is met or refused, the effect takes place once, and the task ends.
+    """
+    task = ByHand(skill(), cut=cut)
+    paid = 0
+    taken = False
+    for number in range(12):
+        if number == entry + 1:
+            taken = not task.say("and food", early="interrupt").refused
+        if task.task.ended:
+            break
+        if task.state is TaskState.PLANNED:
+            task.say("rent")
+        elif task.alarms:
+            task.ring("rest")
+        elif "pay" in task.out:
+            paid += 1
+            task.give("pay", "10")
+        else:
+            task.give("write", "done")
+
+    assert (task.status, paid) == (Status.COMPLETED, 1)
+    assert task.said[-1] == ("rent, and food: done" if taken else "rent: 10 and done")
+    assert task.folded() == task.task
+    assert not wanted(task.task)
+
+
+def test_laws() -> None:
+    """
+    A skill that is interrupted keeps the laws, at every entry.
+    """
+    check_laws(skill(), max_examples=60)
+
+
+# --- mistakes
+
+
+async def deaf(ctx: Ctx, topic: str) -> Transition:
+    return ctx.complete(topic)
+
+
+async def choosy(ctx: Ctx, content: Content, size: int) -> Transition:
+    return ctx.complete(f"{size}")
+
+
+@pytest.mark.parametrize(
+    ("handler", "named", "says"),
+    [
+        (
+            steer,
+            ["steer"],
+            "step 'work': on_interrupt=['steer']: no such step; the steps are: begin, work, steer, finish",
+        ),
+        (steer, "stear", "step 'work': on_interrupt='stear': no such step; the steps are: begin, work, steer, finish"),
+        (deaf, "steer", "that step takes no message; give it a parameter `content: Content`"),
+        (choosy, "steer", "that step needs size: int; 'work' has none; give it a default"),
+    ],
+)
+def test_a_step_that_cannot_meet_a_message(handler: Any, named: Any, says: str) -> None:
+    """
+    The mistake is found when the skill is defined.
+    """
+    with pytest.raises(DefinitionError) as caught:
+        table(
+            "wrong",
+            Step("begin", begin).start(),
+            Step("work", work).on_interrupt(named),
+            Step("steer", handler),
+            Step("finish", finish),
+        )
+
+    assert says in str(caught.value)
