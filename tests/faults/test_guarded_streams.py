@@ -15,13 +15,13 @@ from refold.engine import Tokens
 from refold.temporal import TemporalEngine
 from tests.faults.processes import Workers, until
 from tests.services.openai_server import OpenAIServer, Trouble
+from tests.temporal import guarded
 from tests.temporal.test_task import collected
 from workflows.order_desk import OrderDesk
 
 MODULES = ["workflows.order_desk", "activities"]
-CARD = "4111 1111 1111 1111"
-QUESTION = f"I paid with {CARD}. Where is my order?"
-SAID = f"You paid with {CARD}. " + "It is on its way, and should be with you soon. " * 40
+QUESTION = f"I paid with {guarded.CARD}. Where is my order?"
+SAID = f"You paid with {guarded.CARD}. " + "It is on its way, and should be with you soon. " * 40
 INSTEAD = "I cannot tell you that here."
 
 
@@ -82,5 +82,4 @@ async def test_no_reader_sees_a_digit_of_a_card(
     assert INSTEAD in entries
     assert INSTEAD in answer
     for place in (entries, answer, told):
-        assert "4111" not in place
-        assert "1111" not in place
+        assert not guarded.seen(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,13 @@ from refold.core.content import Content
 from refold.temporal import workflow_for
 
 CARD = "4111 1111 1111 1111"
+_DIGITS = re.compile(r"(?<![0-9A-Za-z.+/-])(4111|1111)(?![0-9A-Fa-f-])")
+"""Four digits of the card, but not those that ids, dates and encoded bytes have by chance."""
+
+
+def seen(place: str) -> bool:
+    """Whether some of the card's digits are in a text, a journal or a history."""
+    return _DIGITS.search(place) is not None
 
 
 def no_cards(text: str) -> Block | None:

@@ -23,7 +23,6 @@ from tests.temporal import guarded
 from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import collected, text
 
-MARK = "4111"
 SAID = f"Your card is here. It is {guarded.CARD}, and I should not say so. Good bye."
 
 
@@ -85,9 +84,9 @@ async def test_without_a_guard_it_is_seen(engine: TemporalEngine, model: OpenAIS
     model.say(slowly(), slowly())
     task_id, tokens, _ = await watched(engine, "open")
 
-    assert MARK in tokens
-    assert MARK in await written(engine, task_id)
-    assert MARK in await streamed(engine, "open")
+    assert guarded.seen(tokens)
+    assert guarded.seen(await written(engine, task_id))
+    assert guarded.seen(await streamed(engine, "open"))
 
 
 async def test_what_a_guard_blocks_is_nowhere(
@@ -105,7 +104,7 @@ async def test_what_a_guard_blocks_is_nowhere(
     assert "I cannot say." in entries
     assert "I cannot say." in over_a2a
     for place in (entries, over_a2a, history, logs):
-        assert MARK not in place
+        assert not guarded.seen(place)
         assert "card is" not in place
 
 
@@ -119,7 +118,7 @@ async def test_a_guard_by_the_sentence_shows_what_has_passed(engine: TemporalEng
 
     assert tokens == "Your card is here. "
     for place in (entries, over_a2a, await written(engine, task_id)):
-        assert MARK not in place
+        assert not guarded.seen(place)
     assert "Your card is here. " in over_a2a
 
 
@@ -133,7 +132,7 @@ async def test_what_middleware_changes_in_the_task_is_not_shown_before(
     task_id, tokens, _ = await watched(engine, "changed")
 
     assert tokens == ""
-    assert MARK not in await streamed(engine, "changed")
+    assert not guarded.seen(await streamed(engine, "changed"))
     assert (await engine.look(task_id)).messages[-1].text.startswith("Your card is here. It is    ,")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -61,6 +62,7 @@ class Drained(Plugin, Interceptor):
         self.quiet_s = quiet_s
         self.effects = effects
         self.running = self.done = 0
+        self.enough = asyncio.Event()
         self.done_at = time.monotonic()
 
     def anew(self) -> Drained:
@@ -102,14 +104,22 @@ class Drained(Plugin, Interceptor):
         """See the SDK."""
         return _Counting(next, self)
 
+    def ended(self) -> None:
+        """An effect has ended. The worker stops at once if it was the last one: the next would begin within moments."""
+        self.running -= 1
+        self.done += 1
+        self.done_at = time.monotonic()
+        if self.done == self.effects:
+            self.enough.set()
+
     async def _empty(self, worker: Worker) -> None:
-        """Comes back once the queue is empty."""
+        """Comes back once the queue is empty, or enough is done."""
         self.done_at = time.monotonic()
         while True:
-            await asyncio.sleep(LOOK_S)
-            idle_s = time.monotonic() - self.done_at
-            if self.effects is not None and self.done >= self.effects:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.enough.wait(), LOOK_S)
                 return
+            idle_s = time.monotonic() - self.done_at
             if self.running or idle_s < self.quiet_s:
                 continue
             left = await backlog(worker.client, worker.task_queue)
@@ -129,9 +139,7 @@ class _Counting(ActivityInboundInterceptor):
         try:
             return await super().execute_activity(input)
         finally:
-            self.drained.running -= 1
-            self.drained.done += 1
-            self.drained.done_at = time.monotonic()
+            self.drained.ended()
 
 
 async def backlog(client: Client, task_queue: str) -> int:

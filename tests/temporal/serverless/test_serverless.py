@@ -109,7 +109,7 @@ async def test_an_errand_in_processes_that_end(
     view = await run_out(processes, engine, task_id, *DRAIN, "--effects", effects, "--task-queue", queue)
 
     paid_once(shop, mail, view, steps)
-    assert processes.count > 2
+    assert processes.count > 1
 
 
 @pytest.mark.sweep
@@ -130,7 +130,7 @@ async def test_an_errand_in_calls_of_a_function(
     view = await run_out(processes, engine, task_id, *call)
 
     paid_once(shop, mail, view, steps)
-    assert processes.count > 2
+    assert processes.count > 1
 
 
 async def test_a_worker_leaves_what_waits(server: DevServer, client: Client, tmp_path: Path) -> None:
