@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,3 +163,14 @@ def test_an_alert_names_what_there_is(rule: dict[str, dict[str, str]]) -> None:
     assert rule["alert"] in headings
     assert anchor == str(rule["alert"]).lower()
     assert rule["labels"]["severity"] in ("page", "ticket")
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    """
+    Its metrics are in the catalogue; a misspelt one would be drawn as zero for ever.
+    """
+    panels = json.loads((ROOT / "deploy/grafana/dashboards/refold.json").read_text())["panels"]
+    queries = [each["expr"] for one in panels if one["type"] != "row" for each in one["targets"]]
+
+    assert len(queries) > 30
+    assert not set().union(*map(unknown_in, queries))
