@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container, Iterable
 
-from refold.core.content import Artifact, Content
+from refold.core.content import Artifact, Content, Part
 from refold.core.events import ChatResult, Event, UserMessage
 from refold.core.fold.journal import Entry, Issued
 from refold.core.values import Value, lean
@@ -98,7 +98,7 @@ def brought_by(event: Event) -> Content | None:
     return Content.from_text(text) if isinstance(text, str) and text else None
 
 
-BROUGHT = Content.from_data({"refold": "brought"})
+BROUGHT = Content.model_construct(parts=(Part.model_construct(data={"refold": "brought"}),))
 """What stands for the text that an entry's event brought: history holds it with the event, and only once."""
 
 SAME = ("refused", "note", "reason", "messages", "artifacts", "progress")

@@ -8,11 +8,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from refold.cli.errors import CallError
 from refold.core.authoring.skill import skill_id
 from refold.core.errors import RefoldError
-from refold.static import Parts, Source, find_sources, parts_of
+
+if TYPE_CHECKING:  # it is loaded by the verbs that look for modules
+    from refold.static import Parts, Source
 
 USUAL = ("workflows", "activities")
 """The modules that a verb loads when the call names none."""
@@ -25,6 +28,8 @@ def sources_of(names: Sequence[str]) -> list[Source]:
         NotFound: There is no such module, file or folder.
         CallError: None are named, and this folder has none of the usual ones.
     """
+    from refold.static import find_sources
+
     here = Path.cwd()
     if not names:
         names = [name for name in USUAL if _is_here(here, name)]
@@ -52,6 +57,8 @@ def application(names: Sequence[str]) -> Parts:
         NotFound, CallError: As for `sources_of`; or a module cannot be imported, or two skills share an id.
         DefinitionError: A skill or tool is defined wrongly.
     """
+    from refold.static import parts_of
+
     found = parts_of(_imported(source) for source in sources_of(names))
     for skill, module in found.twice:
         raise CallError(f"two skills have the id {skill_id(skill)!r}, the second in {module.__name__}")

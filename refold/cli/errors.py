@@ -19,7 +19,6 @@ from pathlib import Path
 from refold.core.errors import InputRejected, RefoldError
 from refold.engine import TaskNotFound
 from refold.export.read import SUFFIX
-from refold.static import NotFound
 
 DONE, TASK_FAILED, WRONG_CALL, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "REFOLD_DEBUG"
@@ -46,7 +45,7 @@ def explain(error: Exception, hint: str = "") -> tuple[str, str]:
         return name, f"{error}; {hint}"
     if isinstance(error, TaskNotFound) and (file := _file_of(error)):
         return name, f"{error}. {file!r} is a file: {_OF_FILES}"
-    if isinstance(error, RefoldError | CallError | NotFound):
+    if isinstance(error, RefoldError | CallError):
         return name, str(error)
     text = str(error) or "no message"
     return name, f"refold met an error of its own: {name}: {text}; {DEBUG}=1 shows where"

@@ -167,7 +167,8 @@ class Thread(Value):
         return self.changed({"said": (*self.said, *added), "hash": hash_after(self.hash, added)})
 
 
-EMPTY = Thread()
+# Values that an import makes are not checked: the first check builds a model, which takes time that a command need not.
+EMPTY = Thread.model_construct(frame=Frame.model_construct())
 """A thread without turns."""
 
 

@@ -379,7 +379,7 @@ def fallbacks_of(command: Command) -> tuple[str, ...]:
     return command.fallbacks if isinstance(command, CallLlm | CallChat) else ()
 
 
-NO_RETRY = RetryPolicy(max_retries=0)
+NO_RETRY = RetryPolicy.model_construct(max_retries=0)
 
 
 def retry_of(command: Command, default: RetryPolicy) -> RetryPolicy:

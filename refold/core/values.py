@@ -244,11 +244,10 @@ def lean(default: T | None = None, *, factory: Callable[[], T] | None = None, **
     Journals and activity inputs are written to history for ever; a default that is written each time is paid for
     each time. Reading it back gives the same value, so nothing is lost.
     """
-    usual = factory() if factory is not None else default
-    exclude = _equal_to(usual)
     if factory is not None:
-        return Field(default_factory=factory, exclude_if=exclude, **kwargs)
-    return Field(default=default, exclude_if=exclude, **kwargs)
+        usual = cache(factory)  # made when it is first asked for: a model is built by its first value
+        return Field(default_factory=factory, exclude_if=lambda value: _same(value, usual()), **kwargs)
+    return Field(default=default, exclude_if=_equal_to(default), **kwargs)
 
 
 def _equal_to(usual: Any) -> Callable[[Any], bool]:
@@ -257,8 +256,12 @@ def _equal_to(usual: Any) -> Callable[[Any], bool]:
         return partial(is_, usual)
     if usual == "":
         return partial(eq, usual)
-    # Matched by type too: 0 equals False, and 1.0 equals 1.
-    return lambda value: type(value) is type(usual) and value == usual
+    return partial(_same, usual)
+
+
+def _same(one: Any, other: Any) -> bool:
+    # By type too: 0 equals False, and 1.0 equals 1.
+    return type(one) is type(other) and one == other
 
 
 def shortened(text: str, chars: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from refold.core.authoring.skill import Skill
 from refold.core.errors import InputRejected
@@ -20,7 +21,9 @@ from refold.export.layout import ExportError
 from refold.export.read import Exported, read_export
 from refold.lineage.fork import fork, unforkable
 from refold.record import Explanation, TaskRecord, explain, record_of, with_entries
-from refold.testing.fake_engine import FakeEngine
+
+if TYPE_CHECKING:
+    from refold.testing.fake_engine import FakeEngine
 
 Skills = Mapping[str, Skill]
 
@@ -130,6 +133,8 @@ class ExportEngine:
         id = f"{task_id}.f1" if new_id is None else check_task_id(new_id)
         now = entries[-1].at
         snapshot, first = fork(skill, base, entries, id, now, seq=at, by=by)
+        from refold.testing.fake_engine import FakeEngine  # a large import, which only forks need
+
         self._forks = FakeEngine([skill], now=now)
         return await self._forks.begin(snapshot, first)
 

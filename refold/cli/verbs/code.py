@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,12 +16,9 @@ from refold.cli.verb import Call, add
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import UnknownSkill
-from refold.static import Finding, Source
-from refold.static import check as check_sources
-from refold.static import graph as graph_of
-from refold.static.check import in_order, parts_in
-from refold.static.code.loaded import place_of
-from refold.static.definitions import on_path
+
+if TYPE_CHECKING:  # what only these two verbs need is loaded when one is called
+    from refold.static import Finding, Source
 
 Modules = Annotated[
     list[str] | None,
@@ -55,6 +52,8 @@ def graph(
     timed out, a failure that is caught), the commands they issue, and how the task can end. It is read from the code,
     so it shows only what the code names literally. With --json, `{"skill": …, "mermaid": …}`.
     """
+    from refold.static import graph as graph_of
+
     found = _by_path(skill) if ":" in skill else _by_id(skill, modules or [])
     mermaid = graph_of(found)
     if call.out.json:
@@ -82,6 +81,9 @@ def check(
 
     Exits 1 if there are findings.
     """
+    from refold.static import check as check_sources
+    from refold.static.check import in_order
+
     sources, beside = sources_of(modules or []), usual_sources()
     with quiet_stdout():
         servers, refused = temporal.known_servers(mcp)
@@ -101,6 +103,9 @@ def check(
 
 def _refused(sources: list[Source], beside: list[Source], servers: list[str] | None) -> list[temporal.Refusal]:
     """What a worker of the whole application refuses when it starts, as far as it is about these files."""
+    from refold.static.check import parts_in
+    from refold.static.definitions import on_path
+
     parts = parts_in([*sources, *beside])
     if parts is None:
         return []
@@ -111,6 +116,9 @@ def _refused(sources: list[Source], beside: list[Source], servers: list[str] | N
 
 
 def _finding(one: temporal.Refusal) -> Finding:
+    from refold.static import Finding
+    from refold.static.code.loaded import place_of
+
     file, line = place_of(one.about, one.module)
     message = f"{one.what} {one.name!r}: {one.problem}"
     return Finding(file=file, line=one.line or line, column=1, rule="worker", message=message)

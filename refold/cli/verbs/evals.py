@@ -12,8 +12,6 @@ from refold.cli.application import application
 from refold.cli.errors import DONE, TASK_FAILED, WRONG_CALL, CallError
 from refold.cli.verb import Call, add
 from refold.engine import UnknownSkill
-from refold.evals import evaluated
-from refold.evals.result import case
 from refold.export.layout import ExportError
 from refold.junit import Case, junit
 from refold.words.text import clean
@@ -70,6 +68,9 @@ async def eval_(
     Exits 0 if all runs are as recorded; 1 if one diverges; 2 if a file could not be evaluated: it is damaged, redacted,
     or of a skill that is not in the code. The other files are evaluated all the same.
     """
+    from refold.evals import evaluated
+    from refold.evals.result import case
+
     if since and model is None:
         raise CallError("--from goes with --model: it says from which entry on the model is asked")
     parts = application(modules or [])

@@ -28,7 +28,7 @@ from refold.core.fold.snapshot import UNDO, Given, Pending
 from refold.core.lifecycle import TERMINAL, TaskEvent, TaskState
 from refold.core.retry_policy import Failure, FailureKind, RetryPolicy
 
-UNDO_RETRIES = RetryPolicy(max_retries=20)
+UNDO_RETRIES = RetryPolicy.model_construct(max_retries=20)
 """Retries of a compensation, over about an hour and a half: a late compensation is better than none."""
 
 FALLBACK_RETRIES = 2

@@ -282,6 +282,3 @@ class Snapshot(Value):
     def ended(self) -> bool:
         """Whether the task has ended. It still takes late grants and the outcomes of compensation."""
         return self.ending is not None
-
-
-Redo.model_rebuild()

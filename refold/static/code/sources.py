@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from refold.core.errors import RefoldError
+
 SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
-class NotFound(LookupError):
+class NotFound(RefoldError, LookupError):
     """There is no such module, file or folder."""
 
 

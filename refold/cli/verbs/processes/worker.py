@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,8 +22,10 @@ from refold.core.authoring.skill import skill_id
 from refold.core.authoring.tool import tool_spec
 from refold.core.schema import fields_of
 from refold.engine import UnknownSkill
-from refold.static import Parts
 from refold.temporal.worker.profile import DEFAULT, PROFILES, Profile
+
+if TYPE_CHECKING:
+    from refold.static import Parts
 
 Model = Annotated[
     str | None,
