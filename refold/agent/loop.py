@@ -75,20 +75,10 @@ class AnyLoop:
     @step(on_interrupt="steered")
     async def answer(self, ctx: Ctx, state: AgentState) -> Transition:
         """Answer, and continue with the next message of a hook or the user."""
-        reply = _reply_in(state)
-        ended = AfterInvocation(ctx, state, reply=reply, resume=None)
-        await self.parts.hooks.fire(ended)
-        if ended.resume is not None and state.resumed < HOOK_RETRIES:
-            state.cycle, state.resumed = 0, state.resumed + 1
-            say = [UserSaid(content=Content.from_text(ended.resume))]
-            await self.parts.hooks.said(ctx, state, say)
-            return ctx.goto(self.first, state=state, say=say)
+        if again := await self._resumed(ctx, state):
+            return ctx.goto(self.first, state=state, say=again)
         ctx.status("")
-        said = _content(reply)
-        if self.parts.output is not None and reply.value is not None:
-            ctx.decode(self.parts.output, reply.value)  # middleware may have put another one in its place
-        handed = [] if reply.value is None else [Artifact.from_data(ANSWER, reply.value)]
-        handed += [Artifact(name=one.filename or f"file-{n}", parts=(one,)) for n, one in enumerate(reply.files, 1)]
+        said, handed = self._answered(ctx, _reply_in(state))
         if self.parts.turns is not None and state.turns >= self.parts.turns:
             return ctx.complete(said, handed)
         for artifact in handed:
@@ -106,16 +96,20 @@ class AnyLoop:
     @step
     async def steered(self, ctx: Ctx, content: Content, state: AgentState, say: list[Said] | None = None) -> Transition:
         """Handle a message that came while the agent was at work: before it calls the model again, or has answered."""
-        if say is None:
-            ctx.say(_content(_reply_in(state)))
+        say = say or await self._resumed(ctx, state)
+        if not say:
+            said, handed = self._answered(ctx, _reply_in(state))
+            ctx.say(said)
+            for artifact in handed:
+                ctx.hand_over(artifact)
         new, unsaid = [UserSaid(content=content)], list(state.unsaid)
         if await self._is_called_off(ctx, state, new):
-            if say is None:
+            if not say:
                 return ctx.goto("answer", state=state)
             # The work goes on without the message. Results stay in `say`, which guardrails check.
             ctx.say(_content(_reply_in(state)))
             new, state.unsaid = [], unsaid
-        return ctx.goto(self.first, state=state, say=[*(say or ()), *new])
+        return ctx.goto(self.first, state=state, say=[*say, *new])
 
     # --- what the steps do
 
@@ -131,6 +125,25 @@ class AnyLoop:
         state.last_reply = Reply(text=canceled(begun.cancel, "The agent does not work on this."))
         state.unsaid = [*state.unsaid, *say, state.last_reply]
         return True
+
+    async def _resumed(self, ctx: Ctx, state: AgentState) -> list[Said]:
+        """What a hook has the agent go on with instead of the answer; empty if the user receives the answer."""
+        ended = AfterInvocation(ctx, state, reply=_reply_in(state), resume=None)
+        await self.parts.hooks.fire(ended)
+        if ended.resume is None or state.resumed >= HOOK_RETRIES:
+            return []
+        state.cycle, state.resumed = 0, state.resumed + 1
+        say: list[Said] = [UserSaid(content=Content.from_text(ended.resume))]
+        await self.parts.hooks.said(ctx, state, say)
+        return say
+
+    def _answered(self, ctx: Ctx, reply: Reply) -> tuple[Content, list[Artifact]]:
+        """What the user receives of a final reply: a message, and artifacts for a typed answer and for files."""
+        if self.parts.output is not None and reply.value is not None:
+            ctx.decode(self.parts.output, reply.value)  # middleware may have put another one in its place
+        handed = [] if reply.value is None else [Artifact.from_data(ANSWER, reply.value)]
+        handed += [Artifact(name=one.filename or f"file-{n}", parts=(one,)) for n, one in enumerate(reply.files, 1)]
+        return _content(reply), handed
 
     def _tell(self, ctx: Ctx, state: AgentState, doing: str) -> None:
         """Show what the agent is doing."""

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from refold import Status
-from refold.agent import BeforeInvocation, Plugin, Think, around
+from refold import Content, Part, Status
+from refold.agent import AfterInvocation, BeforeInvocation, Plugin, Think, around
 from refold.core.chat import Reply, ToolCall, ToolReturn, UserSaid
 from tests.agent.shop import shop
 from tests.core.byhand import ByHand
@@ -100,6 +100,50 @@ def test_a_loop_of_ones_own_hears_it_once_it_has_answered() -> None:
     task.give("model", Reply(text="Milk is 1."))
 
     assert (task.status, task.said) == (Status.COMPLETED, ["Tea is 3.", "Milk is 1."])
+
+
+@BOTH
+def test_an_interrupted_answer_is_whole(cut: bool) -> None:
+    """
+    The user receives its value and its files, as of any other answer.
+    """
+    chart = Part(raw=b"chart", filename="chart.png", media_type="image/png")
+    task = ByHand(shop(output=int), cut=cut)
+    task.say("tea?")
+    task.say("and milk?", early="interrupt")
+
+    task.give("model", Reply(value=3, files=(chart,)))
+    assert {one.name: one.parts for one in task.task.artifacts} == {
+        "answer": Content.from_data(3).parts,
+        "chart.png": (chart,),
+    }
+    task.give("model", Reply(value=1))
+    assert task.status is Status.COMPLETED
+
+
+def polite(event: AfterInvocation) -> None:
+    """Have an answer without a please written again."""
+    event.resume = None if "please" in event.reply.text else "Say please."
+
+
+@BOTH
+@pytest.mark.parametrize("forbids", [False, True])
+def test_a_hook_may_still_refuse_the_answer(forbids: bool, cut: bool) -> None:
+    """
+    A message carries no answer past the hooks: what they refuse is written again, with the message or without it.
+    """
+    task = ByHand(shop(plugins=[polite, *([Strict()] if forbids else [])]), cut=cut)
+    task.say("tea?")
+    task.say("and milk?", early="interrupt")
+
+    task.give("model", Reply(text="3."))
+    assert (task.said, task.out) == (["No milk."] if forbids else [], ["model"])
+    task.give("model", Reply(text="3, please."))
+
+    milk = [] if forbids else ["user: and milk?"]
+    assert turns(task) == ["user: tea?", "model: 3.", "user: Say please.", *milk, "model: 3, please."]
+    assert (task.status, task.said[-1]) == (Status.COMPLETED, "3, please.")
+    assert task.folded() == task.task
 
 
 class Strict(Plugin):
