@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from refold.agent.loop import AROUND
 from refold.core.authoring.skill import Skill, skill_id
 from refold.core.content import Content, as_content
 from refold.core.errors import InputRejected
@@ -53,7 +54,7 @@ def checkpoint_of(agent: Skill, task: Snapshot) -> Checkpoint | None:
         return None
     state = record["args"].get("state", {})
     position = state.get("position", "start")
-    if position == "start" or record["step"] in ("begin", "answer", "heard"):
+    if position == "start" or record["step"] in AROUND:
         return None
     return Checkpoint(agent=skill_id(agent), position=position, cycle_index=state.get("cycle", 0), task=task)
 

@@ -23,13 +23,16 @@ from refold.core.authoring.context import Ctx
 from refold.core.authoring.transition import Transition
 from refold.core.chat import Reply, Said, ToolCall, ToolReturn, UserSaid
 from refold.core.content import Artifact, Content
-from refold.core.steps.table import step
+from refold.core.steps.table import step, steps_of
 
 ANSWER = "answer"
 """The artifact with a typed answer."""
 
 WITHHELD = "(withheld)"
 """The model reads this in place of a message that is withheld from it, when it is called again later."""
+
+ANSWER_DUE = "not called: the answer was due"
+"""The result of a call in a reply that must be the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +196,10 @@ class AnyLoop:
         return results
 
 
+AROUND = tuple(one.name for one in steps_of(AnyLoop))
+"""The names of the steps around the loop."""
+
+
 class AgentLoop(AnyLoop):
     """The loop of an agent that has none of its own: model, then tools."""
 
@@ -211,9 +218,7 @@ class AgentLoop(AnyLoop):
             return ctx.goto("answer", state=state)
         if not final:
             return ctx.goto("tools", state=state)
-        if not reply.text and reply.value is None:
-            raise NoAnswer(state.cycle)
-        state.unsaid = [*state.unsaid, *refusals(reply.tool_calls, "not called: the answer was due")]
+        refuse_calls(state, reply)
         return ctx.goto("answer", state=state)
 
     @step
@@ -223,6 +228,17 @@ class AgentLoop(AnyLoop):
         await self.parts.hooks.said(ctx, state, results)
         state.position = "after_tools"
         return ctx.goto("model", state=state, say=list(results))
+
+
+def refuse_calls(state: AgentState, reply: Reply) -> None:
+    """Give each call of a reply that must be the answer a refusal.
+
+    Raises:
+        NoAnswer: Beside the calls there is no answer.
+    """
+    if not reply.text and reply.value is None:
+        raise NoAnswer(state.cycle)
+    state.unsaid = [*state.unsaid, *refusals(reply.tool_calls, ANSWER_DUE)]
 
 
 def _agree(turn: ModelTurn, reply: Reply) -> None:

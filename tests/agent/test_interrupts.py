@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from refold import Content, Part, Status
-from refold.agent import AfterInvocation, BeforeInvocation, Plugin, Think, around
+from refold.agent import AfterInvocation, BeforeInvocation, LoopTurn, Plugin, Think, around
 from refold.core.chat import Reply, ToolCall, ToolReturn, UserSaid
 from tests.agent.shop import shop
 from tests.core.byhand import ByHand
@@ -144,6 +144,24 @@ def test_a_hook_may_still_refuse_the_answer(forbids: bool, cut: bool) -> None:
     assert turns(task) == ["user: tea?", "model: 3.", "user: Say please.", *milk, "model: 3, please."]
     assert (task.status, task.said[-1]) == (Status.COMPLETED, "3, please.")
     assert task.folded() == task.task
+
+
+def test_the_question_is_the_message_although_a_hook_goes_on_too() -> None:
+    """
+    A step of the user's own reads the user's newest message.
+    """
+    seen: list[str] = []
+
+    async def read(turn: LoopTurn) -> None:
+        seen.append(turn.question)
+
+    task = ByHand(shop(tools=[], gates="none", loop=[read, Think()], plugins=[polite]))
+    task.say("tea?")
+    task.say("and milk?", early="interrupt")
+
+    task.give("model", Reply(text="3."))
+
+    assert seen == ["tea?", "and milk?"]
 
 
 class Strict(Plugin):

@@ -20,10 +20,10 @@ MAY = {
     **{name: {*BELOW, "clients", "plugins", "steps", "middleware"} for name in READY},
     "loop": {*BELOW, *LAYERS},
     "looping.turn": {*BELOW, "clients", "plugins", "steps"},
-    "looping.slots": {*BELOW, *LAYERS, "looping.turn"},
+    "looping.slots": {*BELOW, *LAYERS, "loop", "looping.turn"},
     "looping.places": {*BELOW, "looping.slots"},
     "looping.own_loop": {*BELOW, *LAYERS, "loop", "looping.turn", "looping.slots", "looping.places", "ready.budget"},
-    "checkpoints": set(BELOW),
+    "checkpoints": {*BELOW, "loop"},
     "definition": {*BELOW, *LAYERS, *READY, "looping.slots"},
     "agent": {*BELOW, *LAYERS, *READY, "definition", "gates", "loop", "looping.slots", "looping.own_loop"},
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refold import DefinitionError, Status
+from refold import Content, DefinitionError, Status
 from refold.agent import (
     AfterModelCall,
     Agent,
@@ -27,6 +27,7 @@ from refold.agent import (
 )
 from refold.agent.middleware import Held
 from refold.agent.steps import Emit
+from refold.core.chat import Reply, ToolCall, UserSaid
 from refold.core.commands import CallChat
 from refold.testing import Played, calls, check_laws, play, reply
 from tests.agent.shop import TOOLS, price, results, shop
@@ -174,6 +175,8 @@ class Modelling(Pondering):
         ),
         pytest.param([Think(name="a step")], "begins with a letter, at most 40: 'a step'", id="odd-name"),
         pytest.param([Think(name="heard")], "the name 'heard' is taken; give the step another one", id="taken"),
+        pytest.param([Think(name="steered")], "the name 'steered' is taken; give the step another one", id="taken-too"),
+        pytest.param([Pondering(), Pondering()], "another name: an attribute `name` of its class", id="two-classes"),
         pytest.param([Modelling()], "is of kind 'model', which is the agent's own; give it another one", id="kind"),
     ],
 )
@@ -203,6 +206,10 @@ async def early(turn: LoopTurn) -> StepStatus:
     return turn.answer()
 
 
+async def bare(turn: LoopTurn) -> StepStatus:
+    return StepStatus.ANSWERED
+
+
 async def between(turn: LoopTurn) -> None:
     await turn.ask("Sure?")
 
@@ -230,6 +237,9 @@ class Silent(Orchestrator):
         ),
         pytest.param(
             [early], "step 'early' answers with the newest reply, and there is none: give a text", id="no-reply"
+        ),
+        pytest.param(
+            [bare], "step 'bare' returned StepStatus.ANSWERED without a reply; return turn.answer(text)", id="bare"
         ),
         pytest.param(
             [Think(), between, Sequential()], "asks the model while its calls of price have no results", id="owed"
@@ -282,6 +292,37 @@ def test_the_last_pass_must_answer() -> None:
     assert story.said == ("300.",)
     assert frames[-1] is not None
     assert frames[-1].settings == {"tool_choice": "none"}
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_calls_in_the_last_pass_are_refused(answers: bool) -> None:
+    """
+    The text beside them is the reply; without a text there is none, and the task fails.
+    """
+    agent = shop(loop=[Think(answers=answers), Sequential(), say_so], max_cycles=1)
+    call = ToolCall(id="1", name="price", args={"item": "tea"})
+    story = play(agent, "tea?", answers={"model": Reply(text="300.", tool_calls=(call,))}, tools=TOOLS)
+    mute = play(agent, "tea?", answers={"model": Reply(tool_calls=(call,))}, tools=TOOLS)
+
+    assert story.said == ("300." if answers else "It is.",)
+    assert mute.reason.startswith("the model gave no answer in 1 cycles")
+    assert "price" not in [one.id for one in (*story.asked, *mute.asked)]
+
+
+@BOTH
+def test_a_loop_beside_another_step(cut: bool) -> None:
+    """
+    Within `Together` it has a conversation of its own, and ends with its own answer.
+    """
+    act = Repeat(Think(), Sequential(), name="act", max_cycles=2)
+    agent = shop(loop=[Together(act, cheap), Think(name="sum_up", tools=False)])
+    answers = {"model": [calls("price", item="tea"), "300.", "All."], "model.2": ["Leaves."]}
+    story = play(agent, "tea?", answers=answers, tools=TOOLS, cut=cut)
+    beside = story.snapshot.threads["aside.together.act"].said
+
+    assert story.said == ("All.",)
+    assert [type(one).__name__ for one in beside] == ["UserSaid", "Reply", "ToolReturn", "Reply"]
+    assert story.snapshot.threads["main"].said[0] == UserSaid(content=Content.from_text("tea?"))
 
 
 def test_a_class_is_a_step_with_a_kind_of_its_own() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from refold.agent.errors import NoAnswer
-from refold.agent.loop import AgentLoop, AnyLoop, Parts
+from refold.agent.loop import ANSWER_DUE, AROUND, AgentLoop, AnyLoop, Parts, refuse_calls
 from refold.agent.looping.places import Place, placed
 from refold.agent.looping.slots import Node, Own, Repeat, Think, Together, every, kinds_of, nodes_of
 from refold.agent.looping.turn import LoopTurn, settle
@@ -44,7 +44,7 @@ class OwnLoop(AnyLoop):
     async def _take(self, name: str, ctx: Ctx, state: AgentState, say: list[Said]) -> Transition:
         place = self.places[name]
         if state.cycle == 0:  # the user has said something
-            state.asked = next((one.content for one in say if isinstance(one, UserSaid)), state.asked)
+            state.asked = next((one.content for one in reversed(say) if isinstance(one, UserSaid)), state.asked)
             state.steps, state.passes = {}, {}
             place.begin(state, since=0)
         turn = self._turn_for(name, ctx, state, say, final=place.is_final(state))
@@ -56,7 +56,7 @@ class OwnLoop(AnyLoop):
         if status is not StepStatus.ANSWERED:
             raise NoAnswer(state.cycle)
         if state.last_reply is None:
-            raise SkillError(f"step {name!r} returned {status!r}, and there is no reply; return turn.answer(text)")
+            raise SkillError(f"step {name!r} returned StepStatus.ANSWERED without a reply; return turn.answer(text)")
         settle(state)
         state.unsaid = [*state.unsaid, *turn.say]
         return ctx.goto("answer", state=state)
@@ -117,13 +117,11 @@ class OwnLoop(AnyLoop):
         )
         reply = await self._asks(asked)
         state.owed = list(reply.tool_calls)
-        if not reply.tool_calls:
-            return StepStatus.ANSWERED if slot.answers else StepStatus.DONE
-        if not asked.final:
+        if reply.tool_calls and not asked.final:
             return StepStatus.DONE
-        if not reply.text and reply.value is None:
-            raise NoAnswer(state.cycle)
-        state.unsaid, state.owed = [*state.unsaid, *refusals(state.owed, ANSWER_DUE)], []
+        if reply.tool_calls:
+            refuse_calls(state, reply)
+            state.owed = []
         return StepStatus.ANSWERED if slot.answers else StepStatus.DONE
 
     async def _act(self, node: Node, turn: LoopTurn) -> StepStatus:
@@ -219,9 +217,6 @@ class OwnLoop(AnyLoop):
         return state.model_copy(update={**about, "owed": [], "withheld": []})
 
 
-ANSWER_DUE = "not called: the answer was due"
-
-
 def _keep(state: AgentState, name: str, own: AgentState) -> None:
     state.asides[name] = Aside(thread=own.thread, unsaid=own.unsaid, reply=own.last_reply)
 
@@ -294,7 +289,7 @@ def with_routes(machine: StepMachine, loop: type[AnyLoop]) -> dict[str, StepSpec
     """The steps with where they lead, which their code does not name, in the order in which they are met."""
     steps = machine.steps
     leads = {name: place.leads_to for name, place in getattr(loop, "places", {}).items()}
-    leads |= {name: (*steps[name].goes_to, loop.first) for name in ("begin", "answer", "heard", "steered")}
-    last = ("answer", "heard", "steered")
-    order = ["begin", *(name for name in steps if name not in ("begin", *last)), *last]
+    leads |= {name: (*steps[name].goes_to, loop.first) for name in AROUND}
+    begin, *last = AROUND
+    order = [begin, *(name for name in steps if name not in AROUND), *last]
     return {name: replace(steps[name], goes_to=leads.get(name, steps[name].goes_to)) for name in order}

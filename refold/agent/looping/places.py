@@ -83,10 +83,10 @@ class Place:
             bounds.count(state, 1)
 
     def after(self, status: StepStatus, state: AgentState, places: Mapping[str, Place]) -> str | None:
-        """The place that comes after this one has ended so, and its passes counted; None if the agent's loop is over.
+        """Count the passes that begin, and name the place that comes after this one has ended with this status.
 
-        Raises:
-            NoAnswer: The agent's loop has made all its passes.
+        Returns:
+            None if the agent's loop is over: a slot has answered, or all passes were made.
         """
         to = self.next if status is StepStatus.DONE else None
         for level in range(len(self.loops) - 1, -1, -1):
@@ -98,8 +98,6 @@ class Place:
                 gone = {place.node.name for place in places.values() if bounds in place.loops}
                 state.steps = {name: how for name, how in state.steps.items() if name.partition(".")[0] not in gone}
                 return self._go(bounds.first, level + 1, state, places)
-            if level == 0:
-                return None
             to, status = bounds.after, StepStatus.DONE
         return None
 

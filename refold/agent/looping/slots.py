@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from refold.agent.loop import AROUND
 from refold.agent.looping.turn import LoopTurn
 from refold.agent.orchestrators import Orchestrator
 from refold.agent.state import StepStatus
@@ -27,7 +28,7 @@ from refold.agent.steps import Emit, Step, short
 from refold.core.authoring.bytecode import mentions
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-_TAKEN = ("begin", "answer", "heard", "main")
+_TAKEN = (*AROUND, "main")
 """Names of the steps around a loop, and of the main conversation."""
 
 RESERVED = ("model", "tool", "tools")

@@ -20,15 +20,14 @@ from refold.agent.errors import BudgetExceeded, NoPrice
 from refold.agent.middleware import Proceed, Simple
 from refold.agent.steps import ModelTurn, ToolTurn, refusal
 from refold.core.chat import Reply, ToolReturn, UserSaid
+from refold.core.commands import PartBudget
 from refold.core.content import Content
 from refold.core.errors import CommandError
 from refold.core.gates import GateKind, GatePolicy
 from refold.cost import OWNER_DAY, OWNER_DAY_SPENT
 
 WHEN_SPENT = ("fail", "ask", "answer")
-
-
-LIMITS = ("tokens", "usd", "model_calls", "tool_calls")
+LIMITS = tuple(PartBudget.model_fields)
 
 
 def _is_limit(name: str, given: object) -> bool:
@@ -151,7 +150,7 @@ class Budget(Simple):
     async def _tool(self, turn: ToolTurn, proceed: Proceed) -> ToolReturn:
         while (over := self._over(turn)) is not None:
             if self.when_spent == "answer":
-                turn.state.kept[_DUE] = [over.what, over.limit, over.spent, *_as_given(over)]
+                turn.state.kept[_DUE] = [over.what, over.limit, over.spent, *(["", True] if over.given else ())]
                 return refusal(turn.call, f"{over.said} This call was not made; answer with what you have.")
             await self._granted(turn, over)
         turn = self._with_what_is_left(turn)
@@ -248,10 +247,6 @@ class _OfPart(Budget):
 
     def __post_init__(self) -> None:
         pass
-
-
-def _as_given(over: _Over) -> list[JsonValue]:
-    return ["", True] if over.given else []
 
 
 def with_given(middleware: Sequence[Any]) -> tuple[Any, ...]:
