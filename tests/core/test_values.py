@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from refold import (
     Artifact,
+    Callback,
     Cmd,
     Content,
     Ctx,
@@ -444,6 +445,32 @@ def test_a_policy_waits_for_times(name: str) -> None:
     for wrong in (float("inf"), float("nan"), 1e300):
         with pytest.raises(ValidationError):
             RetryPolicy(**{name: wrong})
+
+
+@pytest.mark.parametrize(
+    ("callback", "says"),
+    [
+        pytest.param("https://pay.example/1", r"command 'paid' \(str\): callback: Input should be", id="an address"),
+        pytest.param({"digest": "d"}, r"command 'paid' \(str\): callback.until: Field required", id="a part of one"),
+    ],
+)
+def test_a_callback_is_one_that_was_made(callback: Any, says: str) -> None:
+    """
+    As any other option, it is checked where the question is asked.
+    """
+    with pytest.raises(SkillError, match=says):
+        Cmd.ask_user("paid", "The payment.", callback=callback)
+
+
+def test_a_question_has_its_callback_without_the_address() -> None:
+    """
+    Whoever reads the journal cannot answer it. A callback may have been saved as data.
+    """
+    made = Callback(url="https://pay.example/1", digest="d", until=START)
+    saved: Any = made.model_dump(mode="json")
+
+    for callback in (made, saved):
+        assert Cmd.ask_user("paid", "The payment.", callback=callback).callback == Callback(digest="d", until=START)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), 1e13])

@@ -196,9 +196,10 @@ class Cmd:
                 f"question {slot!r}: expect={expect!r} is not a class at module level, so that a reply could not be "
                 "checked before it is taken; name one, for example `class Reply(RootModel[list[int]])`"
             )
-        if (callback := options.get("callback")) is not None:
-            options["callback"] = callback.model_copy(update={"url": ""})
-        return _valid(AskUser, slot, options, id=slot, message=as_content(message), expect=checked)
+        asked = _valid(AskUser, slot, options, id=slot, message=as_content(message), expect=checked)
+        if asked.callback is None:
+            return asked
+        return asked.changed({"callback": asked.callback.changed({"url": ""})})
 
     @staticmethod
     def ask_approval(
