@@ -154,7 +154,7 @@ def skill_tool(
 
 
 def _budget(skill: Skill, given: PartBudget | Mapping[str, float]) -> PartBudget:
-    if not skill.options.keeps_budget:
+    if not skill.options.is_agent:
         id = skill.options.card.id
         raise ValueError(f"skill {id!r} takes no budget: only agents count what they spend; leave budget= out")
     try:

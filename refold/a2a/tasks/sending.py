@@ -143,7 +143,7 @@ class Sender:
 
     async def _before(self, skill: Skill, caller: str | None, context: str) -> str | None:
         """The newest ended task of the same conversation, for a skill that continues conversations."""
-        if not context or not skill.options.converses:
+        if not context or not skill.options.is_agent:
             return None
         wanted = TaskFilter(skill=skill_id(skill), owner=caller or "", context=context)
         listed = await self.engine.find(wanted, limit=LOOKED_BACK)

@@ -57,8 +57,8 @@ class Options:
         card: What clients see of the skill.
         input, retry, version, upgrade, contract, seal_at_pause: As in `SkillOptions`.
         middleware: Runs around the skill's model calls and tools, in the worker; see `refold.middleware`.
-        converses: Whether a task takes over the model conversations of the earlier task that it is started with.
-        keeps_budget: Whether its tasks keep the budget with which another task starts them.
+        is_agent: Whether its tasks take over the model conversations of the earlier task that they are started with,
+            and keep the budget with which another task starts them.
         models: The models that the skill is defined with; a worker says when it starts which of them it cannot use.
         problems: Problems found in the options; the compiler of the skill reports them with its own.
     """
@@ -71,8 +71,7 @@ class Options:
     contract: Contract | None = None
     seal_at_pause: bool = False
     middleware: tuple[Any, ...] = ()
-    converses: bool = False
-    keeps_budget: bool = False
+    is_agent: bool = False
     models: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -218,8 +217,7 @@ def options_for(
     given: dict[str, Any] = {key: value for key, value in said.items() if value is not None and key not in unknown}
     on_card = {key: tuple(given.pop(key)) for key in _LISTED if key in given}
     card = Card(id=id, name=given.pop("name", default_name), description=given.pop("description", first), **on_card)
-    given |= {"converses": is_agent, "keeps_budget": is_agent, "models": models, "middleware": middleware}
-    return Options(card=card, problems=tuple(found), **given)
+    return Options(card=card, middleware=middleware, models=models, is_agent=is_agent, problems=tuple(found), **given)
 
 
 def snake(name: str) -> str:

@@ -158,7 +158,7 @@ def _message(skill: Skill, snapshot: Snapshot, message: UserMessage, at: datetim
     if taken is not None:
         return f"delivery {message.delivery_id!r} was taken before, as entry {taken}"
     if snapshot.lifecycle is TaskState.PLANNED:
-        if snapshot.budget is not None and not skill.options.keeps_budget:
+        if snapshot.budget is not None and not skill.options.is_agent:
             return f"skill {snapshot.skill!r} takes no budget: only agents count what they spend; call it without one"
         return unfit_start(skill, message.content)
     waits = tuple(wait for wait in snapshot.open_waits if isinstance(wait.ask, AskUser))
