@@ -470,7 +470,7 @@ class Engine(Protocol):
             message_id: The sender's own id of the message.
             sender: Who sends it.
             early: If no question is open, the task holds the message for the next question that it answers; with
-                `"interrupt"` a step with `on_interrupt` meets it, if that comes first.
+                `"interrupt"` it interrupts a step with `on_interrupt`, if that comes first.
 
         Raises:
             InputRejected: The task waits for nothing, for something else, or has ended; it is unchanged.

@@ -44,7 +44,7 @@ class UserMessage(Value):
         sender: Who sent the message, as far as the gateway knows.
         message_id: The sender's own id of the message; need not be unique.
         early: If no question is open, store the message for the next question that it answers, instead of refusing it;
-            `"interrupt"` does the same, and the next step with `on_interrupt` meets it, if that comes first.
+            `"interrupt"` does the same, but a step with `on_interrupt` that comes first is interrupted by the message.
     """
 
     kind: Literal["user_message"] = "user_message"

@@ -1,10 +1,10 @@
-"""Messages to a task at work: a step that declares `on_interrupt` is left for the step that meets the message."""
+"""Messages to a task at work: a step that declares `on_interrupt` is left for the step that receives the message."""
 
 from typing import Any
 
 import pytest
 
-from refold import Content, Ctx, DefinitionError, Status, Step, TaskState, Transition, table
+from refold import Content, Ctx, DefinitionError, SkillOutcome, Status, Step, TaskState, Transition, table
 from refold.core.fold.wanted import wanted
 from refold.testing import check_laws
 from tests.core.byhand import ByHand, busy, result
@@ -65,6 +65,31 @@ def test_a_message_interrupts_what_can_be_taken_back(cut: bool) -> None:
     task.give("write", "done")
     assert task.said[-1] == "rent, and food: done"
     assert task.folded() == task.task
+
+
+@BOTH
+def test_results_have_the_names_of_what_was_called(cut: bool) -> None:
+    """
+    A part's is that of its skill, whatever the command's id is; a model's answer has the id alone.
+    """
+
+    async def read(ctx: Ctx, content: Content) -> Transition:
+        await ctx.gather(ctx.skill("first", "reader", "x"), ctx.activity("second", "scan"), ctx.llm("third", "Read."))
+        await ctx.sleep(60, id="rest")
+        return ctx.complete()
+
+    async def tell(
+        ctx: Ctx, content: Content, reader: SkillOutcome | None = None, scan: str = "", third: str = ""
+    ) -> Transition:
+        return ctx.complete(f"{reader.text if reader else ''}, {scan}, {third}")
+
+    task = begun(cut, table("reads", Step("read", read).start().on_interrupt("tell"), Step("tell", tell)))
+    for id, value in (("first", "one"), ("second", "two"), ("third", "three")):
+        task.give(id, value)
+
+    task.say("now", early="interrupt")
+
+    assert task.said == ["one, two, three"]
 
 
 @BOTH

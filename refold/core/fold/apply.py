@@ -36,7 +36,7 @@ from refold.core.fold import ending, failures, gates, questions
 from refold.core.fold.delivery import act_on_failure, settle
 from refold.core.fold.draft import Draft, watcher
 from refold.core.fold.journal import Entry
-from refold.core.fold.questions import meet_early
+from refold.core.fold.questions import take_early
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import PastEvent, Snapshot
 from refold.core.gates import DecisionMade
@@ -143,8 +143,8 @@ def _take(draft: Draft) -> None:
         draft.changes["refused"] = draft.base.refused + 1
     elif not draft.base.ended:
         settle(draft, _open_task_took(draft, draft.event))
-        while draft.early and (met := meet_early(draft)) is not None:
-            settle(draft, met)
+        while draft.early and (taken := take_early(draft)) is not None:
+            settle(draft, taken)
         draft.announce()
         draft.send_out()
     elif isinstance(draft.event, CommandFailed):

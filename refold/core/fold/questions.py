@@ -105,7 +105,7 @@ def part_asked(draft: Draft, asked: ChildAsked) -> None:
     draft.change_pending(part, asks=asks, answers=answers, unresolved=asked.unresolved)
 
 
-def meet_early(draft: Draft) -> Sequence[Event] | None:
+def take_early(draft: Draft) -> Sequence[Event] | None:
     """Let an early message answer a question or interrupt a step. Returns the events to deliver; None if none does."""
     answer = _answer_early(draft)
     return _interrupt(draft) if answer is None else answer
