@@ -53,7 +53,7 @@ class Value(BaseModel):
     Two values with equal fields are equal, so tests compare them directly.
     """
 
-    # Built when first used: a command needs few of them, and starts a sixth sooner.
+    # Built when first used: a verb of the command line needs few of them, and starts a sixth sooner.
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", defer_build=True)
 
     def own(self) -> Self:

@@ -182,7 +182,10 @@ class Draft:
         self.backoffs.append(Backoff(invocation_id=pending.invocation_id, retry=pending.attempt, due_at=due_at))
 
     def send_out(self) -> None:
-        """Start what may start: in a pause timers, only compensated effects while they are performed again, or all."""
+        """Start the commands that may start: of a paused task its timers, of a running or retrying task all commands.
+
+        While a compensated effect is being performed again, only such effects start.
+        """
         if self.lifecycle not in (TaskState.RUNNING, TaskState.RETRYING, TaskState.PAUSED):
             return
         redoing = self.redoing

@@ -23,6 +23,7 @@ from refold.core.events import (
     TimerFired,
     UserMessage,
 )
+from refold.core.fold.questions import TIMEOUT
 from refold.core.fold.snapshot import Fork, Given, Pending, Snapshot
 from refold.core.lifecycle import TaskState
 from refold.core.retry_policy import Failure, FailureKind
@@ -146,7 +147,7 @@ DRY_RUN = "DryRun"
 """The `type` of the failure with which each effect of a dry fork fails."""
 
 SHOWN_CHARS = 300
-TIMED_OUT = Failure(kind=FailureKind.PERMANENT, type="timeout", message="it took longer than its timeout allows")
+TIMED_OUT = Failure(kind=FailureKind.PERMANENT, type=TIMEOUT, message="it took longer than its timeout allows")
 
 
 def dry_run(invocation_id: str, command: Effect) -> CommandFailed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, Unpack, overload
 
@@ -49,8 +49,8 @@ class Step:
         given: dict[str, Any] = {**(terms or {}), **more}
         # Tuples, since the sandbox shares a skill between tasks only if nothing in it is mutable.
         said = {what: tuple(one) if isinstance(one, list | set) else one for what, one in given.items()}
-        given = {"name": name, "function": function, "starts": starts, "resumes": resumes, "interrupted": interrupted}
-        for attribute, value in {**given, "terms": said}.items():
+        about = {"name": name, "function": function, "starts": starts, "resumes": resumes, "interrupted": interrupted}
+        for attribute, value in {**about, "terms": said}.items():
             object.__setattr__(self, attribute, value)
 
     def start(self) -> Step:
@@ -139,7 +139,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
     found = [*options.problems, *_check_routes(steps)]
     author = None if owner is None else instance(owner, found)
     specs: dict[str, StepSpec] = {}
-    met = [one.interrupted for one in steps]
+    interrupting = [one.interrupted for one in steps]
     shared = getattr(options.contract, "state", None)
     shared = shared if isinstance(shared, type) else None  # `compile_contract` reports anything else
     for one in steps:
@@ -148,10 +148,7 @@ def compile_steps(options: Options, steps: Sequence[Step], owner: type | None = 
             continue
         params, wrong = read_params(one.function, bound=owner is not None, input=options.input, state=shared)
         found.extend(f"step {one.name!r}: {problem}" for problem in wrong)
-        found.extend(
-            f"step {one.name!r}: {problem}"
-            for problem in _check_code(one, params, met=one.starts or one.resumes is not None or one.name in met)
-        )
+        found.extend(f"step {one.name!r}: {problem}" for problem in _check_code(one, params, interrupting))
         specs[one.name] = StepSpec(
             name=one.name,
             run=one.function if owner is None else one.function.__get__(author, owner),
@@ -266,11 +263,11 @@ def _uninterruptible(specs: Mapping[str, StepSpec]) -> Iterator[str]:
 _MESSAGE = (Source.CONTENT, Source.EVENT)
 
 
-def _check_code(one: Step, params: list[Param], *, met: bool) -> list[str]:
+def _check_code(one: Step, params: list[Param], interrupting: Collection[object]) -> list[str]:
     found = direct_tool_calls("its code", one.function)
     if inspect.isasyncgenfunction(one.function) or inspect.isgeneratorfunction(one.function):
         found.append("it yields; a step awaits calls of ctx and returns a transition")
-    if not met:
+    if one.resumes is None and not one.starts and one.name not in interrupting:
         found.extend(
             f"parameter {param.name!r} takes a message, but no message enters this step"
             for param in params
