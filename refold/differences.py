@@ -1,4 +1,4 @@
-"""Where two pieces of JSON data differ first: which field, and both values."""
+"""Where two pieces of JSON data differ: which fields, and both values of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTHING: Final = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first difference.
+    """A field in which two values differ.
 
     Attributes:
         path: The field, as `commands[0].args.amount`; empty for the whole.
@@ -44,22 +44,31 @@ class Difference:
 
 
 def first_difference(was: Any, now: Any) -> Difference | None:
-    """The first difference of JSON data, deepest field first, fields in the order of the first value.
+    """The first of `differences`; None if there is none."""
+    return next(differences(was, now), None)
+
+
+def differences(was: Any, now: Any, path: str = "") -> Iterator[Difference]:
+    """The differences of JSON data, deepest field first, fields in the order of the first value.
 
     Values of other types differ, as 0 and False, and 1 and 1.0 do.
+
+    Args:
+        was: The first value.
+        now: The second value.
+        path: The field that the values are of.
     """
     match was, now:
         case dict(), dict():
-            pairs = [(key, was.get(key, NOTHING), now.get(key, NOTHING)) for key in {**was, **now}]
+            for key in {**was, **now}:
+                inner = f"{path}.{key}" if path else str(key)
+                yield from differences(was.get(key, NOTHING), now.get(key, NOTHING), inner)
         case list(), list():
-            long = zip_longest(was, now, fillvalue=NOTHING)
-            pairs = [(f"[{number}]", one, other) for number, (one, other) in enumerate(long)]
+            for number, (one, other) in enumerate(zip_longest(was, now, fillvalue=NOTHING)):
+                yield from differences(one, other, f"{path}[{number}]")
         case _:
-            return None if type(was) is type(now) and was == now else Difference("", was, now)
-    for key, one, other in pairs:
-        if (found := first_difference(one, other)) is not None:
-            return found.below(str(key))
-    return None
+            if type(was) is not type(now) or was != now:
+                yield Difference(path, was, now)
 
 
 def both(was: Any, now: Any, chars: int = SHOWN_CHARS) -> tuple[str, str]:
@@ -84,19 +93,3 @@ def shown(value: Any, chars: int = SHOWN_CHARS) -> str:
     """A value for people: JSON, cut where it is long."""
     text = repr(value) if value is NOTHING else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= chars else f"{text[:chars]}… ({len(text):,} characters)"
-
-
-def differences(was: Any, now: Any, path: str = "") -> Iterator[Difference]:
-    """Every difference of JSON data, the deepest fields, in the order of the first value; see `first_difference`."""
-    match was, now:
-        case dict(), dict():
-            for key in {**was, **now}:
-                yield from differences(
-                    was.get(key, NOTHING), now.get(key, NOTHING), f"{path}.{key}" if path else str(key)
-                )
-        case list(), list():
-            for number, (one, other) in enumerate(zip_longest(was, now, fillvalue=NOTHING)):
-                yield from differences(one, other, f"{path}[{number}]")
-        case _:
-            if type(was) is not type(now) or was != now:
-                yield Difference(path, was, now)
