@@ -56,13 +56,6 @@ STUBBORN = '\n\nSTUBBORN = RetryPolicy(on_unknown="repeat")'
 WORKFLOW = "BuyWorkflow = workflow_for(Buy)"
 
 WRONG = {
-    "a model without its provider": Wrong(
-        old=ADVICE,
-        new='advice = await ctx.llm("advice", "Is it worth it?", expect=Advice, model=["openai:gpt-5", "gpt-5"])',
-        rule="call",
-        at="ctx.llm",
-        says=("names the model 'gpt-5', which has no provider", "write provider:model"),
-    ),
     # What does not load.
     "a name that refold does not have": Wrong(
         old=IMPORTED,
@@ -381,6 +374,20 @@ WRONG = {
         rule="expect",
         at='expect={"text"',
         says=("is no JSON schema", "'text'"),
+    ),
+    "a model without its provider": Wrong(
+        old=ADVICE,
+        new='advice = await ctx.llm("advice", "Is it worth it?", expect=Advice, model=["openai:gpt-5", "gpt-5"])',
+        rule="call",
+        at="ctx.llm",
+        says=("names the model 'gpt-5', which has no provider", "write provider:model"),
+    ),
+    "a model of a conversation without its provider": Wrong(
+        old=ADVICE,
+        new='advice = await ctx.chat("advice", "Is it worth it?", model="gpt-5")',
+        rule="call",
+        at="ctx.chat",
+        says=("names the model 'gpt-5', which has no provider", "write provider:model"),
     ),
     "a misspelt child skill": Wrong(
         old=CHILD,

@@ -131,7 +131,7 @@ def _endless(asked: Asked, spec: ToolSpec) -> Iterator[Finding]:
 
 
 def _made(node: ast.expr, unit: Unit) -> Any:
-    """The value of a name, or the policy that a call makes; None if only a task knows, or if it cannot be made."""
+    """The value of an expression, or the policy that a call makes; None if `_policies_made` finds that policy wrong."""
     policy = _policy_of(node, unit)
     if policy is None or not isinstance(node, ast.Call):
         return value_of(node, unit)
