@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refold import CommandError, SkillError
+from refold import CommandError, Part, SkillError
 from refold.agent import (
     AfterModelCall,
     AfterToolCall,
@@ -123,11 +123,17 @@ async def test_what_may_be_changed_is_not_shown(options: dict[str, Any], streams
 
 async def test_a_guarded_reply_is_not_shown_and_not_recorded() -> None:
     """
-    What is blocked is replaced in the worker, with its calls and its reasoning; a reply that passes is as it was.
+    What is blocked is replaced in the worker, with its calls, files and reasoning; a reply that passes is as it was.
     """
     agent = shop(middleware=[Guardrail(no_cards, instead="I cannot say.")])
     calls = (ToolCall(id="1", name="buy", args={"item": "4111"}),)
-    blocked = Reply(text=f"It is {CARD}.", tool_calls=calls, aside=({"thinking": {"content": CARD}},), stop="tools")
+    blocked = Reply(
+        text=f"It is {CARD}.",
+        tool_calls=calls,
+        files=(Part(raw=CARD.encode(), filename="card.txt"),),
+        aside=({"thinking": {"content": CARD}},),
+        stop="tools",
+    )
     pieces, recorded = await shown(agent, blocked.text, blocked)
 
     assert pieces == []

@@ -88,6 +88,26 @@ def test_a_message_as_the_model_answers(cut: bool) -> None:
     assert (task.status, task.said) == (Status.COMPLETED, ["Tea is 3.", "Milk is 1."])
 
 
+def test_a_wait_around_a_call_is_not_cut_short() -> None:
+    """
+    Middleware that sleeps before the model is asked goes on to the call.
+    """
+
+    @around("model", streams=True)
+    async def slowly(turn: Any, call: Any) -> Any:
+        await turn.ctx.sleep(60, id="rest")
+        return await call(turn)
+
+    task = ByHand(shop(middleware=[slowly]))
+    task.say("tea?")
+    task.say("and milk?", early="interrupt")
+    assert (len(task.alarms), len(task.task.early)) == (1, 1)
+
+    task.ring("rest")
+    task.give("model", Reply(text="Tea is 3."))
+    assert (task.said, task.task.early) == (["Tea is 3."], ())
+
+
 def test_a_loop_of_ones_own_hears_it_once_it_has_answered() -> None:
     """
     Its steps may owe results of calls; so it goes on after its answer.

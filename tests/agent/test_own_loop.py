@@ -31,6 +31,7 @@ from refold.core.chat import Reply, ToolCall, UserSaid
 from refold.core.commands import CallChat
 from refold.testing import Played, calls, check_laws, play, reply
 from tests.agent.shop import TOOLS, price, results, shop
+from tests.core.byhand import ByHand
 from workflows.careful_desk import CarefulDesk
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
@@ -325,6 +326,91 @@ def test_a_loop_beside_another_step(cut: bool) -> None:
     assert story.snapshot.threads["main"].said[0] == UserSaid(content=Content.from_text("tea?"))
 
 
+def test_steps_side_by_side_are_bounded_together() -> None:
+    """
+    They share the budget and the trace of the task, and no more calls are open than `limit` says.
+    """
+    sides = [Repeat(Think(name=f"think_{side}"), Sequential(), name=side) for side in ("left", "right")]
+    loop = [Together(*sides), Think(name="sum_up", tools=False)]
+    agent = shop(loop=loop, middleware=[Budget(tool_calls=1, when_spent="answer")])
+    task = ByHand(agent)
+    task.say("tea?")
+    for id in ("model", "model.2"):
+        task.give(id, Reply(tool_calls=(ToolCall(id=id, name="price", args={"item": "tea"}),), stop="tools"))
+    assert task.out == ["price", "model"]  # the other side's call is refused, and its model told so
+    task.give("model", Reply(text="Right."))
+    task.give("price", 300)
+    task.give("model", Reply(text="Left."))
+    state: Any = task.task.state
+    spans = [span["step"] for span in state["args"]["state"]["trace"]]
+    assert sorted(spans) == [*4 * ["model"], "tool price"]
+
+    single = ByHand(shop(tools=[], loop=[Together(cheap, good, limit=1), say_so]))
+    single.say("tea?")
+    assert single.out == ["model"]
+
+
+def test_calls_that_nobody_makes_beside_the_main_conversation() -> None:
+    """
+    They are refused there, too, before the next pass continues that conversation.
+    """
+    loop = [Together(Think(name="left", answers=False)), Repeat(Think(), Sequential()), check]
+    answers = {"model": [calls("price", item="tea"), "300.", "no", "Left.", "300 cents.", "yes"]}
+    story = play(shop(loop=loop), "tea?", answers=answers, tools=TOOLS)
+
+    assert story.said == ("300 cents.",)
+    assert results(story, "aside.together.left") == [("price", "this call has no result: it was not made", True)]
+
+
+def test_a_model_call_has_a_model_and_instructions_of_its_own() -> None:
+    """
+    Without tools it is offered none; in the main conversation they stay, and none may be called.
+    """
+    about: Any = {"model": "openai:small", "instructions": "Draft.", "tools": False, "answers": False}
+    loop = [Together(Think(name="beside", **about)), Think(name="draft", **about), Think(), Sequential()]
+    story = play(shop(loop=loop, model="openai:large"), "tea?", answers={"model": ["One.", "Two.", "Three."]})
+    beside, draft, last = [one.frame for one in _chats(story) if one.frame is not None]
+
+    assert [(one.model, one.instructions) for one in (beside, draft, last)] == [
+        ("openai:small", "Draft."),
+        ("openai:small", "Draft."),
+        ("openai:large", "Sell tea."),
+    ]
+    assert [(len(one.tools), one.settings.get("tool_choice")) for one in (beside, draft, last)] == [
+        (0, None),
+        (3, "none"),
+        (3, None),
+    ]
+
+
+def test_each_pass_begins_the_inner_loop_anew() -> None:
+    """
+    With as many passes of its own as before; in the last of them the model must answer.
+    """
+    loop = [Repeat(Think(), Sequential(), name="act", max_cycles=2), check]
+    one = (calls("price", item="tea"), "300.")
+    answers = {"model": [*one, "no", *one, "yes"]}
+    story = play(shop(loop=loop), "tea?", answers=answers, tools=TOOLS)
+    frames = [one.frame for one in _chats(story) if one.thread == "main"]
+
+    assert story.said == ("300.",)
+    assert [one and one.settings.get("tool_choice") for one in frames] == [None, "none", None, "none"]
+
+
+def test_an_answer_that_is_the_newest_reply_stands_once() -> None:
+    """
+    The model reads its own reply again, and no second one beside it.
+    """
+
+    async def echo(turn: LoopTurn) -> StepStatus:
+        return turn.answer(turn.reply)
+
+    agent = shop(loop=[Think(tools=False, answers=False), echo], turns=2)
+    story = play(agent, "tea?", "and coffee?", answers={"model": ["300.", "400."]})
+
+    assert [type(one).__name__ for one in story.snapshot.threads["main"].said] == ["UserSaid", "Reply"] * 2
+
+
 def test_a_class_is_a_step_with_a_kind_of_its_own() -> None:
     """
     Middleware wraps it by that kind, as it wraps the model's and the tools'.
@@ -400,6 +486,7 @@ def test_hooks_and_middleware_added_later() -> None:
 
     assert results(story) == [("price", "Not tea.", True)]
     assert agent.adding().options.card == agent.options.card
+    assert agent.adding().__module__ == __name__  # where its workflow is looked for
     with pytest.raises(DefinitionError, match="two are named 'price'"):
         agent.adding(tools=[price])
 

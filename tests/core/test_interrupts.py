@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from refold import Content, Ctx, DefinitionError, SkillOutcome, Status, Step, TaskState, Transition, table
+from refold import Content, Ctx, DefinitionError, SkillOutcome, Status, Step, TaskState, Transition, table, tool
 from refold.core.fold.wanted import wanted
 from refold.testing import check_laws
 from tests.core.byhand import ByHand, busy, result
@@ -126,6 +126,66 @@ def test_a_call_that_is_to_be_tried_again_is_finished_first(cut: bool) -> None:
 
 
 @BOTH
+def test_a_model_call_that_is_to_be_tried_again_ends_with_the_retry(cut: bool) -> None:
+    """
+    It has no effect, but a task in a backoff is not interrupted before it runs again.
+    """
+
+    async def read(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(await ctx.llm("read", "Read."))
+
+    async def tell(ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(f"Not read: {content.text}.")
+
+    task = begun(cut, table("reads", Step("read", read).start().on_interrupt("tell"), Step("tell", tell)))
+    task.fail("read", busy())
+    task.say("stop", early="interrupt")
+    assert (task.state, len(task.task.early)) == (TaskState.RETRYING, 1)
+
+    task.ring("read")
+
+    assert task.said == ["Not read: stop."]
+
+
+@tool(effect="idempotent")
+def give_back(result: str) -> None:
+    """Undo a charge."""
+
+
+@tool(effect="compensate", undo=give_back)
+def charge() -> str:
+    """Take the rent."""
+    return "50"
+
+
+@BOTH
+def test_no_step_is_interrupted_while_an_effect_is_performed_again(cut: bool) -> None:
+    """
+    In a recovered task the skill goes on once what was compensated has been performed again.
+    """
+
+    async def book(ctx: Ctx, content: Content) -> Transition:
+        await ctx.tool(charge)
+        return ctx.complete(await ctx.llm("report", "Report."))
+
+    async def tell(ctx: Ctx, content: Content, charge: str = "nothing") -> Transition:
+        return ctx.complete(f"Charged {charge}; {content.text}.")
+
+    task = begun(cut, table("books", Step("book", book).start().on_interrupt("tell"), Step("tell", tell)))
+    task.give("charge", "50")
+    task.fail("report")
+    task.give("undo charge")
+    again = task.recovered()
+    assert again.out == ["charge"]
+
+    again.say("stop", early="interrupt")
+    assert (again.out, len(again.task.early)) == (["charge"], 1)
+    again.give("charge", "51")
+
+    assert again.said == ["Charged 51; stop."]
+
+
+@BOTH
 def test_each_of_several_messages_is_met(cut: bool) -> None:
     """
     One after the other, in the order in which they came.
@@ -144,9 +204,23 @@ def test_each_of_several_messages_is_met(cut: bool) -> None:
 @BOTH
 def test_as_many_messages_as_a_task_holds_are_no_endless_loop(cut: bool) -> None:
     """
-    They are more than the gotos that one event may cause.
+    They cause more gotos than one event may cause otherwise.
     """
-    task = begun(cut)
+
+    async def slowly(ctx: Ctx, content: Content, topic: str) -> Transition:
+        return ctx.goto("between", topic=f"{topic}, {content.text}")
+
+    async def between(ctx: Ctx, topic: str) -> Transition:
+        return ctx.goto("finish", topic=topic)
+
+    task = begun(cut, table(
+        "patient",
+        Step("begin", begin).start(),
+        Step("work", work).on_interrupt("slowly"),
+        Step("slowly", slowly),
+        Step("between", between),
+        Step("finish", finish).on_interrupt("slowly"),
+    ))  # fmt: skip
     for number in range(100):
         task.say(str(number), early="interrupt")
 

@@ -39,6 +39,14 @@ def asked(task: ByHand, id: str = "ask") -> str | None:
     return model
 
 
+def known_frame(task: ByHand) -> bool:
+    """Whether the open chat is sent with the frame that the history has for its conversation."""
+    (want,) = wanted(task.task).values()
+    assert isinstance(want, Perform)
+    assert want.prior is not None
+    return want.prior.framed
+
+
 def outage() -> Failure:
     return Failure(kind=FailureKind.TRANSIENT, type="http_503", message="busy", again_s=86400)
 
@@ -207,9 +215,9 @@ def test_a_tools_results_go_to_the_model_that_asked_for_them(cut: bool) -> None:
     task.fail("one", broke())
     task.ring("one")
     task.give("one", Reply(text="Wait."))
-    assert asked(task, "two") == "b:two"
+    assert (asked(task, "two"), known_frame(task)) == ("b:two", False)
     task.give("two", Reply(text="Found."))
-    assert asked(task, "three") == "a:one"
+    assert (asked(task, "three"), known_frame(task)) == ("a:one", True)
 
 
 @pytest.mark.parametrize("model", [[], ["a:one", "a:one"], ["a:one", ""], ["a:one", 2], 7], ids=str)
