@@ -21,8 +21,10 @@ from refold import (
     table,
     tool,
 )
+from refold.agent import Budget
 from refold.agent.plugins import Plugin
 from refold.carrying import carried, resumed
+from refold.core.commands import PartBudget
 from refold.core.lineage.upgrade import upgraded
 from refold.testing import play
 from tests.agent.shop import shop
@@ -437,3 +439,15 @@ def test_a_task_is_resumed_where_its_step_is(name: str, run: Any, why_not: str) 
     task.say("tea")
 
     assert resumed(skill_of(other(name=name, run=run)), task.task).why_not == why_not
+
+
+def test_a_part_goes_on_with_its_budget() -> None:
+    """
+    What is left of it is in the conversation, so today's code must read the same budget to ask for the same.
+    """
+    agent = shop(middleware=[Budget(model_calls=9, tell=True)])
+    task = ByHand(agent)
+    task.task = task.base = task.task.changed({"budget": PartBudget(model_calls=3)})
+    task.say("tea?")
+
+    assert resumed(agent, task.task).why_not == ""

@@ -105,6 +105,31 @@ def test_an_answer_of_no_use_was_paid_for() -> None:
     assert [*model_calls("t", refused.entries)] == []
 
 
+def test_a_failed_call_may_say_which_model_it_was() -> None:
+    """
+    With several models the command names the first one only.
+    """
+    usage = {"output_tokens": 100, "cached_tokens": 7, "reasoning_tokens": 9, "usd": 0.1}
+    cut = permanent("cut off", type="length").model_copy(update={"details": {"model": "b:two", "usage": usage}})
+    calls = [*model_calls("t", play(AsksThrice, "go", reply("one", cut)).entries)] * 2
+
+    assert [call.model for call in calls] == ["b:two", "b:two"]
+    assert (total(calls).cached_tokens, total(calls).reasoning_tokens) == (14, 18)
+
+
+def test_cached_tokens_have_their_own_price() -> None:
+    """
+    As the price list has it: less than that of other input.
+    """
+    usual, cached = (
+        price_of("openai:gpt-4o", Usage(input_tokens=1_000, cached_tokens=count), AT)[0] for count in (0, 1_000)
+    )
+
+    assert usual is not None
+    assert cached is not None
+    assert 0 < cached < usual
+
+
 def test_what_was_not_asked_costs_nothing() -> None:
     """
     A reply that middleware took from a cache has no model, and is no call.

@@ -116,6 +116,29 @@ def test_a_table_shows_the_commands_that_feed_its_steps() -> None:
     }
 
 
+def test_an_interruption_leads_to_the_step_that_receives_the_message() -> None:
+    """
+    Beside the gotos, which keep their own label.
+    """
+
+    async def work(ctx: Ctx, content: Content) -> Transition:
+        await ctx.sleep(60, id="rest")
+        return ctx.complete()
+
+    async def steer(ctx: Ctx, content: Content) -> Transition:
+        return ctx.goto("work", content=content)
+
+    steered = table("steered", Step("work", work).start().on_interrupt("steer"), Step("steer", steer))
+    _, edges = read(graph(skill_of(steered)))
+
+    assert edges == {
+        ("[*]", "work", "message"),
+        ("work", "steer", "message"),
+        ("steer", "work", "goto"),
+        ("work", "[*]", "completed"),
+    }
+
+
 def test_the_smallest_skill_has_a_graph() -> None:
     """
     One step, from message to end.
