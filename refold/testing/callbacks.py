@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import JsonValue
-
-from refold.callbacks.address import Settings, slot_of
-from refold.core.commands import CALLBACK, CallActivity, Command
+from refold.callbacks.address import Settings
+from refold.core.commands import CALLBACK, CallActivity, Callback, Command
 
 SETTINGS = Settings(url="http://127.0.0.1:9000", keys=("the key of refold.testing",))
 """With it, a gateway of a test reads the addresses that a `FakeEngine` makes: `a2a_app(…, callbacks=SETTINGS)`."""
@@ -18,9 +16,8 @@ def is_callback(command: Command) -> bool:
     return isinstance(command, CallActivity) and command.name == CALLBACK
 
 
-def made(command: Command, task_id: str, invocation_id: str) -> tuple[JsonValue, str, str]:
-    """The result of a command that makes an address, the address's digest, and the slot of a call to it."""
+def made(command: Command, task_id: str, invocation_id: str) -> Callback:
+    """The result of a command that makes an address."""
     assert isinstance(command, CallActivity)
     (until,) = command.args
-    callback = SETTINGS.make(task_id, invocation_id, datetime.fromisoformat(str(until)))
-    return callback.model_dump(mode="json"), callback.digest, slot_of(callback)
+    return SETTINGS.make(task_id, invocation_id, datetime.fromisoformat(str(until)))

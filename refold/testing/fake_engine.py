@@ -680,7 +680,7 @@ class FakeEngine:
         elif isinstance(want.command, Notify):
             answer = None
         elif is_callback(want.command):
-            answer, _, _ = made(want.command, task.now.task_id, want.invocation_id)
+            answer = made(want.command, task.now.task_id, want.invocation_id)
         elif isinstance(want.command, CallSkill):
             answer = self._call_skill(task, want.command, want.invocation_id)
             if answer is None:
