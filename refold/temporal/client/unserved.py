@@ -32,7 +32,7 @@ async def why_not_begun(connection: Connection, description: WorkflowExecutionDe
         if await _workers(connection) == {failed.identity}:
             handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
             await handle.terminate(NEVER_BEGAN, reason=str(refused))
-            await forget(connection, description)
+            await forget(connection, description.id, description.run_id)
             raise refused
     return f"{refused}. That is what the worker says that took it, and it is left to the others on the task queue"
 

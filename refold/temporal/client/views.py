@@ -208,18 +208,18 @@ async def _raise_refusal(
     """Delete a task whose start was refused, and raise the refusal; nothing for any other failure."""
     if cause.type not in _REFUSALS:
         return
-    await forget(connection, description)
+    await forget(connection, description.id, description.run_id)
     if cause.type == UnknownSkill.__name__:
         raise UnknownSkill(description.workflow_type, cause.details[0] if cause.details else ())
     raise InputRejected(cause.message)
 
 
-async def forget(connection: Connection, description: WorkflowExecutionDescription) -> None:
-    """Delete a task that never began."""
+async def forget(connection: Connection, task_id: str, run_id: str | None) -> None:
+    """Delete a run that never began; None is the task's newest."""
     with contextlib.suppress(RPCError):  # a server that lets nobody delete keeps a failed workflow
         await connection.client.workflow_service.delete_workflow_execution(
             DeleteWorkflowExecutionRequest(
                 namespace=connection.client.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=description.id, run_id=description.run_id),
+                workflow_execution=WorkflowExecution(workflow_id=task_id, run_id=run_id or ""),
             )
         )

@@ -7,9 +7,9 @@ idempotency key that is made of it. Temporal keeps the schedule and starts the t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -62,11 +62,17 @@ STARTS_WITHIN_S = 30.0
 
 LOOK_S = 0.05
 
-CLAIM = timedelta(hours=1)
-"""No worker is given a claim, which is terminated at once, before that time."""
+NEVER = timedelta(hours=1)
+"""No worker is given a run that only occupies its id before that time, and `FREED_AFTER` ends the run long before."""
+
+FREED_AFTER = timedelta(seconds=20)
+"""An id is free again after this time if whoever occupied it has died."""
 
 FREE_WITHIN_S = 30
 """How far from now, in seconds, `run_now` looks for a second that no other task of the schedule has in its id."""
+
+LOCKED_WITHIN_S = 30.0
+"""How long a patch waits, in seconds, for those that were sent before it; longer than `FREED_AFTER`."""
 
 NEXT = 5
 """How many coming times a schedule shows."""
@@ -253,20 +259,20 @@ class Schedules:
 
         Raises:
             ScheduleNotFound: There is none with this id.
+            EngineError: Others have kept it busy for `LOCKED_WITHIN_S`.
         """
         with _refusals(id, "pause"):
-            await self._handle(id).pause(note=note)
-        return await self.look(id)
+            return await self._seen(await self._patch(id, SchedulePatch(pause=note or "paused")))
 
     async def resume(self, id: str, note: str = "resumed") -> ScheduleView:
         """Start tasks again, from now on; what was due while it was paused is left out.
 
         Raises:
             ScheduleNotFound: There is none with this id.
+            EngineError: Others have kept it busy for `LOCKED_WITHIN_S`.
         """
         with _refusals(id, "resume"):
-            await self._handle(id).unpause(note=note)
-        return await self.look(id)
+            return await self._seen(await self._patch(id, SchedulePatch(unpause=note or "resumed")))
 
     async def run_now(self, id: str) -> str:
         """Start a task now, also while the schedule is paused, and return its id, which ends with the second.
@@ -275,15 +281,19 @@ class Schedules:
             ScheduleNotFound: There is none with this id.
             InputRejected: The server started none: a task is open and the overlap says that this one is left out or
                 waits, or another start came between; or the schedule starts one in every second anyway.
+            EngineError: Others have kept it busy for `LOCKED_WITHIN_S`.
         """
         with _refusals(id, "start a task of"):
             before = await self._handle(id).describe()
             claim, second = await self._claimed(before)
             try:
-                await self._trigger(id, second)
+                await claim.terminate(views.NEVER_BEGAN)
+                trigger = TriggerImmediatelyRequest()
+                trigger.scheduled_time.FromDatetime(second)
+                await self._patch(id, SchedulePatch(trigger_immediately=trigger))
                 skipped = await self._until_started(id, before, claim.id)
             finally:
-                await views.forget(self._connection, await claim.describe())
+                await views.forget(self._connection, claim.id, claim.run_id)
         if not skipped:
             return claim.id
         raise InputRejected(f"schedule {id!r} has started no task now: {skipped}")
@@ -309,39 +319,62 @@ class Schedules:
 
         A task's id ends with its second, and for a second start in one second the server would use an id anew.
         """
-        view, action = await self._seen(told), told.schedule.action
-        assert isinstance(action, ScheduleActionStartWorkflow), "so `_seen` says"
+        action = _action_of(told)
         second = datetime.now(UTC).replace(microsecond=0)
         for one in (second + timedelta(seconds=later) for later in range(FREE_WITHIN_S)):
             if due(told.schedule.spec, one):
                 continue
-            new = f"{action.id}-{one:%Y-%m-%dT%H:%M:%SZ}"
-            try:
-                claim = await self._client.start_workflow(
-                    view.skill,
-                    id=new,
-                    task_queue=f"{self._connection.task_queue}.nobody",
-                    id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                    start_delay=CLAIM,
-                )
-            except WorkflowAlreadyStartedError:
-                continue
-            await claim.terminate(views.NEVER_BEGAN)
-            return self._client.get_workflow_handle(new, run_id=claim.first_execution_run_id), one
+            with contextlib.suppress(WorkflowAlreadyStartedError):
+                new = f"{action.id}-{one:%Y-%m-%dT%H:%M:%SZ}"
+                return await self._occupied(new, WorkflowIDReusePolicy.REJECT_DUPLICATE), one
         raise InputRejected(f"schedule {told.id!r} starts a task in every second of the next {FREE_WITHIN_S} anyway")
 
-    async def _trigger(self, id: str, second: datetime) -> None:
-        trigger = TriggerImmediatelyRequest()
-        trigger.scheduled_time.FromDatetime(second)
-        await self._client.workflow_service.patch_schedule(
-            PatchScheduleRequest(
-                namespace=self._client.namespace,
-                schedule_id=id,
-                patch=SchedulePatch(trigger_immediately=trigger),
-                identity=self._client.identity,
-                request_id=uuid4().hex,
+    async def _patch(self, id: str, patch: SchedulePatch) -> ScheduleDescription:
+        """Start a task, pause or resume; the schedule as it stands once it has taken this patch.
+
+        The server keeps one patch for a schedule that it has not woken yet, and the next one overwrites it. So whoever
+        sends a patch holds a lock until the schedule has taken it.
+        """
+        handle = self._handle(id)
+        lock = await self._locked(id)
+        try:
+            await self._client.workflow_service.patch_schedule(
+                PatchScheduleRequest(
+                    namespace=self._client.namespace,
+                    schedule_id=id,
+                    patch=patch,
+                    identity=self._client.identity,
+                    request_id=uuid4().hex,
+                )
             )
+            return await handle.describe()  # the server answers once the schedule has taken what was sent before
+        finally:
+            with contextlib.suppress(RPCError):  # `FREED_AFTER` has ended it
+                await lock.terminate(views.NEVER_BEGAN)
+            await views.forget(self._connection, lock.id, lock.run_id)
+
+    async def _locked(self, id: str) -> WorkflowHandle[Any, Any]:
+        until = asyncio.get_running_loop().time() + LOCKED_WITHIN_S
+        while asyncio.get_running_loop().time() < until:
+            with contextlib.suppress(WorkflowAlreadyStartedError):
+                return await self._occupied(f"{id}.patch", WorkflowIDReusePolicy.ALLOW_DUPLICATE)
+            await asyncio.sleep(LOOK_S)
+        raise EngineError(
+            f"schedule {id!r} is busy: others have started tasks of it, paused or resumed it for {LOCKED_WITHIN_S:g} "
+            "s; try again"
         )
+
+    async def _occupied(self, workflow_id: str, reuse: WorkflowIDReusePolicy) -> WorkflowHandle[Any, Any]:
+        """Occupy a workflow's id by a run that no worker is given."""
+        run = await self._client.start_workflow(
+            "refold.occupied",
+            id=workflow_id,
+            task_queue=f"{self._connection.task_queue}.nobody",
+            id_reuse_policy=reuse,
+            start_delay=NEVER,
+            execution_timeout=FREED_AFTER,
+        )
+        return self._client.get_workflow_handle(workflow_id, run_id=run.first_execution_run_id)
 
     async def delete(self, id: str) -> None:
         """Delete a schedule. Its tasks stay, and go on.
@@ -374,14 +407,12 @@ class Schedules:
         with refusals("delete a task that never began"):
             description = await self._connection.describe(trial)
             await self._client.get_workflow_handle(trial).terminate(views.NEVER_BEGAN)
-        await views.forget(self._connection, description)
+        await views.forget(self._connection, trial, description.run_id)
         # A worker that took it says how it is released; any other note says why none has.
         return "" if "`refold release " in view.note else view.note
 
     async def _seen(self, told: ScheduleDescription) -> ScheduleView:
-        info, schedule, action = told.info, told.schedule, told.schedule.action
-        if not isinstance(action, ScheduleActionStartWorkflow):
-            raise EngineError(f"schedule {told.id!r} starts no workflow, so it is none of refold's")
+        info, schedule, action = told.info, told.schedule, _action_of(told)
         start = await self._start_of(action)
         ran = [one.action for one in info.recent_actions]
         return ScheduleView(
@@ -408,6 +439,12 @@ class Schedules:
             return start_from(await self._client.data_converter.decode(action.args))
         except Exception:  # noqa: BLE001 - another codec's, another program's: it is shown without
             return None
+
+
+def _action_of(told: ScheduleDescription) -> ScheduleActionStartWorkflow:
+    if not isinstance(told.schedule.action, ScheduleActionStartWorkflow):
+        raise EngineError(f"schedule {told.id!r} starts no workflow, so it is none of refold's")
+    return told.schedule.action
 
 
 def _ids(actions: Sequence[object] | Iterator[object]) -> Iterator[str]:
@@ -466,7 +503,7 @@ def _check_size(start: TaskStart) -> None:
         )
 
 
-@contextmanager
+@contextlib.contextmanager
 def _refusals(id: str, what: str) -> Iterator[None]:
     try:
         yield

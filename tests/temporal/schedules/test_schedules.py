@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from refold import Content, InputRejected, Status
-from refold.engine import Listed, TaskFilter, UnknownSkill
+from refold.engine import EngineError, Listed, TaskFilter, UnknownSkill
 from refold.temporal import (
     Overlap,
     RefoldPlugin,
@@ -27,6 +27,7 @@ from refold.temporal import (
     make_worker,
 )
 from refold.temporal.client.connection import connected
+from refold.temporal.schedules import schedules as code
 from tests.temporal import skills
 from tests.temporal.test_task import collected, settled, text
 from workflows import hello
@@ -100,6 +101,45 @@ async def test_starts_by_hand_in_one_second_have_ids_of_their_own(engine: Tempor
         pass
     runs = [one async for one in engine.client.list_workflows(f"WorkflowType = 'hello' AND WorkflowId IN {tuple(ids)}")]
     assert len({one.id for one in runs if one.status is not None and one.status.name == "COMPLETED"}) == 3
+
+
+async def test_a_pause_beside_starts_by_hand_loses_none_of_them(schedules: Schedules) -> None:
+    """
+    The server alone keeps only the last of those that reach a schedule together.
+    """
+    id = new_id()
+    await schedules.create(id, "hello", text("I am Ada"), Timing(cron=("@daily",), overlap=Overlap.ALLOW))
+
+    first, paused, second = await asyncio.gather(
+        schedules.run_now(id), schedules.pause(id, "enough"), schedules.run_now(id)
+    )
+    seen = await schedules.look(id)
+
+    assert first != second
+    assert (paused.paused, seen.paused, seen.note, seen.started) == (True, True, "enough", 2)
+
+
+async def test_a_process_that_dies_while_it_changes_a_schedule_does_not_keep_others_from_it(
+    schedules: Schedules, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    They wait until its lock has ended by itself. Where one that lives takes too long, they say so.
+    """
+    id = new_id()
+    await schedules.create(id, "hello", text("I am Ada"), HOURLY)
+    slow = await schedules._locked(id)
+    with monkeypatch.context() as hasty:
+        hasty.setattr(code, "LOCKED_WITHIN_S", 0.2)
+        with pytest.raises(EngineError, match=f"schedule {id!r} is busy"):
+            await schedules.pause(id)
+    await slow.terminate()
+
+    with monkeypatch.context() as hasty:
+        hasty.setattr(code, "FREED_AFTER", timedelta(seconds=1))
+        await schedules._locked(id)  # its process dies here
+    await asyncio.gather(*(schedules.pause(id) for _ in range(3)))
+
+    assert (await schedules.look(id)).paused
 
 
 async def test_while_a_task_is_open_none_starts_beside_it(engine: TemporalEngine, schedules: Schedules) -> None:
