@@ -76,7 +76,7 @@ def _content(body: bytes, kind: str) -> Content | JSONResponse:
             return Content.from_text(body.decode())
         if kind == "application/json" or kind.endswith("+json"):
             return Content.from_data(json.loads(body, parse_constant=_refuse))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return _said(400, f"the body cannot be read: {error}")
     return _said(415, "send JSON (Content-Type: application/json) or text (text/plain)")
 
@@ -88,26 +88,26 @@ def _refuse(constant: str) -> None:
 async def _answered(engine: Engine, address: Address, content: Content) -> JSONResponse:
     """Send a call to its task, or to the task that goes on for it."""
     task_id, digest = address.task_id, text_hash(address.slot)
-    for _ in range(MOST_RECOVERIES):
-        try:
-            await engine.send(
-                task_id, content, slot=address.slot, delivery_id=address.delivery_id, sender=CALLBACK, early=True
-            )
-        except InputRejected as error:
-            view = await engine.look(task_id)
-            if any(wait.callback == digest for wait in view.waiting_for):
-                return _said(422, str(error))
+    try:
+        for _ in range(MOST_RECOVERIES):
+            try:
+                await engine.send(
+                    task_id, content, slot=address.slot, delivery_id=address.delivery_id, sender=CALLBACK, early=True
+                )
+                return JSONResponse({"status": "taken"})
+            except InputRejected as error:
+                view = await engine.look(task_id)
+                if any(wait.callback == digest for wait in view.waiting_for):
+                    return _said(422, str(error))
             if (follower := await _goes_on_as(engine, view)) is None:
-                return _said(409, GONE)
+                break
             task_id = follower
-        except TaskNotFound:
-            return _said(409, GONE)
-        except PayloadTooLarge as error:
-            return _said(413, str(error))
-        except EngineError:
-            return _said(503, "the task cannot be reached at the moment; try again", {"Retry-After": "5"})
-        else:
-            return JSONResponse({"status": "taken"})
+    except TaskNotFound:
+        return _said(409, GONE)
+    except PayloadTooLarge as error:
+        return _said(413, str(error))
+    except EngineError:
+        return _said(503, "the task cannot be reached at the moment; try again", {"Retry-After": "5"})
     return _said(409, GONE)
 
 

@@ -16,6 +16,7 @@ from refold import Content, Ctx, DefinitionError, SkillError, Status
 from refold.callbacks import address
 from refold.callbacks.address import Forged, settings
 from refold.core.authoring.context import Moment
+from refold.engine import NotConnected
 from refold.testing import FakeEngine, play, user
 from refold.testing.callbacks import SETTINGS
 from refold.web.callbacks import callback_routes
@@ -106,6 +107,7 @@ async def test_nobody_else_can_answer(engine: FakeEngine, http: httpx2.AsyncClie
         (b"paid", "text/plain", 422, "must fit Payment"),
         (b"", "", 422, "amount_cents: Field required"),
         (b"{", "application/json", 400, "cannot be read"),
+        pytest.param(b"[" * 200_000, "application/json", 400, "cannot be read", id="deep"),
         (b'{"amount_cents": NaN}', "application/json", 400, "NaN is not in JSON"),
         (b"\xff", "text/plain", 400, "cannot be read"),
         (b"amount_cents=5", "application/x-www-form-urlencoded", 415, "send JSON"),
@@ -124,6 +126,25 @@ async def test_a_body_that_does_not_fit_is_refused(
     assert refused.status_code == status
     assert why in refused.json()["error"]
     assert taken == (200, "taken")
+
+
+@pytest.mark.parametrize("lost", ["send", "look"])
+async def test_a_caller_is_told_to_call_again_when_the_task_cannot_be_reached(
+    engine: FakeEngine, http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """
+    Also where the server goes away between a body that does not fit and the look at what would.
+    """
+
+    async def away(*_: Any, **__: Any) -> None:
+        raise NotConnected("the server is away")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(engine, lost, away)
+        answer = await http.post(handed["c1"], json={"amount_cents": "much"})
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert await post(http, handed["c1"]) == (200, "taken")
 
 
 async def test_only_a_post_calls(http: httpx2.AsyncClient) -> None:
