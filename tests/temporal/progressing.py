@@ -6,6 +6,8 @@ import asyncio
 import threading
 from typing import Any
 
+from temporalio import activity
+
 from refold import Content, Ctx, Transition, flow_skill, step, tool
 from refold.agent import Agent
 from refold.effects import current
@@ -51,6 +53,15 @@ def babble(kind: str) -> str:
     return kind
 
 
+@tool(effect="read_only", timeout_s=30)
+async def beat(times: int) -> int:
+    """Sends heartbeats of its own, as an activity of Temporal does."""
+    for done in range(times):
+        activity.heartbeat({"tool": "beat", "done": done})
+    await asyncio.to_thread(SEEN.wait, 2)
+    return times
+
+
 @tool(effect="read_only")
 def mute(pages: int) -> int:
     """Reports nothing."""
@@ -64,13 +75,13 @@ class Reports:
     @step(start=True)
     async def begin(self, ctx: Ctx, content: Content) -> Transition:
         name, _, said = content.text.partition(" ")
-        takes = {"scan": "pages", "hurry": "reports", "babble": "kind", "mute": "pages"}[name]
+        takes = {"scan": "pages", "hurry": "reports", "babble": "kind", "mute": "pages", "beat": "times"}[name]
         await ctx.tool(name, {takes: int(said) if said.isdigit() else said})
         return ctx.complete("done")
 
 
 Reader = Agent("reader", instructions="-> scan(pages=3)\n-> Read.", tools=[scan])
 
-TOOLS: list[Any] = [scan, hurry, babble, mute]
+TOOLS: list[Any] = [scan, hurry, babble, mute, beat]
 ReportsWorkflow = workflow_for(Reports)
 ReaderWorkflow = workflow_for(Reader)

@@ -80,6 +80,13 @@ async def test_a_report_never_fails_its_tool(engine: TemporalEngine, kind: str, 
     assert len(str(found.said).encode()) <= 4_100
 
 
+async def test_a_heartbeat_of_the_tools_own_is_no_report(engine: TemporalEngine) -> None:
+    """
+    A watcher sees nothing of it, and goes on to the task's end.
+    """
+    assert await seen(engine, "reports", "beat 3") == []
+
+
 async def test_it_costs_no_event(engine: TemporalEngine) -> None:
     """
     A tool that reports 20,000 times leaves the history of one that reports nothing.

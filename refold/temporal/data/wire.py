@@ -21,9 +21,10 @@ from refold.temporal.data.payloads import Stored
 
 LLM_ACTIVITY = "refold.llm"
 CHAT_ACTIVITY = "refold.chat"
-TOOL_ACTIVITIES = "tool."
-"""What the names of tools' activities begin with."""
 """Model calls: a client reads the text that they are writing from their heartbeats."""
+
+TOOL_ACTIVITIES = "tool."
+"""What the names of tools' activities begin with: a client reads from their heartbeats what they report."""
 
 RESULT_MEMO = "refold-result"
 """The memo that a canceled task leaves its result in: Temporal keeps none for a canceled workflow."""

@@ -50,6 +50,7 @@ def lambda_handler(
     for name, value in (("deployment", deployment), ("build_id", build_id)):
         if not value:
             raise DefinitionError(name, ["it is empty; the server gives tasks to named versions only"], what="setting")
+    version = WorkerDeploymentVersion(deployment_name=deployment, build_id=build_id)
     RefoldPlugin(skills, tools, **options)  # what is defined wrongly is found while the function starts
 
     def configured(config: LambdaWorkerConfig) -> None:
@@ -57,7 +58,7 @@ def lambda_handler(
         config.client_connect_config["plugins"] = plugins
         config.worker_config["task_queue"] = task_queue
         config.worker_config["deployment_config"] = WorkerDeploymentConfig(
-            version=WorkerDeploymentVersion(deployment_name=deployment, build_id=build_id),
+            version=version,
             use_worker_versioning=True,
             default_versioning_behavior=VersioningBehavior.PINNED,
         )
@@ -65,4 +66,4 @@ def lambda_handler(
         if configure is not None:
             configure(config)
 
-    return run_worker(WorkerDeploymentVersion(deployment_name=deployment, build_id=build_id), configured)
+    return run_worker(version, configured)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from pydantic import ValidationError
 from temporalio.client import WorkflowExecutionDescription
 
 from refold.engine import Progress
@@ -13,8 +16,8 @@ async def reports_of(description: WorkflowExecutionDescription) -> tuple[Progres
     found = []
     for call in description.raw_description.pending_activities:
         if call.activity_type.name.startswith(TOOL_ACTIVITIES):
+            known = {"invocation_id": call.activity_id, "tool": call.activity_type.name.removeprefix(TOOL_ACTIVITIES)}
             for said in await description.data_converter.decode(call.heartbeat_details.payloads):
-                if isinstance(said, dict):
-                    tool = call.activity_type.name.removeprefix(TOOL_ACTIVITIES)
-                    found.append(Progress(invocation_id=call.activity_id, tool=tool, **said))
+                with suppress(TypeError, ValidationError):  # a tool may send heartbeats of its own, with any details
+                    found.append(Progress.model_validate({**said, **known}))
     return tuple(found)
