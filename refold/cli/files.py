@@ -28,6 +28,7 @@ Files = Annotated[
 ]
 
 _TYPED = re.compile(r"(.+);type=([\w.+-]+/[\w.+-]+)", re.DOTALL)
+_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _ADDRESS = re.compile(r"https?://\S+")
 
 
@@ -88,18 +89,28 @@ def save(artifacts: Sequence[ArtifactView], folder: Path) -> list[Path]:
     files = list(files_of(artifacts))
     if not files:
         raise CallError("the task has handed over no file")
-    # Only the name's last piece: a file is named by whoever made it.
-    named = [(folder / (Path(part.filename or "").name or f"file-{n}"), part) for n, part in enumerate(files, 1)]
+    named: dict[Path, Part] = {}
+    for n, part in enumerate(files, 1):
+        name = _name(part, n)
+        while folder / name in named:
+            name = f"{n}-{name}"
+        named[folder / name] = part
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, part in named:
+        for path, part in named.items():
             with path.open("xb") as file:
                 file.write(part.raw or b"")
     except FileExistsError as error:
         raise CallError(f"{error.filename} exists; choose another folder") from None
     except OSError as error:
         raise CallError(f"{error.filename or folder} cannot be written: {error.strerror}") from None
-    return [path for path, _ in named]
+    return [*named]
+
+
+def _name(part: Part, number: int) -> str:
+    """The last piece of a file's name, which is whatever its maker wrote, if a file can have it."""
+    name = Path(part.filename or "").name
+    return f"file-{number}" if name in ("", "..") or _ODD.search(name) else name
 
 
 def described(part: Part) -> str:

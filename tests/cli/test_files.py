@@ -84,3 +84,23 @@ def test_a_tasks_files_are_written_to_a_folder(tmp_path: Path) -> None:
         save(made, tmp_path / "out")
     with pytest.raises(CallError, match="handed over no file"):
         save(made[2:], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["..", "a\0b", "\ud800.png", "a\nb"])
+def test_a_name_that_is_none_is_replaced(tmp_path: Path, name: str) -> None:
+    """
+    Whoever made the file named it, and it is written all the same.
+    """
+    made = [ArtifactView(name="a", parts=(Part(raw=PNG, filename=name),))]
+
+    assert save(made, tmp_path) == [tmp_path / "file-1"]
+
+
+def test_files_of_one_name_are_all_written(tmp_path: Path) -> None:
+    """
+    The later ones with their number.
+    """
+    made = [ArtifactView(name=n, parts=(Part(raw=n.encode(), filename="chart.png"),)) for n in ("a", "b")]
+
+    assert save(made, tmp_path) == [tmp_path / "chart.png", tmp_path / "2-chart.png"]
+    assert (tmp_path / "2-chart.png").read_bytes() == b"b"
