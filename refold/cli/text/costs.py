@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from refold.cli.text.table import aligned
 from refold.cost import Cost, ModelCall, total
 from refold.words.costs import counted, dollars
 from refold.words.text import clean
@@ -34,27 +35,16 @@ def calls_table(calls: Sequence[ModelCall]) -> Iterator[str]:
         name += "  (answer of no use)" if one.failed else ""
         usd = f"{dollars(one.usd)}{'*' if one.priced == 'listed' else ''}"
         rows.append((at, one.model or "-", f"{one.input_tokens:,}", f"{one.output_tokens:,}", usd, name))
-    yield from _aligned([*rows, _sum("total", "", total(calls))], right=(2, 3, 4))
+    yield from aligned([*rows, _sum("total", "", total(calls))], right=(2, 3, 4))
 
 
 def groups_table(head: str, groups: Sequence[tuple[str, Cost]], whole: Cost) -> Iterator[str]:
     """Groups as an aligned table, with their sum."""
     rows: list[tuple[str, ...]] = [(head, "CALLS", "IN", "OUT", "USD", "")]
     rows += [_sum(name or "-", f"{cost.calls:,}", cost) for name, cost in groups]
-    yield from _aligned([*rows, _sum("total", f"{whole.calls:,}", whole)], right=(1, 2, 3, 4))
+    yield from aligned([*rows, _sum("total", f"{whole.calls:,}", whole)], right=(1, 2, 3, 4))
 
 
 def _sum(name: str, calls: str, cost: Cost) -> tuple[str, ...]:
     more = f"+ {counted(cost.unpriced_calls, 'call')} of unknown price" if cost.unpriced_calls else ""
     return name, calls, f"{cost.input_tokens:,}", f"{cost.output_tokens:,}", dollars(cost.usd), more
-
-
-def _aligned(rows: Sequence[tuple[str, ...]], *, right: Sequence[int]) -> Iterator[str]:
-    cleaned = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in cleaned) for column in range(len(cleaned[0]) - 1)]
-    for row in cleaned:
-        cells = [
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=False))
-        ]
-        yield "  ".join([*cells, row[-1]]).rstrip()

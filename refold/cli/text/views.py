@@ -10,6 +10,7 @@ from shlex import quote
 from rich.text import Text
 
 from refold.cli.files import described
+from refold.cli.text.table import LABEL, aligned, row
 from refold.core.lifecycle import Status, TaskState
 from refold.core.waits import Unresolved
 from refold.engine import ArtifactView, PendingView, TaskView, WaitView
@@ -29,7 +30,6 @@ COLORS = {
     Status.REJECTED: "red",
     Status.CANCELED: "magenta",
 }
-LABEL = 12  # columns of a card's labels
 
 
 def brief(view: TaskView) -> Iterator[str | Text]:
@@ -65,21 +65,21 @@ def card(view: TaskView, *, past: bool = False) -> Iterator[str | Text]:
     # "completed (done)" would say the same twice.
     yield status if view.lifecycle in (TaskState.DONE, TaskState.FAILED) else status.append(f" ({view.lifecycle})")
     if view.updated_at is not None:
-        yield _row("updated", f"{moment(view.updated_at)}  entry {view.seq}")
+        yield row("updated", f"{moment(view.updated_at)}  entry {view.seq}")
     for label, text in (("reason", view.reason), ("progress", view.progress)):
         if text:
             yield from _rows(label, clean(text).splitlines())
     yield from _rows("note", _note(view))
     if view.cost is not None and view.cost.calls:
-        yield _row("cost", in_words(view.cost))
+        yield row("cost", in_words(view.cost))
     yield from _family(view)
     if view.refused:
-        yield _row("refused", f"{view.refused} event{'s' if view.refused > 1 else ''}, see `refold journal`")
+        yield row("refused", f"{view.refused} event{'s' if view.refused > 1 else ''}, see `refold journal`")
     pending = [line for one in view.pending for line in (_pending(one), *indented(_why_blocked(one)))]
     yield from _rows("pending", pending)
     yield from _rows("blocked", [line for one in _of_parts(view) for line in _blocked(one)])
     if view.sealing:
-        yield _row("sealing", f"waits for {clean(', '.join(view.sealing))}; then it goes on in a new run")
+        yield row("sealing", f"waits for {clean(', '.join(view.sealing))}; then it goes on in a new run")
     for wait in view.waiting_for:
         article = "an" if (wait.expects or "").lower().startswith(("a", "e", "i", "o")) else "a"
         fits = f" ({article} {wait.expects})" if wait.expects else ""
@@ -175,12 +175,12 @@ def _why_blocked(pending: PendingView) -> str:
 def _family(view: TaskView) -> Iterator[str]:
     """What this task came from, a schedule or another task, and the tasks recovered or forked from it."""
     if view.schedule is not None:
-        yield _row("schedule", view.schedule)
+        yield row("schedule", view.schedule)
     if view.recovered_from is not None:
-        yield _row("recovers", view.recovered_from)
+        yield row("recovers", view.recovered_from)
     if (fork := view.forked_from) is not None:
         how = "live" if fork.live else "dry: no effect takes place"
-        yield _row("forked from", f"{fork.task_id}  entry {fork.seq}  ({how})")
+        yield row("forked from", f"{fork.task_id}  entry {fork.seq}  ({how})")
     lines = [f"{one.task_id}  {one.how} from entry {one.seq}" for one in view.offspring]
     yield from _rows("went on as", lines)
 
@@ -192,12 +192,9 @@ def rows(views: Sequence[TaskView]) -> Iterator[str]:
         updated = moment(view.updated_at) if view.updated_at is not None else "-"
         table.append([view.task_id, view.skill, view.status, view.lifecycle, updated, _cost(view), _what(view)])
     if all(view.cost is None for view in views):
-        for row in table:
-            del row[-2]
-    widths = [max(len(clean(row[column])) for row in table) for column in range(len(table[0]) - 1)]
-    for row in table:
-        cells = [clean(cell).ljust(width) for cell, width in zip(row, widths, strict=False)]
-        yield "  ".join([*cells, row[-1]]).rstrip()
+        for cells in table:
+            del cells[-2]
+    yield from aligned(table)
 
 
 def _cost(view: TaskView) -> str:
@@ -244,10 +241,6 @@ def _content(artifact: ArtifactView) -> str:
     return artifact.url if artifact.url is not None else json.dumps(artifact.data, ensure_ascii=False)
 
 
-def _row(label: str, text: str) -> str:
-    return f"{label.ljust(LABEL)}{clean(text)}"
-
-
 def _rows(label: str, lines: Sequence[str]) -> Iterator[str]:
     for number, line in enumerate(lines):
-        yield _row("" if number else label, line)
+        yield row("" if number else label, line)

@@ -13,7 +13,8 @@ import typer
 from refold import temporal
 from refold.cli.errors import CallError
 from refold.cli.text.content import content_of, seconds_of
-from refold.cli.text.views import LABEL, moment
+from refold.cli.text.table import aligned, row
+from refold.cli.text.views import moment
 from refold.cli.verb import Call, add
 from refold.cli.verbs.tasks import Data
 from refold.cli.waiting import Wait, report, settled
@@ -166,10 +167,7 @@ async def list_(call: Call) -> None:
         return
     table = [["SCHEDULE", "SKILL", "NEXT", "LAST TASK", "WHEN"]]
     table += [[view.id, view.skill, _next(view), view.last or "-", view.times] for view in views]
-    widths = [max(len(clean(row[column])) for row in table) for column in range(4)]
-    for row in table:
-        cells = [clean(cell).ljust(width) for cell, width in zip(row, widths, strict=False)]
-        call.out.say("  ".join([*cells, clean(row[-1])]).rstrip())
+    call.out.say(*aligned(table))
 
 
 async def show(
@@ -260,9 +258,9 @@ def _card(view: temporal.ScheduleView) -> Iterator[str]:
     }
     for label, text in lines.items():
         if text:
-            yield f"{label.ljust(LABEL)}{clean(text)}"
+            yield row(label, text)
     if view.paused:
-        yield f"{'to go on'.ljust(LABEL)}refold schedule resume {quote(view.id)}"
+        yield row("to go on", f"refold schedule resume {quote(view.id)}")
 
 
 def _left_out(view: temporal.ScheduleView) -> str:

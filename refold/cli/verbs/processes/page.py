@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ def with_page(
     return both
 
 
-def access(security: Security, host: str, environ: Callable[[str], str | None] = os.environ.get) -> Access:
+def access(security: Security, host: str) -> Access:
     """Who may use the page: those whom the gateway knows; on loopback, if it is open there, whoever is on this machine.
 
     Raises:
@@ -70,7 +70,7 @@ def access(security: Security, host: str, environ: Callable[[str], str | None] =
         AccessError: A setting of the page is wrong.
     """
     known = security.keys is not None or security.tokens is not None
-    name = environ("REFOLD_APPROVER") or getpass.getuser()
+    name = os.environ.get("REFOLD_APPROVER") or getpass.getuser()
     found = access_from_env(
         check=_check(security) if known else None,
         loopback=name if security.anonymous == "loopback" else None,
