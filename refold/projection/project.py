@@ -166,14 +166,20 @@ class Projector:
         whole = self._moved_at is None or now - self._all_at >= ALL_S
         since = None if whole or self._moved_at is None else self._moved_at - timedelta(seconds=LATE_S)
         newest, after = self._moved_at, None
+        here: set[str] = set()
         while True:
             page = [*await self._source.find(TaskFilter(moved_since=since), after=after, limit=PAGE)]
             newest = max((*(one.moved_at for one in page), *([newest] if newest else [])), default=None)
+            here.update(one.task_id for one in page)
             yield page
             if len(page) < PAGE:
                 break
             after = page[-1].place
-        self._moved_at, self._all_at = newest, now if whole else self._all_at
+        self._moved_at = newest
+        if whole:  # tasks that the server has deleted are kept in mind no longer
+            self._all_at = now
+            self._known = {id: one for id, one in self._known.items() if id in here}
+            self._looks = {id: look for id, look in self._looks.items() if id in here}
 
     async def _read(self, tasks: Sequence[Listed], now: float, done: Round) -> None:
         for start in range(0, len(tasks), AT_ONCE):

@@ -292,6 +292,29 @@ def test_what_cannot_be_read_is_tried_again_and_what_is_gone_is_not(file: Path) 
     assert (last.tasks, moves(Projection(str(file)), "deaf")) == (1, ["running", "paused"])
 
 
+def test_a_deleted_task_is_kept_in_mind_no_longer(file: Path) -> None:
+    """
+    Once the whole index is listed without it; a task that is listed again is read again.
+    """
+    engine, now = engine_with("t"), 0.0
+    answer(engine, "t")
+    deleted = False
+
+    class Purged(Counted):
+        async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+            return [] if deleted else await super().find(wanted, after=after, limit=limit)
+
+    source = Purged(engine)
+    projector = Projector(source, Projection(str(file)), clock=lambda: now)
+    asyncio.run(projector.once())
+    now, deleted = ALL_S, True
+    asyncio.run(projector.once())
+    now, deleted = 2 * ALL_S, False
+    asyncio.run(projector.once())
+
+    assert source.read == ["t", "t"]
+
+
 def test_a_quiet_round_lists_little(file: Path) -> None:
     """
     The whole index is listed once in ten minutes, in between what has changed of late.
