@@ -24,7 +24,7 @@ from temporalio.client import (
     WorkflowQueryRejectedError,
 )
 from temporalio.common import QueryRejectCondition
-from temporalio.envconfig import ClientConfig
+from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.errors import DefinitionError
@@ -191,7 +191,7 @@ async def connected(
         ) from None
 
 
-def _settings(profile: str | None) -> Any:
+def _settings(profile: str | None) -> ClientConnectConfig:
     try:
         return ClientConfig.load_client_connect_config(profile=profile)
     except Exception as error:
