@@ -35,7 +35,7 @@ from refold.callbacks.address import settings as callback_settings
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill, skill_id
 from refold.engine import Engine
-from refold.web.callback import approval_app
+from refold.web.approvals import approval_app
 from refold.web.callbacks import callback_routes
 from refold.web.traced import TracedRequests
 

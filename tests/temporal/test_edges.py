@@ -19,7 +19,7 @@ from refold import Content, Status, TaskState
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
-from refold.web.callback import approval_app, bearer_keys
+from refold.web.approvals import approval_app, bearer_keys
 from tests.services.postgres import postgres as running_postgres
 from tests.services.shop import Shop
 from tests.temporal import gate_skills

@@ -10,7 +10,7 @@ import pytest
 
 from refold import Content, Status
 from refold.testing import FakeEngine
-from refold.web.callback import approval_app, bearer_keys
+from refold.web.approvals import approval_app, bearer_keys
 from tests.gated import Payment
 
 KEYS = {"key-of-ada": "ada", "key-of-eve": "eve", "key-of-the-bot": "bot"}
