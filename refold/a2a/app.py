@@ -17,7 +17,7 @@ from refold.a2a.card.card import cards_for
 from refold.a2a.card.route import card_routes
 from refold.a2a.extensions import Activated, Timeline
 from refold.a2a.handler import Gateway, Parts
-from refold.a2a.media import JsonOnly, told_as_json
+from refold.a2a.media import JsonOnly, WholeFiles, told_as_json
 from refold.a2a.old_calls import checked
 from refold.a2a.security import Security, guards, known_caller
 from refold.a2a.security.admission import Admission
@@ -84,6 +84,7 @@ def a2a_app(
             *([] if tracer is None else [Middleware(TracedRequests, tracer=tracer)]),
             *guards(security, engine.ping, url=settings.url, admission=admission),
             Middleware(JsonOnly),
+            Middleware(WholeFiles),
             Middleware(Activated, declared=[one.uri for one in settings.declared_extensions]),
             Middleware(EventStreams, open_streams=open_streams),
         ],

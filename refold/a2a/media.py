@@ -1,11 +1,14 @@
 """Request and response bodies are JSON: other types are refused, except at the addresses of callbacks, and every error
-is a JSON object."""
+is a JSON object. Files in messages are base64."""
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from a2a.server.request_handlers.response_helpers import build_error_response
 from a2a.utils.error_handlers import build_rest_error_payload
-from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, MethodNotFoundError
+from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, InvalidParamsError, MethodNotFoundError
 from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -13,8 +16,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from refold.a2a.security.bodies import again
 from refold.a2a.security.http_errors import is_rpc
 from refold.callbacks.address import PATH as CALLBACKS
+
+_FILES = re.compile(rb'"(raw|bytes|fileWithBytes)"')
+"""What a body with a file by value has somewhere: A2A's names of it, 1.0's and 0.3's."""
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]*={0,2}\s*")
 
 
 class JsonOnly:
@@ -30,8 +39,31 @@ class JsonOnly:
             await self.app(scope, receive, send)
             return
         wrong = ContentTypeNotSupportedError(f"a request's body is JSON, not {kind}")
-        call = await _id_in(receive) if is_rpc(scope) else None
+        call = _id_in(await _body(receive)) if is_rpc(scope) else None
         await _told(wrong, 415, scope, call)(scope, receive, send)
+
+
+class WholeFiles:
+    """Middleware that refuses a message with a file by value that is not base64.
+
+    The SDK's parsers would skip whatever is no base64, and take the rest for the file.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self.app(scope, receive, send)
+            return
+        body = await _body(receive)
+        if (number := _no_base64(body)) is None:
+            await self.app(scope, again(body, receive), send)
+            return
+        wrong = InvalidParamsError(f"parts[{number}] has a file that is not base64; encode its bytes, or send its url")
+        rpc = is_rpc(scope)
+        await _told(wrong, 200 if rpc else 400, scope, _id_in(body) if rpc else None)(scope, receive, send)
 
 
 async def told_as_json(request: Request, error: Exception) -> JSONResponse:
@@ -40,10 +72,42 @@ async def told_as_json(request: Request, error: Exception) -> JSONResponse:
     return _told(MethodNotFoundError(f"there is no {request.method} {request.url.path}"), status, request.scope)
 
 
-async def _id_in(receive: Receive) -> str | int | None:
+async def _body(receive: Receive) -> bytes:
+    """A request's body, which `Guard` has read, so that it comes whole."""
+    body: bytes = (await receive()).get("body", b"")
+    return body
+
+
+def _no_base64(body: bytes) -> int | None:
+    """The number of a message's part whose file by value is not base64; None if there is none."""
+    if not _FILES.search(body):
+        return None
+    try:
+        call = from_json(body)
+    except ValueError:
+        return None  # its parser will say so
+    match call:
+        case {"params": {"message": {"parts": list(parts)}}}:
+            pass
+        case {"message": {"parts": list(parts)} | {"content": list(parts)}}:
+            pass
+        case _:
+            return None
+    return next((number for number, part in enumerate(parts) if not _BASE64.fullmatch(_file_in(part))), None)
+
+
+def _file_in(part: Any) -> str:
+    match part:
+        case {"raw": str(file)} | {"file": {"bytes": str(file)} | {"fileWithBytes": str(file)}}:
+            return file
+        case _:
+            return ""
+
+
+def _id_in(body: bytes) -> str | int | None:
     """The id of a JSON-RPC call whose body is JSON all the same."""
     try:
-        call = from_json((await receive()).get("body", b""))
+        call = from_json(body)
     except ValueError:
         return None
     id = call.get("id") if isinstance(call, dict) else None

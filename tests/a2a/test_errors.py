@@ -90,6 +90,8 @@ CASES = {
     "send no parts": Case(**INVALID, **send(parts=[])),
     "send an empty part": Case(**INVALID, **send(parts=[{}])),
     "send a part of null": Case(**INVALID, **send(parts=[{"data": None}])),
+    "send a file that is not base64": Case(**INVALID, **send(parts=[{"text": "Hello"}, {"raw": "***"}])),
+    "send a file that is partly base64": Case(**INVALID, **send(parts=[{"raw": "aGk=garbage"}])),
     "send without a message id": Case(**INVALID, **send(messageId="")),
     "send without a role": Case(**INVALID, **send(role="ROLE_UNSPECIFIED")),
     "send in the agent's name": Case(**INVALID, **send(role="ROLE_AGENT")),
@@ -244,6 +246,45 @@ async def test_what_is_no_call_is_told_so(body: bytes, code: int, gateway: Calls
     assert answer.status_code in (200, 400)
     assert answer.json()["error"]["code"] == code, answer.text
     assert "Traceback" not in answer.text
+
+
+FILE = said(parts=[{"raw": "***", "mediaType": "text/plain"}])
+OLD_PARTS = [{"kind": "file", "file": {"bytes": "***"}}]
+OLD_FILE = {"kind": "message", "messageId": "m-1", "role": "user", "parts": OLD_PARTS}
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "call"),
+    [
+        ("/", "1.0", {"id": 7, "method": "SendStreamingMessage", "params": {"message": FILE}}),
+        ("/", "0.3", {"id": 7, "method": "message/send", "params": {"message": OLD_FILE}}),
+        ("/message:stream", "1.0", {"message": FILE}),
+        ("/echo/message:send", "1.0", {"message": FILE}),
+        ("/v1/message:send", "0.3", {"message": {"role": "ROLE_USER", "content": [{"file": {"fileWithBytes": "*"}}]}}),
+    ],
+)
+async def test_a_file_that_is_not_base64_is_named(path: str, version: str, call: Any, gateway: Calls) -> None:
+    """
+    In every version and binding: protobuf's parser would skip what is no base64, and take the rest.
+    """
+    body = {"jsonrpc": "2.0", **call}
+    answer = await gateway.http.post(f"{gateway.base}{path}", json=body, headers={"A2A-Version": version})
+
+    told = answer.json()
+    assert "parts[0] has a file that is not base64" in told["error"]["message"]
+    assert (answer.status_code, told.get("id")) == ((200, 7) if path == "/" else (400, None))
+
+
+@pytest.mark.parametrize("raw", ["aGk=", "aGk", "_-__", "a\nGk=\n", ""])
+async def test_every_form_of_base64_is_taken(raw: str, gateway: Calls) -> None:
+    """
+    Without padding, for addresses, in lines; and a file may be empty.
+    """
+    sent = await gateway.result(
+        "SendMessage", {"message": said(parts=[{"raw": raw, "mediaType": "text/plain"}]), "metadata": {"skill": "echo"}}
+    )
+
+    assert sent["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
 
 
 async def test_what_is_no_json_is_of_the_wrong_type(gateway: Calls) -> None:
