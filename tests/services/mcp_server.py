@@ -46,6 +46,14 @@ def buy(sku: str, ctx: Context) -> str:
 
 
 @server.tool()
+async def pack(items: int, ctx: Context) -> str:
+    """Pack items, and say how far it is."""
+    for packed in range(1, items + 1):
+        await ctx.report_progress(packed, items if packed > 1 else None, "taped" if packed == items else None)
+    return f"packed {items}"
+
+
+@server.tool()
 def refuse(why: str) -> str:
     """Fail."""
     raise ToolError(why)

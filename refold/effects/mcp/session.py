@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -103,22 +103,32 @@ class Session:
             if cursor is None:
                 return found
 
-    async def call(self, tool: str, args: dict[str, JsonValue], key: str) -> JsonValue:
+    async def call(
+        self, tool: str, args: dict[str, JsonValue], key: str, report: Callable[[JsonValue], None]
+    ) -> JsonValue:
         """Call a tool.
 
         Args:
             tool: The tool's name at the server.
             args: The arguments.
             key: The idempotency key, which a server may ignore.
+            report: Receives what the server tells of the call's progress: `{"done": 3, "of": 8, "message": "…"}`.
 
         Raises:
             TryLater: The server is or became unavailable; `unsent` is False if the server may have received the call.
             Never: The tool reports a failure, or the server refuses the call.
             TimeoutError: The call took longer than `timeout_s`.
         """
+
+        async def reported(progress: float, total: float | None, message: str | None) -> None:
+            told = {"done": _whole(progress), "of": _whole(total), "message": message}
+            report({name: value for name, value in told.items() if value is not None})
+
         kept = await self._open()
         async with self._told(kept, tool):
-            result = await kept.client.call_tool(tool, args, meta=cast(RequestParamsMeta, {KEY: key}))
+            result = await kept.client.call_tool(
+                tool, args, progress_callback=reported, meta=cast(RequestParamsMeta, {KEY: key})
+            )
         if result.is_error:
             raise Never(_text(result) or "it failed, and does not say why", type="tool_error")
         return _value(result)
@@ -249,6 +259,10 @@ def _value(result: CallToolResult) -> JsonValue:
         return _text(result)
     blocks: JsonValue = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
     return blocks
+
+
+def _whole(number: float | None) -> float | None:
+    return int(number) if number is not None and float(number).is_integer() else number
 
 
 def _text(result: CallToolResult) -> str:

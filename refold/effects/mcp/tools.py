@@ -78,7 +78,7 @@ class McpTools:
 
         async def perform(invocation: Invocation) -> Any:
             async with asyncio.timeout(spec.timeout_s):
-                return await session.call(tool, command.args, invocation.idempotency_key)
+                return await session.call(tool, command.args, invocation.idempotency_key, invocation.progress)
 
         if definition.effect not in LEDGERED:
             result: JsonValue = await perform(invocation)

@@ -136,6 +136,7 @@ class Shop:
         self.ledger = ledger
         self.notes = notes
         self.calls = 0
+        self.reported: list[JsonValue] = []
 
     async def __call__(self, tool: str, **args: JsonValue) -> JsonValue:
         self.calls += 1
@@ -145,6 +146,7 @@ class Shop:
             idempotency_key=f"key-{self.calls}",
             attempt=1,
             http=self.http,
+            report=self.reported.append,
         )
         return await self.tools.call(CallTool(id="c", name=tool, args=args), invocation, self.ledger)
 
@@ -183,7 +185,7 @@ async def test_a_server_lists_its_tools(shop: Shop) -> None:
 
     assert isinstance(listed, list)
     by_name = {str(one["name"]): one for one in listed if isinstance(one, dict)}
-    assert set(by_name) == {f"shop.{tool}" for tool in ("search", "buy", "refuse", "stock_up", "die", "who")}
+    assert set(by_name) == {f"shop.{tool}" for tool in ("search", "buy", "pack", "refuse", "stock_up", "die", "who")}
     assert by_name["shop.search"]["effect"] == "at_most_once"
     assert by_name["shop.search"]["description"] == "Look for items."
 
@@ -200,13 +202,21 @@ async def test_a_call_is_made_once_with_its_key(shop: Shop) -> None:
     assert shop.done == ["buy red-1 key-2"]
 
 
+async def test_progress_is_passed_on(shop: Shop) -> None:
+    """
+    What a server tells of a running call is reported as any other tool's progress; so much of it as it tells.
+    """
+    assert await shop("shop.pack", items=3) == "packed 3"
+    assert shop.reported == [{"done": 1}, {"done": 2, "of": 3}, {"done": 3, "of": 3, "message": "taped"}]
+
+
 async def test_what_fails_says_so(shop: Shop) -> None:
     """
     A tool's own failure and a call that cannot be made are final; the session goes on.
     """
     with pytest.raises(Never, match="sold out"):
         await shop("shop.refuse", why="sold out")
-    with pytest.raises(Never, match="no tool 'sell'; it has: buy, die, refuse, search, stock_up, who"):
+    with pytest.raises(Never, match="no tool 'sell'; it has: buy, die, pack, refuse, search, stock_up, who"):
         await shop("shop.sell")
     with pytest.raises(Never, match="words"):
         await shop("shop.search")
