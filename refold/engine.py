@@ -338,6 +338,9 @@ class Progress(Value):
     said: JsonValue
 
 
+ON_BUSY: Mapping[str, Early] = {"refuse": False, "queue": True, "interrupt": "interrupt"}
+"""What becomes of a message to a task at work, by the names that settings and options have for it."""
+
 News: TypeAlias = Entry | Tokens | Progress
 """What a watcher of a task gets; only entries stay."""
 

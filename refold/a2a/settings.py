@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, field_validator
 
 from refold.a2a.card.signing import SigningKey
 from refold.core.events import Early
+from refold.engine import ON_BUSY
 
 TIMELINE = "urn:refold:a2a:timeline:1"
 """The extension by which callers see a task's past; docs/a2a.md describes it."""
@@ -96,7 +97,7 @@ class Settings(BaseModel):
     @property
     def early(self) -> Early:
         """`on_busy`, as a message says it to its task."""
-        return "interrupt" if self.on_busy == "interrupt" else self.on_busy == "queue"
+        return ON_BUSY[self.on_busy]
 
     @property
     def declared_extensions(self) -> tuple[Extension, ...]:

@@ -8,19 +8,28 @@ from typing import Annotated
 
 import typer
 
-from refold.cli.errors import DONE
+from refold.cli.errors import DONE, CallError
 from refold.cli.files import Files
 from refold.cli.text.content import content_of, seconds_of
 from refold.cli.text.views import FAILED
 from refold.cli.verb import Call, TaskId, add
 from refold.cli.waiting import Wait, newest, report, settled
-from refold.engine import Engine, EngineError, TaskView
+from refold.engine import ON_BUSY, Engine, EngineError, TaskView
 
 EFFECTS = ("tool ", "activity ", "workflow ", "skill ")
 """How the commands begin that may change something outside: all but calls of models, timers and notifications."""
 
 Data = Annotated[
     str | None, typer.Option("--data", metavar="JSON", help="The data of the message; `-` reads it from stdin.")
+]
+OnBusy = Annotated[
+    str,
+    typer.Option(
+        "--on-busy",
+        metavar="|".join(ON_BUSY),
+        help="What becomes of the message if the task asks nothing: it is refused; the task holds it for its next "
+        "question; it interrupts the task, in a step with `on_interrupt`, and elsewhere is held.",
+    ),
 ]
 Previous = Annotated[
     str | None,
@@ -142,19 +151,22 @@ async def answer(
         str | None,
         typer.Option("--delivery-id", help="Makes a repeated send safe: the task accepts one message with this id."),
     ] = None,
+    on_busy: OnBusy = "refuse",
     wait: Wait = False,
 ) -> int:
-    """Answer a question of a task, and print the task's status.
+    """Answer a question of a task, or send it a message, and print its status.
 
-    Example: `refold answer hello-7f3a "yes"`.
+    Examples: `refold answer hello-7f3a "yes"`, `refold answer report-1c2d "and moons" --on-busy interrupt`.
 
     A reply that does not fit is refused, and the task keeps waiting. Exits 1 if the task has failed by then.
     """
     call.hint = f"`refold show {task_id}` tells how it stands"
+    if on_busy not in ON_BUSY:
+        raise CallError(f"--on-busy takes {', '.join(ON_BUSY)}, not {on_busy!r}")
     engine = await call.engine()
     content = content_of(words or [], data, file or [])
     before = await newest(engine, task_id) if wait else 0
-    view = await engine.send(task_id, content, slot=slot, delivery_id=delivery_id)
+    view = await engine.send(task_id, content, slot=slot, delivery_id=delivery_id, early=ON_BUSY[on_busy])
     if wait:
         view = await settled(call, engine, task_id, after=before)
     return report(call, view)

@@ -9,6 +9,7 @@ from refold.cli.errors import explain
 from refold.core.errors import RefoldError
 from refold.engine import NotConnected, NoWorker
 from refold.testing import FakeEngine
+from tests.a2a.skills import Later, Steered
 from tests.cli.conftest import Shell
 from workflows import hello
 
@@ -135,12 +136,30 @@ def test_a_delivery_is_taken_once(refold: Shell) -> None:
     assert refold("answer", "t1", "Dutch", "--delivery-id", "d1", "--json").json == first
 
 
+def test_a_message_to_a_task_at_work_is_refused_held_or_interrupts_it() -> None:
+    """
+    As `--on-busy` says; refused without it.
+    """
+    refold = Shell(FakeEngine([Steered, Later]))
+    refold.start("steered", "x", "t1")
+    refold.start("later", "x", "t2")
+
+    refused = refold("answer", "t1", "enough", "--json")
+    held = refold("answer", "t2", "Ada", "--on-busy", "queue", "--json").json
+    met = refold("answer", "t1", "enough", "--on-busy", "interrupt", "--json").json
+
+    assert (refused.exit, refused.error["error"]) == (2, "InputRejected")
+    assert held["status"] == "working"
+    assert (met["status"], met["messages"][-1]["text"]) == ("completed", "Stopped: enough")
+
+
 @pytest.mark.parametrize(
     ("words", "name", "says"),
     [
         (["start", "nope", "x"], "UnknownSkill", "hello, research_loop"),
         (["start", "hello", "x", "--id", "t1"], "TaskExists", "refold show t1"),
         (["answer", "nope", "x"], "TaskNotFound", "refold list"),
+        (["answer", "t1", "x", "--on-busy", "hold"], "CallError", "refuse, queue, interrupt, not 'hold'"),
         (["answer", "t1", "x", "--slot", "other"], "InputRejected", "open: 'guidance'; `refold show t1`"),
         (["show", "nope"], "TaskNotFound", "refold list"),
         (["cancel", "nope"], "TaskNotFound", "refold list"),
