@@ -19,14 +19,13 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    inspect,
     select,
     update,
 )
-from sqlalchemy.schema import CreateTable
 
 from refold.effects.ledger.refused import Refusal
 from refold.effects.ledger.store import Store
+from refold.effects.ledger.tables import is_there, make
 
 PER_TASK = 100
 """How many different refusals of one task are kept: the newest."""
@@ -90,7 +89,7 @@ class RefusedTable:
                 for row in connection.execute(asked)
             ]
 
-        return self.store.within(lambda connection: read(connection) if _is_there(connection) else [])
+        return self.store.within(lambda connection: read(connection) if is_there(connection, _TABLE) else [])
 
     def prune(self, older_than_s: float) -> int:
         """Delete refusals that were not repeated for so many seconds, and count them.
@@ -103,7 +102,7 @@ class RefusedTable:
             before = self.store.now(connection) - older_than_s
             return connection.execute(delete(_TABLE).where(_TABLE.c.last_at < before)).rowcount
 
-        return self.store.within(lambda connection: prune(connection) if _is_there(connection) else 0)
+        return self.store.within(lambda connection: prune(connection) if is_there(connection, _TABLE) else 0)
 
     def close(self) -> None:
         """Close the database."""
@@ -115,10 +114,10 @@ class RefusedTable:
         Raises:
             LedgerUnavailable: It cannot be made.
         """
-        self.store.within(_make)
+        self.store.within(lambda connection: make(self.store, connection, _TABLE))
 
     def _write(self, connection: Connection, refusals: Sequence[Refusal]) -> None:
-        _make(connection)
+        make(self.store, connection, _TABLE)
         for one in refusals:
             mine = _TABLE.c.task_id == one.task_id
             again = {"times": _TABLE.c.times + one.times, "last_at": one.last_at}
@@ -138,13 +137,3 @@ class RefusedTable:
             if (connection.scalar(select(func.count()).where(mine)) or 0) > PER_TASK:
                 newest = select(_TABLE.c.digest).where(mine).order_by(_TABLE.c.last_at.desc(), _TABLE.c.digest)
                 connection.execute(delete(_TABLE).where(mine, _TABLE.c.digest.not_in(newest.limit(PER_TASK))))
-
-
-def _make(connection: Connection) -> None:
-    # Looked up first: a role that may only read and write the table cannot create it, even if it exists.
-    if not _is_there(connection):
-        connection.execute(CreateTable(_TABLE, if_not_exists=True))
-
-
-def _is_there(connection: Connection) -> bool:
-    return inspect(connection).has_table(_TABLE.name)

@@ -14,8 +14,9 @@ from sqlalchemy import Column, Connection, Table, delete, select
 
 from refold.core.errors import RefoldError
 from refold.effects.ledger.store import Store
+from refold.effects.ledger.tables import make
 from refold.effects.memory.memory import session_hash
-from refold.effects.memory.tables import FACTS, TURNS, make
+from refold.effects.memory.tables import FACTS, TURNS
 from refold.effects.memory.turn import Turn
 
 ID_CHARS = 12

@@ -16,13 +16,12 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    inspect,
     select,
     update,
 )
-from sqlalchemy.schema import CreateTable
 
 from refold.effects.ledger.store import Store
+from refold.effects.ledger.tables import alone, make
 from refold.effects.memory.turn import Turn
 
 SEARCHED = 1_000
@@ -49,21 +48,6 @@ FACTS = Table(
 )
 
 
-def make(store: Store, connection: Connection, table: Table) -> None:
-    """Create a table if the database does not have it."""
-    # Looked up first: a role that may only read and write the table cannot create it, even if it exists.
-    if not inspect(connection).has_table(table.name):
-        _alone(store, connection, table.name)  # two that create it at once would fail in PostgreSQL
-        connection.execute(CreateTable(table, if_not_exists=True))
-
-
-def _alone(store: Store, connection: Connection, name: str) -> None:
-    """Wait for others that write under this name, until they have committed; in SQLite every write waits anyway."""
-    if store.file is None:
-        lock = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
-        connection.execute(select(func.pg_advisory_xact_lock(lock)))
-
-
 def _storable(text: str) -> str:
     """A text as every database takes it: PostgreSQL has no NUL, and neither one half a character."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
@@ -74,7 +58,7 @@ def open_turn(
 ) -> list[Turn]:
     """Add a task's turn if it has none in the session, and read the turns before it."""
     make(store, connection, TURNS)
-    _alone(store, connection, owner)
+    alone(store, connection, owner)
     here = (TURNS.c.owner == owner) & (TURNS.c.session == session)
     number = connection.execute(select(TURNS.c.number).where(here, TURNS.c.task_id == task_id)).scalar()
     if number is None:
@@ -104,7 +88,7 @@ def close_turn(store: Store, connection: Connection, owner: str, session: str, t
 def keep(store: Store, connection: Connection, owner: str, text: str) -> None:
     """Add a fact, unless the owner has it; drop the owner's oldest ones beyond the limit."""
     make(store, connection, FACTS)
-    _alone(store, connection, owner)
+    alone(store, connection, owner)
     mine, digest = FACTS.c.owner == owner, hashlib.sha256(f"{owner}\0{text}".encode(errors="replace")).hexdigest()
     if connection.execute(select(FACTS.c.at).where(mine, FACTS.c.digest == digest)).scalar() is not None:
         return
