@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table, delete, insert, inspect, select, update
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table, delete, insert, select, update
 
 from refold.effects.ledger.store import Store
+from refold.effects.ledger.tables import make
 
 KEPT_DAYS = 40
 """For how many days sums are kept; older ones are deleted where a new day begins."""
@@ -47,7 +47,6 @@ class Spending:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._made = False
 
     def today(self, owner: str) -> DaySpent:
         """What an owner has spent since midnight UTC, by the database's clock.
@@ -60,7 +59,7 @@ class Spending:
         """
 
         def read(connection: Connection) -> DaySpent:
-            self._make(connection)
+            make(self.store, connection, _TABLE)
             return self._read(connection, owner, self._day(connection))
 
         return self.store.within(read)
@@ -73,7 +72,7 @@ class Spending:
         """
 
         def write(connection: Connection) -> DaySpent:
-            self._make(connection)
+            make(self.store, connection, _TABLE)
             day = self._day(connection)
             mine = (_TABLE.c.owner == owner) & (_TABLE.c.day == day)
             nano = round(usd * _PER_USD)
@@ -99,10 +98,3 @@ class Spending:
         if found is None:
             return DaySpent(day=day)
         return DaySpent(day=day, calls=found.calls, tokens=found.tokens, usd=found.nano_usd / _PER_USD)
-
-    def _make(self, connection: Connection) -> None:
-        if not self._made:
-            # Looked up first: a role that may only read and write the table cannot create it, even if it exists.
-            if not inspect(connection).has_table(_TABLE.name):
-                connection.execute(CreateTable(_TABLE, if_not_exists=True))
-            self._made = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,15 @@ def test_a_day_ends_at_midnight(tmp_path: Path) -> None:
     assert after == DaySpent(day="2026-03-01")
     assert spending.today("ada") == DaySpent(day="2026-02-28")
     spending.store.close()
+
+
+def test_a_table_that_was_not_committed_is_made_again(tmp_path: Path) -> None:
+    """
+    The first call makes the table, and a failure of the same transaction undoes that.
+    """
+    with contextlib.closing(store_of(str(tmp_path / "ledger.db"))) as store:
+        spending = Spending(store)
+        with pytest.raises(OverflowError):
+            spending.add("ada", tokens=2**70, usd=0)  # more than any database counts
+
+        assert spending.add("ada", tokens=7, usd=0).tokens == 7
