@@ -92,10 +92,8 @@ def dumped(part: NativeToolCallPart | NativeToolReturnPart) -> JsonValue:
 
 
 def loaded(data: JsonValue) -> NativeToolCallPart | NativeToolReturnPart:
-    """What `dumped` wrote."""
-    kind = data.get("part_kind") if isinstance(data, dict) else None
-    read = TypeAdapter(NativeToolCallPart if kind == "builtin-tool-call" else NativeToolReturnPart)
-    return read.validate_python(data)
+    """What `dumped` wrote; `part_kind` says which of the two it is."""
+    return _PARTS.validate_python(data)
 
 
 def _args(part: NativeToolCallPart) -> dict[str, JsonValue]:

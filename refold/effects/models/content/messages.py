@@ -106,7 +106,7 @@ def reply_parts(response: ModelResponse) -> tuple[str, tuple[ToolCall, ...], tup
                 aside.append({"thinking": _THINKING.dump_python(part, mode="json", exclude_defaults=True)})
                 special = True
             case NativeToolCallPart() | NativeToolReturnPart():
-                aside.append({"provider": dumped(part), **extras})
+                aside.append({"provider": dumped(part)})
                 special = True
             case FilePart() if part.has_content():
                 aside.append({"file": sum("file" in one for one in aside), **extras})
