@@ -166,6 +166,9 @@ async def test_a_tool_that_the_provider_does_not_have_is_an_error(models: Models
             Part(raw=b"hello", filename="a.png"), "sent as image/png, and its bytes are something else", id="text"
         ),
         pytest.param(
+            Part(raw=b"RIFF\n\0\0\0WAVEfmt ", media_type="image/webp"), "and its bytes are something else", id="sound"
+        ),
+        pytest.param(
             Part(raw=PNG, media_type="image/jpeg"), "sent as image/jpeg, and its bytes are image/png", id="png"
         ),
     ],

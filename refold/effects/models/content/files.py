@@ -7,6 +7,7 @@ of a large file once, in the storage for large values.
 from __future__ import annotations
 
 import mimetypes
+import re
 from urllib.parse import urlsplit
 
 from pydantic_ai.messages import (
@@ -29,11 +30,11 @@ ATTACHMENT = "attachment"
 """The type of the failure of a call with a file that cannot be sent."""
 
 _BEGINNINGS = {
-    "image/png": (b"\x89PNG\r\n\x1a\n",),
-    "image/jpeg": (b"\xff\xd8\xff",),
-    "image/gif": (b"GIF87a", b"GIF89a"),
-    "image/webp": (b"RIFF",),
-    "application/pdf": (b"%PDF-",),
+    "image/png": rb"\x89PNG\r\n\x1a\n",
+    "image/jpeg": rb"\xff\xd8\xff",
+    "image/gif": rb"GIF8[79]a",
+    "image/webp": rb"(?s:RIFF.{4}WEBP)",  # sounds and films begin with RIFF, too
+    "application/pdf": rb"%PDF-",
 }
 """How files of types that each provider checks begin."""
 
@@ -52,8 +53,8 @@ def file_for_model(part: Part) -> UserContent:
     if not part.raw:
         raise Verdict(permanent(ATTACHMENT, f"{named} is empty; send it with its bytes, or by its address"))
     begins = _BEGINNINGS.get(media.partition(";")[0].strip().lower())
-    if begins and not part.raw.startswith(begins):
-        found = next((kind for kind, starts in _BEGINNINGS.items() if part.raw.startswith(starts)), "something else")
+    if begins and not re.match(begins, part.raw):
+        found = next((kind for kind, begins in _BEGINNINGS.items() if re.match(begins, part.raw)), "something else")
         raise Verdict(permanent(ATTACHMENT, f"{named} is sent as {media}, and its bytes are {found}; send its type"))
     return BinaryContent(data=part.raw, media_type=media)
 
