@@ -24,12 +24,13 @@ from refold.a2a.security.host_and_origin import check_host, check_origin
 from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import Principal
 from refold.a2a.security.settings import Security
+from refold.callbacks.address import PATH as CALLBACKS
 from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count, observe, recording
 from refold.web.hosts import LOOPBACK_NAMES, address_of
 
-PUBLIC = re.compile(r"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json|/callbacks/[^/]+")
+PUBLIC = re.compile(rf"(/[A-Za-z0-9_.-]+)?/\.well-known/(agent-card|agent|jwks)\.json|{CALLBACKS}/[^/]+")
 """Paths that need no authentication: a client reads from a card how to authenticate, and who has a callback's address
 may call it."""
 
@@ -171,7 +172,7 @@ class Guard:
 
 def _logged(path: str) -> str:
     """A path as a log line has it: the address of a callback is a secret."""
-    before, callback, _ = path.partition("/callbacks/")
+    before, callback, _ = path.partition(f"{CALLBACKS}/")
     return f"{before}{callback}…" if callback else path
 
 
