@@ -13,14 +13,14 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from refold.effects.models.script import wishes_in
+from refold.effects.models.script import Wish, wishes_in
 from tests.services.openai_server import Asked, OpenAIServer
 from tests.services.serving import Serving
 
@@ -41,6 +41,56 @@ class Unfit(Exception):
         super().__init__(message)
 
 
+class StrictServer(Serving):
+    """A server that checks each request, and answers what it was told to say.
+
+    Attributes:
+        path: Where it is asked.
+        requests: What was asked, oldest first.
+        refused: What was wrong with requests, oldest first.
+    """
+
+    path: ClassVar[str]
+
+    def __init__(self, port: int = 0) -> None:
+        self.requests: list[Asked] = []
+        self.refused: list[str] = []
+        self._next: deque[str] = deque()
+        super().__init__(Starlette(routes=[Route(self.path, self._serve, methods=["POST"])]), port)
+
+    def say(self, *replies: str) -> None:
+        """Answer the next requests so, in order; then with "Yes.". A reply that reads as tool calls makes them."""
+        self._next.extend(replies)
+
+    def check(self, body: dict[str, Any]) -> None:
+        """Check a request.
+
+        Raises:
+            Unfit: It would be refused.
+        """
+        raise NotImplementedError
+
+    def refusal(self, unfit: Unfit) -> dict[str, Any]:
+        """The answer to a request that does not fit."""
+        raise NotImplementedError
+
+    def answer(self, body: dict[str, Any], said: str, wishes: list[Wish]) -> Response:
+        """The answer to a request that fits: a text, or the tool calls that it reads as, of tools that are offered."""
+        raise NotImplementedError
+
+    async def _serve(self, request: Request) -> Response:
+        body = await request.json()
+        self.requests.append(Asked(path=request.url.path, headers=dict(request.headers), body=body))
+        try:
+            self.check(body)
+        except Unfit as unfit:
+            self.refused.append(str(unfit))
+            return JSONResponse(self.refusal(unfit), 400)
+        said = self._next.popleft() if self._next else "Yes."
+        offered = {tool.get("name") for tool in body.get("tools") or ()}
+        return self.answer(body, said, [wish for wish in wishes_in(said) if wish.tool in offered])
+
+
 class StrictOpenAI(OpenAIServer):
     """Chat completions, checked.
 
@@ -57,9 +107,14 @@ class StrictOpenAI(OpenAIServer):
             check_openai(await request.json())
         except Unfit as unfit:
             self.refused.append(str(unfit))
-            error = {"message": str(unfit), "type": "invalid_request_error", "param": unfit.param, "code": None}
-            return JSONResponse({"error": error}, 400)
+            return JSONResponse(openai_error(unfit), 400)
         return await super()._complete(request)
+
+
+def openai_error(unfit: Unfit) -> dict[str, Any]:
+    """OpenAI's answer to a request that does not fit."""
+    error = {"message": str(unfit), "type": "invalid_request_error", "param": unfit.param, "code": None}
+    return {"error": error}
 
 
 def check_openai(body: dict[str, Any]) -> None:
@@ -68,11 +123,11 @@ def check_openai(body: dict[str, Any]) -> None:
     Raises:
         Unfit: It would be refused.
     """
-    _writable(body)
+    check_writable(body)
     if not body["messages"]:
         raise Unfit("Invalid 'messages': empty array. Expected an array with minimum length 1.", "messages")
     for number, tool in enumerate(body.get("tools") or ()):
-        _check_function(tool["function"], f"tools[{number}].function")
+        check_function(tool["function"], f"tools[{number}].function")
     if body.get("tool_choice") and not body.get("tools"):
         raise Unfit("Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.", "")
     _check_turns(body["messages"])
@@ -130,7 +185,7 @@ def _check_call(call: dict[str, Any], place: str) -> None:
         )
 
 
-def _check_function(function: dict[str, Any], place: str) -> None:
+def check_function(function: dict[str, Any], place: str) -> None:
     name = function["name"]
     if not NAME.fullmatch(name):
         raise Unfit(f"Invalid '{place}.name': string does not match pattern '^[a-zA-Z0-9_-]+$'.", f"{place}.name")
@@ -175,7 +230,7 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
     yield from _parts(schema.get("items"))
 
 
-def _writable(body: Any) -> None:
+def check_writable(body: Any) -> None:
     try:
         json.dumps(body, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -185,41 +240,26 @@ def _writable(body: Any) -> None:
 # --- Anthropic
 
 
-class StrictAnthropic(Serving):
-    """Anthropic's messages, checked.
+class StrictAnthropic(StrictServer):
+    """Anthropic's messages, checked."""
 
-    Attributes:
-        requests: What was asked, oldest first.
-        refused: What was wrong with requests, oldest first.
-    """
-
-    def __init__(self, port: int = 0) -> None:
-        self.requests: list[Asked] = []
-        self.refused: list[str] = []
-        self._next: deque[str] = deque()
-        super().__init__(Starlette(routes=[Route("/v1/messages", self._message, methods=["POST"])]), port)
+    path = "/v1/messages"
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables that send `anthropic:` models here."""
         return {"ANTHROPIC_BASE_URL": self.address, "ANTHROPIC_API_KEY": "sk-ant-test-0123456789"}
 
-    def say(self, *replies: str) -> None:
-        """Answer the next requests so, in order; then with "Yes.". A reply that reads as tool calls makes them."""
-        self._next.extend(replies)
+    def check(self, body: dict[str, Any]) -> None:
+        """See `StrictServer`."""
+        check_anthropic(body)
 
-    async def _message(self, request: Request) -> Response:
-        body = await request.json()
-        self.requests.append(Asked(path=request.url.path, headers=dict(request.headers), body=body))
-        try:
-            check_anthropic(body)
-        except Unfit as unfit:
-            self.refused.append(str(unfit))
-            error = {"type": "invalid_request_error", "message": str(unfit)}
-            return JSONResponse({"type": "error", "error": error}, 400)
-        said = self._next.popleft() if self._next else "Yes."
-        offered = {tool["name"] for tool in body.get("tools") or ()}
-        wishes = [wish for wish in wishes_in(said) if wish.tool in offered]
+    def refusal(self, unfit: Unfit) -> dict[str, Any]:
+        """See `StrictServer`."""
+        return {"type": "error", "error": {"type": "invalid_request_error", "message": str(unfit)}}
+
+    def answer(self, body: dict[str, Any], said: str, wishes: list[Wish]) -> Response:
+        """See `StrictServer`."""
         content: list[dict[str, Any]] = [
             {"type": "tool_use", "id": f"toolu_{len(self.requests)}_{number}", "name": wish.tool, "input": wish.args}
             for number, wish in enumerate(wishes)
@@ -259,7 +299,7 @@ def check_anthropic(body: dict[str, Any]) -> None:
     Raises:
         Unfit: It would be refused.
     """
-    _writable(body)
+    check_writable(body)
     messages = body["messages"]
     if not messages:
         raise Unfit("messages: at least one message is required", "messages")

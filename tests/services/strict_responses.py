@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import deque
 from typing import Any
 
-from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from refold.effects.models.script import wishes_in
-from tests.services.openai_server import Asked
-from tests.services.serving import Serving
-from tests.services.strict import NAME, Unfit, _check_function, _writable
+from refold.effects.models.script import Wish
+from tests.services.strict import NAME, StrictServer, Unfit, check_function, check_writable, openai_error
 
 THOUGHT = "The user wants it short."
 SEARCH = "search"
@@ -28,48 +22,33 @@ PICTURE = "picture"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 12_000  # three megabytes
 
 
-class StrictResponses(Serving):
-    """OpenAI's Responses, checked.
+class StrictResponses(StrictServer):
+    """OpenAI's Responses, checked. The reply `SEARCH` searches the web, `PICTURE` makes a picture."""
 
-    Attributes:
-        requests: What was asked, oldest first.
-        refused: What was wrong with requests, oldest first.
-    """
-
-    def __init__(self, port: int = 0) -> None:
-        self.requests: list[Asked] = []
-        self.refused: list[str] = []
-        self._next: deque[str] = deque()
-        super().__init__(Starlette(routes=[Route("/v1/responses", self._respond, methods=["POST"])]), port)
+    path = "/v1/responses"
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables that send `openai-responses:` models here."""
         return {"OPENAI_BASE_URL": f"{self.address}/v1", "OPENAI_API_KEY": "sk-test-0123456789"}
 
-    def say(self, *replies: str) -> None:
-        """Answer the next requests so, in order; then with "Yes.". `SEARCH` searches the web, `PICTURE` makes one."""
-        self._next.extend(replies)
+    def check(self, body: dict[str, Any]) -> None:
+        """See `StrictServer`."""
+        check_responses(body)
 
-    async def _respond(self, request: Request) -> Response:
-        body = await request.json()
-        self.requests.append(Asked(path=request.url.path, headers=dict(request.headers), body=body))
-        try:
-            check_responses(body)
-        except Unfit as unfit:
-            self.refused.append(str(unfit))
-            error = {"message": str(unfit), "type": "invalid_request_error", "param": unfit.param, "code": None}
-            return JSONResponse({"error": error}, 400)
-        said = self._next.popleft() if self._next else "Yes."
-        return JSONResponse(self._answer(body, self._output(body, said)))
+    def refusal(self, unfit: Unfit) -> dict[str, Any]:
+        """See `StrictServer`."""
+        return openai_error(unfit)
 
-    def _output(self, body: dict[str, Any], said: str) -> list[dict[str, Any]]:
+    def answer(self, body: dict[str, Any], said: str, wishes: list[Wish]) -> Response:
+        """See `StrictServer`."""
+        return JSONResponse(self._answer(body, self._output(said, wishes)))
+
+    def _output(self, said: str, wishes: list[Wish]) -> list[dict[str, Any]]:
         number = len(self.requests)
         thought = [{"type": "summary_text", "text": THOUGHT}]
         signed = {"id": f"rs_{number}", "encrypted_content": f"e{number}"}
         output: list[dict[str, Any]] = [{"type": "reasoning", "summary": thought, **signed}]
-        offered = {tool.get("name") for tool in body.get("tools") or ()}
-        wishes = [wish for wish in wishes_in(said) if wish.tool in offered]
         if wishes:
             return output + [
                 {
@@ -109,12 +88,12 @@ def check_responses(body: dict[str, Any]) -> None:
     Raises:
         Unfit: It would be refused.
     """
-    _writable(body)
+    check_writable(body)
     if not body.get("input"):
         raise Unfit('One of "input" or "previous_response_id" must be provided.', "input")
     for number, tool in enumerate(body.get("tools") or ()):
         if tool["type"] == "function":
-            _check_function(tool, f"tools[{number}]")
+            check_function(tool, f"tools[{number}]")
     if body.get("tool_choice") not in (None, "auto", "none") and not body.get("tools"):
         raise Unfit("Tool choice 'required' must be specified with 'tools' parameter.", "tool_choice")
     _check_items(body["input"])
