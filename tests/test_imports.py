@@ -71,6 +71,7 @@ MAY_IMPORT = {
         "record",
         "engine",
         "seen",
+        "static",
         "webhooks",
         "core",
     },

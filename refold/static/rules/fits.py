@@ -28,6 +28,7 @@ from refold.static.code.asked import Asked, asked_in
 from refold.static.code.evaluated import UNKNOWN, value_of
 from refold.static.code.units import Unit, code_of
 from refold.static.finding import Finding
+from refold.static.models import models_of
 from refold.static.parts import Parts
 from refold.static.rules.purity import finding
 
@@ -86,8 +87,7 @@ def unfit(unit: Unit, known: Known) -> Iterator[Finding]:
                 yield from _skill(asked, known)
             case _:
                 pass
-        if asked.verb in ("llm", "chat"):
-            yield from _models(asked)
+        yield from _models(asked)
         if asked.verb in EXPECTING:
             yield from _expect(asked)
         if asked.verb in ("approve", "await_approval"):
@@ -198,11 +198,9 @@ def _unregistered(asked: Asked, name: str, known: Known) -> Iterator[Finding]:
 
 def _models(asked: Asked) -> Iterator[Finding]:
     """Findings for models that no worker can ask: a model's name has its provider's before it."""
-    node = asked.named.get("model")
-    value = UNKNOWN if node is None else value_of(node, asked.unit)
-    for one in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(one, str) and not all(one.partition(":")):
-            text = f"names the model {one!r}, which has no provider: write provider:model, for example openai:gpt-5"
+    for name in models_of(asked):
+        if not all(name.partition(":")):
+            text = f"names the model {name!r}, which has no provider: write provider:model, for example openai:gpt-5"
             yield _found(asked, "call", text)
 
 

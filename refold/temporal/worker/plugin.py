@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
@@ -32,6 +32,7 @@ from refold.effects.mcp.servers import McpServer
 from refold.effects.notify import Notifier
 from refold.effects.threads import TOOL_THREADS
 from refold.engine import PayloadTooLarge
+from refold.static.models import models_named
 from refold.temporal.data.codec import CodecSeal, codec_of, fit
 from refold.temporal.data.payloads import RefoldConverter, codec_in, data_converter
 from refold.temporal.data.storage import Storage, storage_from_env
@@ -147,12 +148,16 @@ class RefoldPlugin(SimplePlugin):
         return None if self._effects is None else self._effects.ledger
 
     async def unusable_models(self) -> list[str]:
-        """Why each model that cannot be used cannot: the worker's own, and those that agents are defined with.
+        """Why each model that cannot be used cannot: the worker's own, and those that agents and skills' code name.
 
         Called while the worker runs.
         """
-        names = [name for cls in self._classes for name in cls.skill.options.models]
-        return [] if self._effects is None else await self._effects.unusable_models(names)
+        if self._effects is None:
+            return []
+        names = {name for cls in self._classes for name in cls.skill.options.models}
+        with suppress(Exception):  # code that cannot be analyzed costs a warning, not the worker
+            names |= await asyncio.to_thread(models_named, {cls.__module__ for cls in self._classes})
+        return await self._effects.unusable_models(names)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """See the SDK. Adds a dynamic workflow that leaves tasks of unknown skills to other workers, unless the program
