@@ -29,7 +29,8 @@ from refold.temporal.dev import DevServer
 from tests.faults.alarming_skills import NOBODYS
 from tests.faults.conftest import engine_of
 from tests.faults.processes import WorkerProcess, Workers, until
-from tests.services.prometheus import ROOT, RULES, Prometheus, free_port, rules, running
+from tests.services.prometheus import ROOT, RULES, Prometheus, rules, running
+from tests.services.serving import free_port
 from tests.temporal.test_task import collected, settled, text
 
 QUEUE = "alerts"

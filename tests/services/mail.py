@@ -10,7 +10,6 @@ It delivers a Message-ID once, as servers with duplicate suppression do (Cyrus, 
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from email import message_from_bytes, policy
 from email.message import EmailMessage
@@ -19,6 +18,8 @@ from typing import Self
 
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
+
+from tests.services.serving import free_port
 
 
 class MailServer:
@@ -34,9 +35,7 @@ class MailServer:
         self.accepted: list[EmailMessage] = []
         self._suppresses = suppresses_duplicates
         self._trouble: deque[str] = deque()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self._controller = Controller(self, hostname="127.0.0.1", port=self.port)
 
     def __enter__(self) -> Self:

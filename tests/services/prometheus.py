@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from typing import Any
 
 import httpx
 import yaml
+
+from tests.services.serving import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".venv" / "prometheus"
@@ -91,13 +92,6 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
 
-def free_port() -> int:
-    """A port that nobody uses at this moment."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 class Prometheus:
     """A running Prometheus.
 
@@ -107,7 +101,7 @@ class Prometheus:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._http = httpx.AsyncClient(base_url=url)
+        self._http = httpx.AsyncClient(base_url=url, timeout=60)
 
     async def query(self, expression: str) -> list[dict[str, Any]]:
         """The series that an expression gives now.
@@ -175,7 +169,7 @@ async def running(
 
 
 async def _until_ready(prometheus: Prometheus, process: Process, log: Path) -> None:
-    async with asyncio.timeout(60), httpx.AsyncClient() as http:
+    async with asyncio.timeout(150), httpx.AsyncClient(timeout=60) as http:
         while True:
             assert process.returncode is None, f"Prometheus ended; see {log}"
             with contextlib.suppress(httpx.TransportError):

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.services.serving import Serving
+from tests.services.serving import Serving, free_port
 
-PATIENCE_S = 90.0
+PATIENCE_S = 150.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,19 +53,19 @@ class Receiver:
         answer: How it answers.
         slow: It never answers.
         posts: What came, oldest first.
+        port: Where it listens, on loopback.
     """
 
     answer: Answer = lambda _: Response(status_code=204)
     slow: bool = False
     posts: list[Post] = field(default_factory=list)
-    _port: int = 0
+    port: int = field(default_factory=free_port)
     _serving: Serving | None = None
     _came: threading.Condition = field(default_factory=threading.Condition)
 
     def __enter__(self) -> Self:
         app = Starlette(routes=[Route("/{path:path}", self._take, methods=["POST"])])
-        self._serving = Serving(app, self._port).__enter__()
-        self._port = int(self._serving.address.rpartition(":")[2])
+        self._serving = Serving(app, self.port).__enter__()
         return self
 
     def __exit__(
@@ -75,14 +75,9 @@ class Receiver:
         self._serving.__exit__(kind, error, trace)
 
     @property
-    def port(self) -> int:
-        """The same, however often it is entered; known once it was."""
-        return self._port
-
-    @property
     def url(self) -> str:
         """Where to send."""
-        return f"http://127.0.0.1:{self._port}/hook"
+        return f"http://127.0.0.1:{self.port}/hook"
 
     @property
     def taken(self) -> list[Post]:

@@ -1,7 +1,10 @@
-"""An ASGI application over real HTTP, on a free loopback port, in a thread of its own."""
+"""An ASGI application over real HTTP, on a free loopback port, in a thread of its own; and ports for other servers."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import socket
 import threading
 from types import TracebackType
@@ -9,6 +12,22 @@ from typing import Self
 
 import uvicorn
 from starlette.applications import Starlette
+
+LOWEST, HIGHEST = 20_000, 32_000
+"""Below the ports that kernels hand out by themselves, to whoever connects or asks for any port."""
+_numbers = itertools.count(50 * os.getpid())
+
+
+def free_port() -> int:
+    """A port that nobody listens on, and that nobody else is given until this process does.
+
+    For servers that must be told their port before they start, or come back to it after a while.
+    """
+    while True:
+        port = LOWEST + next(_numbers) % (HIGHEST - LOWEST)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Serving:

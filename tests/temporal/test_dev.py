@@ -18,6 +18,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 
 from refold.temporal.data.search_attributes import KINDS
 from refold.temporal.dev import DevServer, DevServerError, dev_server, find_binary
+from tests.services.serving import free_port
 
 pytestmark = pytest.mark.server
 
@@ -82,9 +83,7 @@ async def test_a_given_port_is_used_and_a_taken_one_refused(tmp_path: Path) -> N
     """
     A port that someone else holds is named in the error.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     async with dev_server(port=port) as server:
         assert server.address == f"127.0.0.1:{port}"
         with pytest.raises(DevServerError, match=f"port {port} cannot be used"):
@@ -96,7 +95,7 @@ async def test_nothing_answers_after_the_block() -> None:
     """
     The server's process has ended and been waited for.
     """
-    async with dev_server() as server:
+    async with dev_server(port=free_port()) as server:
         pass
     host, _, port = server.address.rpartition(":")
 
@@ -125,7 +124,7 @@ def test_it_dies_with_its_parent() -> None:
 
 def _wait_readable(pidfd: int) -> None:
     # A process's descriptor is readable once it has ended.
-    readable, _, _ = select.select([pidfd], [], [], 30)
+    readable, _, _ = select.select([pidfd], [], [], 200)
     assert readable, "the server outlived its parent"
 
 

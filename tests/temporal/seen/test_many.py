@@ -17,7 +17,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker, measure
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
-from tests.services.prometheus import free_port
+from tests.services.serving import free_port
 from tests.temporal.conftest import PATIENT
 from workflows import hello
 
@@ -50,7 +50,7 @@ async def test_many_tasks_have_few_series(server: DevServer, values: Folder) -> 
     try:
         async with make_worker(client, plugin, task_queue=queue):
             await asyncio.gather(*map(one, range(TASKS)))
-            async with httpx.AsyncClient() as http:
+            async with httpx.AsyncClient(timeout=60) as http:
                 told = (await http.get(shown)).text
     finally:
         meters.use(None)

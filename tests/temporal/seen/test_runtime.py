@@ -17,7 +17,7 @@ import pytest
 from refold import DefinitionError
 from refold.temporal import measure
 from refold.temporal.seen.runtime import METRICS_ENV, address
-from tests.services.prometheus import free_port
+from tests.services.serving import free_port
 
 SCRIPT = """
 import sys
@@ -48,7 +48,7 @@ def test_prometheus_finds_them() -> None:
     By the names that it recommends, with help texts and refold's own buckets.
     """
     with measured(f"localhost:{free_port()}") as shown:
-        told = httpx.get(shown).text
+        told = httpx.get(shown, timeout=60).text
 
     assert "# HELP refold_tasks_ended_total Tasks that ended.\n" in told
     assert 'refold_tasks_ended_total{ending="completed",skill="shop"} 1\n' in told

@@ -28,7 +28,7 @@ from refold.core.gates import DecisionMade
 from refold.engine import Engine, EngineError
 from refold.temporal import connect
 from tests.services import chromium
-from tests.services.prometheus import free_port
+from tests.services.serving import free_port
 
 ROOT = Path(__file__).parents[3]
 AXE = ROOT / "tests" / "a2a" / "js" / "node_modules" / "axe-core" / "axe.min.js"
