@@ -42,7 +42,7 @@ async def begun(tmp_path: Path, env: Mapping[str, str]) -> Process:
 async def played(tmp_path: Path, env: Mapping[str, str]) -> tuple[int, str]:
     """The demo's exit code, and all that it printed."""
     process = await begun(tmp_path, env)
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(250):
         out, _ = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode()
@@ -152,7 +152,7 @@ async def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number:
     process = await begun(tmp_path, {"REFOLD_SCRIPTED_DELAY": "60"})
     assert process.stdout is not None
     told = ""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(250):
         async for line in process.stdout:
             told += line.decode()
             if "the model writes" in told:

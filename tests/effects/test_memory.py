@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -14,19 +13,17 @@ from refold.effects import Never
 from refold.effects.ledger.store import Store, store_of
 from refold.effects.memory import Memory, Turn
 from refold.effects.memory.memory import ranked
-from tests.services.postgres import Postgres
+from tests.services.postgres import Postgres, postgres
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    """A PostgreSQL server for this file; sockets want a short path."""
-    with tempfile.TemporaryDirectory() as name:
-        running = Postgres(Path(name))
+    """A PostgreSQL server for this file."""
+    with postgres() as running:
         yield running
-        running.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.fault)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A database of this test's own."""
     if request.param == "sqlite":

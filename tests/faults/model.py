@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -15,6 +15,9 @@ from tests.services.openai_server import OpenAIServer
 T = TypeVar("T")
 
 KEY = "idempotency-key"
+PACE_S = 0.03
+BEGINNING = 4
+"""How many pieces of a stream are its beginning."""
 
 
 class Model(OpenAIServer):
@@ -63,17 +66,27 @@ class Model(OpenAIServer):
 
 
 class Thoughtful(OpenAIServer):
-    """A model that takes its time over each piece of an answer, so that it can be interrupted."""
+    """A model that takes its time over each piece of an answer, so that it can be interrupted.
+
+    Attributes:
+        heard: Whether somebody has read how an answer begins; the model writes no more than that before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: Callable[[], bool] = lambda: True
 
     async def _complete(self, request: Request) -> Response:
         response = await super()._complete(request)
         if isinstance(response, StreamingResponse):
-            response.body_iterator = paced(response.body_iterator)
+            response.body_iterator = self._paced(response.body_iterator)
         return response
 
-
-async def paced(pieces: AsyncIterable[T]) -> AsyncIterator[T]:
-    """The same, a little apart."""
-    async for piece in pieces:
-        yield piece
-        await asyncio.sleep(0.03)
+    async def _paced(self, pieces: AsyncIterable[T]) -> AsyncIterator[T]:
+        written = 0
+        async for piece in pieces:
+            yield piece
+            written += 1
+            await asyncio.sleep(PACE_S)
+            while written >= BEGINNING and not self.heard():  # noqa: ASYNC110 - whoever hears is in another thread
+                await asyncio.sleep(PACE_S)

@@ -22,7 +22,7 @@ from tests.services import nursery
 T = TypeVar("T")
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 ASK_EVERY_S = 0.02
 MODULES = ("workflows", "activities", "tests.faults.skills")
 
@@ -117,7 +117,8 @@ class Workers:
     ) -> None:
         for worker in self.started:
             if worker.alive:
-                await worker.kill()
+                worker.process.send_signal(signal.SIGKILL)
+                await worker.gone()
 
     async def start(
         self,

@@ -27,7 +27,6 @@ from tests.services.shop import Shop
 from tests.temporal.test_task import collected, settled
 
 SWEEP_SKILLS = "tests.faults.sweep_skills"
-pytestmark = pytest.mark.timeout(300)
 THOROUGH = os.environ.get("REFOLD_SWEEP") == "all"
 LONG = [pytest.mark.sweep, pytest.mark.timeout(7_200)]
 

@@ -82,4 +82,5 @@ async def test_no_reader_sees_a_digit_of_a_card(
     assert INSTEAD in entries
     assert INSTEAD in answer
     for place in (entries, answer, told):
+        assert "You paid with" not in place
         assert not guarded.seen(place)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,22 +14,18 @@ import pytest
 
 from refold.temporal.dev import dev_server
 from tests.faults.processes import Workers, until
-from tests.faults.test_server import free_port
-from tests.services.postgres import Postgres
+from tests.services.postgres import Postgres, postgres
+from tests.services.serving import free_port
 
 SOON_S = 10.0
 """Within this time an outage shows, and its end."""
 
 
 @pytest.fixture
-def postgres() -> Iterator[Postgres]:
+def database() -> Iterator[Postgres]:
     """A ledger's database."""
-    # Sockets want a short path, and the server, if the tests run as root, a user and a folder that it may enter.
-    with tempfile.TemporaryDirectory() as name:
-        server = Postgres(Path(name))
-        yield server
-        with contextlib.suppress(Exception):
-            server.stop()
+    with postgres() as running:
+        yield running
 
 
 def family(pid: int) -> list[int]:
@@ -55,14 +49,13 @@ def stopped(pid: int) -> Callable[[], None]:
 
 
 @pytest.mark.sweep
-@pytest.mark.timeout(300)
-async def test_what_is_away_is_named_and_comes_back(postgres: Postgres, values: Path, tmp_path: Path) -> None:
+async def test_what_is_away_is_named_and_comes_back(database: Postgres, values: Path, tmp_path: Path) -> None:
     """
     PostgreSQL hangs, then crashes; the Temporal server is killed. Each time those that need it are not ready within ten
     seconds, name it, stay alive, and are ready again by themselves. The gateway needs no ledger.
     """
     port, db, health = free_port(), tmp_path / "state.db", free_port()
-    env = {"REFOLD_LEDGER": postgres.url}
+    env = {"REFOLD_LEDGER": database.url}
     async with Workers(f"127.0.0.1:{port}", values, env=env) as workers, httpx.AsyncClient(timeout=15) as http:
         places = [f"http://127.0.0.1:{health}"]
 
@@ -82,13 +75,13 @@ async def test_what_is_away_is_named_and_comes_back(postgres: Postgres, values: 
                 gateway = await workers.launch(["-m", "refold.cli", "serve", "workflows", "--port", "0", *at])
                 places.append(gateway.about["url"])
                 await shows(200, 200)
-                frozen.callback(stopped(int((Path(postgres.data) / "postmaster.pid").read_text().split()[0])))
+                frozen.callback(stopped(int((database.data / "postmaster.pid").read_text().split()[0])))
                 assert "ledger: no answer for 3 s" in await shows(503, 200)
                 frozen.close()
                 await shows(200, 200)
-                postgres.stop()
+                database.stop()
                 assert (await shows(503, 200)).startswith("ledger: ")
-                postgres.start()
+                database.start()
                 await shows(200, 200)
                 os.kill(server.pid, signal.SIGKILL)
                 assert "server: " in await shows(503, 503)

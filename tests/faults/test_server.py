@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,17 +18,10 @@ from refold.temporal import connect
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import dev_server
 from tests.faults.conftest import engine_of
-from tests.faults.processes import Ledger, Workers
+from tests.faults.processes import PATIENCE_S, Ledger, Workers
 from tests.faults.skills import LEDGER
+from tests.services.serving import free_port
 from tests.temporal.test_task import settled, text
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Watch:
@@ -49,13 +41,13 @@ class Watch:
 
     async def reaches(self, seq: int) -> None:
         """Wait until it has seen this entry."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while await self.seen.get() < seq:
                 pass
 
     async def whole(self) -> list[int]:
         """The numbers of the entries it saw, once it has ended."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             return await self._over
 
 

@@ -14,13 +14,12 @@ import pytest
 from refold.temporal.dev import DevServer, dev_server
 from tests.a2a.conftest import said
 from tests.a2a.streams.events import Frame, opened, subscribed
-from tests.faults.processes import Ledger, Workers
+from tests.faults.processes import PATIENCE_S, Ledger, Workers
 from tests.faults.skills import LEDGER
-from tests.faults.test_server import free_port
+from tests.services.serving import free_port
 
 STEPS = 20
 ENTRIES = STEPS + 1
-PATIENCE_S = 60.0
 
 
 class Reader:

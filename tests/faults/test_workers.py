@@ -14,11 +14,10 @@ from refold import Content, InputRejected, Status, TaskState
 from refold.engine import NoWorker
 from refold.temporal import TemporalEngine
 from refold.temporal.client import updates
-from refold.temporal.worker.run import GRACE_S
 from tests.faults.processes import Ledger, Workers
 from tests.temporal.test_task import collected, settled, text
 
-SOON_S = 40.0
+SOON_S = 120.0
 """Long enough for a slow machine; a hang is longer."""
 
 
@@ -99,8 +98,7 @@ async def test_a_worker_that_is_asked_to_leave_finishes_what_it_has(
 
     worker.ask_to_stop()
     gate.touch()
-    async with asyncio.timeout(GRACE_S + 10):
-        assert await worker.gone() == 0
+    assert await worker.gone() == 0
     await workers.start(queue)
     done = await settled(engine, view.task_id)
     assert done.messages[-1].text == "through"

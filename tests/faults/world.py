@@ -87,8 +87,7 @@ class World:
 
     async def __aexit__(self, *_: object) -> None:
         for worker, _modules in self._crew:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.process.pid, signal.SIGCONT)
+            worker.process.send_signal(signal.SIGCONT)
         await self._stack.aclose()
 
     async def _serve(self, port: int | None) -> DevServer:
@@ -152,8 +151,7 @@ class World:
 
     async def _replace(self, place: int, modules: tuple[str, ...]) -> None:
         worker, _ = self._crew[place]
-        with contextlib.suppress(ProcessLookupError):
-            worker.process.send_signal(signal.SIGKILL)
+        worker.process.send_signal(signal.SIGKILL)
         await worker.gone()
         self._crew[place] = (await self._hire(modules), modules)
 
@@ -163,9 +161,9 @@ class World:
 
     async def _stop_worker(self) -> None:
         worker, _ = self.chance.choice(self._crew)
-        os.kill(worker.process.pid, signal.SIGSTOP)
+        worker.process.send_signal(signal.SIGSTOP)
         await self._for_a_while()
-        os.kill(worker.process.pid, signal.SIGCONT)
+        worker.process.send_signal(signal.SIGCONT)
 
     async def _redeploy(self) -> None:
         """SIGTERM, and the other release in its place: a deploy, or a rollback."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -74,7 +75,8 @@ class Child:
     def send_signal(self, number: int) -> None:
         """Send it a signal, if it still runs."""
         if self.returncode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and we are not told yet
+                os.kill(self.pid, number)
 
 
 async def start(module: str, *args: str, folder: Path, env: Mapping[str, str], stderr: IO[bytes]) -> Child:
