@@ -1,4 +1,4 @@
-"""What every test is kept from: the receipts of whoever runs the tests, and the logs of the test before.
+"""What every test is kept from: the receipts of whoever runs the tests, the logs of the test before, and the clock.
 
 And the order of the files: those that take longest come first, so that processes which share them end at the same time.
 """
@@ -11,11 +11,16 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.costs"]
 
 # Five thousand tests are a million objects that live until the end: not looked through again and again for garbage.
 gc.disable()
+
+# How long an example takes says nothing on a machine that others share.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 def pytest_collection_finish() -> None:

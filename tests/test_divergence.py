@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -27,7 +27,7 @@ from refold.testing.strategies import Happening, first_of, histories
 from workflows.refund import RefundSkill
 from workflows.research_loop_steps import ResearchLoopSteps
 
-UNHURRIED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SOME = settings(max_examples=40)
 Change = Callable[[Entry], Entry | None]
 
 
@@ -69,7 +69,7 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("skill", [RefundSkill, ResearchLoopSteps], ids=["refund", "research"])
-@UNHURRIED
+@SOME
 @given(data=st.data())
 def test_any_change_is_found_at_its_entry(skill: object, data: st.DataObject) -> None:
     """
@@ -149,7 +149,7 @@ def test_moved_lines_are_no_difference(
     assert [record.getMessage().rpartition(":")[2] for record in caplog.records] == ["8", "9"]
 
 
-@UNHURRIED
+@SOME
 @given(data=st.data())
 def test_what_was_said_is_read_back(data: st.DataObject) -> None:
     """
@@ -162,7 +162,7 @@ def test_what_was_said_is_read_back(data: st.DataObject) -> None:
     assert list(unpacked(packed(said, seq, task_id), seq, task_id)) == said
 
 
-@UNHURRIED
+@SOME
 @given(history=histories(ResearchLoopSteps))
 def test_a_digest_is_of_all_entries_in_order(history: list[Happening]) -> None:
     """

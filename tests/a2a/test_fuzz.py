@@ -236,7 +236,7 @@ async def is_told(call: Call) -> None:
     assert TASKS["THEIRS"] not in HOOKS.by_task
 
 
-ANY_SPEED: Any = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+ANY_SPEED: Any = {"suppress_health_check": list(HealthCheck)}
 
 
 @settings(max_examples=EXAMPLES, **ANY_SPEED)

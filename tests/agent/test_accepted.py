@@ -188,7 +188,7 @@ async def accepted(servers: Sequence[Any], sent: Sequence[Recalled]) -> list[str
     return [one for server in servers for one in server.refused]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(options=AGENTS, data=st.data())
 def test_every_conversation_of_an_agent_is_accepted(servers: list[Any], options: Any, data: st.DataObject) -> None:
     """

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -247,7 +247,6 @@ def test_another_past_is_noticed() -> None:
 
 
 @given(said=st.lists(st.lists(replies(Frame(tools=(ToolOffer(name="weather"),))), max_size=3), max_size=5))
-@settings(deadline=None)
 def test_a_hash_is_of_what_was_said_and_of_nothing_else(said: list[list[Reply]]) -> None:
     """
     However the turns were added, and after a way through JSON.

@@ -608,6 +608,6 @@ def test_a_hidden_memory_is_found(skill: type) -> None:
     What is neither in the state nor in the events shows as a difference.
     """
     with pytest.raises(LawBroken, match="law broken") as raised:
-        check_laws(skill, profile=settings(max_examples=20, deadline=None, phases=[Phase.generate]))
+        check_laws(skill, profile=settings(max_examples=20, phases=[Phase.generate]))
 
     assert raised.value.history

@@ -31,7 +31,7 @@ from refold.testing.strategies import Happening, lineages
 from tests.core.byhand import ByHand
 from tests.core.made_up import Kind, kinds, skills
 
-ANY = settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
+ANY = settings(max_examples=75, suppress_health_check=list(HealthCheck))
 # Ten thousand where there is time; CI has less.
 MANY = settings(ANY, max_examples=10_000 if os.environ.get("REFOLD_SWEEP") == "all" else 2_000)
 # What a made-up skill leaves behind: coroutines that it never awaits.

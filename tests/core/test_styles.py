@@ -41,7 +41,7 @@ from workflows.research_loop_steps import ResearchLoopSteps
 from workflows.research_loop_table import RESEARCH_LOOP_TABLE
 
 THREE_STYLES = [ResearchLoop, ResearchLoopSteps, RESEARCH_LOOP_TABLE]
-PROFILE = settings(max_examples=100, deadline=None)
+PROFILE = settings(max_examples=100)
 
 
 def journal(skill: Any, history: Sequence[Happening], *, cut: bool = False) -> list[str]:

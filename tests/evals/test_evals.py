@@ -58,7 +58,7 @@ async def test_the_same_code_is_as_recorded_and_fires_nothing(run: Exported) -> 
 
 
 @pytest.mark.parametrize("skill", [Buys, ResearchLoop, ResearchLoopSteps, Mingled, Judged, OrderDesk])
-@settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
+@settings(max_examples=30, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # shrinking is slow
 @given(data=st.data())
 def test_any_run_is_as_recorded_by_its_own_code(skill: Any, data: st.DataObject) -> None:
     """

@@ -231,7 +231,7 @@ def happened(skill: Any, history: list[Happening]) -> Kept:
 
 
 @pytest.mark.parametrize("skill", [Buys, ResearchLoop])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_journal_can_be_exported_and_redacted(skill: Any, data: st.DataObject) -> None:
     """

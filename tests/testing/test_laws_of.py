@@ -24,7 +24,7 @@ from workflows.research import Critique
 
 EVENTS = get_args(get_args(Event)[0])
 CANCEL = Happening(CancelRequested(), START)
-QUICK = settings(max_examples=20, deadline=None)
+QUICK = settings(max_examples=20)
 
 
 class Tree(BaseModel):

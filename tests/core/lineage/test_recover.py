@@ -886,7 +886,7 @@ def test_what_would_end_again_at_once_does_not_recover() -> None:
 
 
 @pytest.mark.parametrize("author", [Gated, GatedReducer])
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_failed_recovers_or_says_why_not(author: Any, data: st.DataObject) -> None:
     """

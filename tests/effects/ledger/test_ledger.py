@@ -660,9 +660,7 @@ def test_once_in_any_order() -> None:
     """
     run_state_machine_as_test(
         Workers,
-        settings=settings(
-            max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=settings(max_examples=20, stateful_step_count=25, suppress_health_check=list(HealthCheck)),
     )
 
 

@@ -243,7 +243,7 @@ TURNS = st.lists(
 
 
 @MODELS
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(said=TURNS, since=st.integers(0, 8), offered=st.booleans())
 async def test_every_conversation_is_accepted(
     bench: Bench, model: str, accepted: Any, said: list[Said], since: int, offered: bool
