@@ -32,7 +32,6 @@ async def quick(name: str, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.server
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "parts",
     [pytest.param(["cpu", "history"], id="some"), pytest.param([], id="all", marks=pytest.mark.sweep)],
@@ -58,7 +57,6 @@ async def test_overhead_tells_every_figure_with_its_limit(parts: list[str]) -> N
 
 
 @pytest.mark.server
-@pytest.mark.timeout(300)
 async def test_conversation_puts_three_histories_side_by_side() -> None:
     """
     `python -m bench conversation --json`: ours and the peer's against the one by hand, and what holds or does not.

@@ -27,7 +27,6 @@ from tests.temporal.upgrade.sealed_skills import paid
 pytestmark = [
     pytest.mark.server,
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.timeout(300),  # the first of a way runs all
 ]
 
 WAYS: dict[str, Callable[[Site, Sequence[Trial]], Coroutine[Any, Any, None]]] = {
