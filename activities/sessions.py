@@ -25,7 +25,7 @@ async def open_turn(session_id: str, asked: str, last: int) -> list[Turn]:
         asked: The user's words.
         last: How many earlier turns to get, newest last.
     """
-    if (server := os.environ.get("SESSIONS_URL")) is None:
+    if not (server := os.environ.get("SESSIONS_URL")):
         return await memory().open_turn(session_id, asked, last)
     response = await current().http.post(f"{_turns(server, session_id)}?last={last}", json={"asked": asked})
     response.raise_for_status()
@@ -35,11 +35,11 @@ async def open_turn(session_id: str, asked: str, last: int) -> list[Turn]:
 @tool(effect="idempotent", timeout_s=30)
 async def close_turn(session_id: str, answered: str) -> None:
     """Record the answer to the open turn; the next one can begin."""
-    if (server := os.environ.get("SESSIONS_URL")) is None:
-        return await memory().close_turn(session_id, answered)
+    if not (server := os.environ.get("SESSIONS_URL")):
+        await memory().close_turn(session_id, answered)
+        return
     response = await current().http.post(f"{_turns(server, session_id)}/answer", json={"answered": answered})
     response.raise_for_status()
-    return None
 
 
 def _turns(server: str, session_id: str) -> str:

@@ -63,12 +63,21 @@ async def test_a_turn_is_opened_and_closed_once(library: Library) -> None:
     assert [turn["asked"] for turn in library.sessions["s1"]] == ["What is an ebb?", "And a flood?"]
 
 
-async def test_a_session_without_an_owners_key_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("server", ["", None])
+async def test_a_session_without_an_owners_key_says_what_to_give(
+    server: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
-    Else nobody could say whose session it is.
+    Else nobody could say whose session it is. A setting that is empty names no service.
     """
     monkeypatch.delenv("SESSIONS_URL", raising=False)
+    if server is not None:
+        monkeypatch.setenv("SESSIONS_URL", server)
 
     async with Effects(TOOLS) as effects:
-        with pytest.raises(ApplicationError, match="nobody told the worker whose memory this is"):
-            await Bench(effects).tool(Cmd.tool("t", open_turn, session_id="s1", asked="x", last=5))
+        for call in (
+            Cmd.tool("t", open_turn, session_id="s1", asked="x", last=5),
+            Cmd.tool("t", close_turn, session_id="s1", answered="x"),
+        ):
+            with pytest.raises(ApplicationError, match="nobody told the worker whose memory this is"):
+                await Bench(effects).tool(call)
