@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.failure.v1 import Failure
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
@@ -112,3 +114,13 @@ async def replay_all(client: Client, plugin: RefoldPlugin, task_queue: str) -> N
 
     results = await replayer.replay_workflows(histories(), raise_on_replay_failure=True)
     assert not results.replay_failures
+
+
+def failures_of_the_worker(events: Sequence[HistoryEvent]) -> list[Failure]:
+    """What workers failed a task's workflow tasks with.
+
+    The server itself takes a workflow task back when more events come than it keeps, or one comes with the run's end.
+    How long an activation takes is for `bench` to say: on a busy machine the SDK's two seconds may pass.
+    """
+    failures = [event.workflow_task_failed_event_attributes.failure for event in events]
+    return [one for one in failures if one.HasField("application_failure_info") and "TMPRL1101" not in one.message]

@@ -19,27 +19,27 @@ SEEN = threading.Event()
 LAST = "the last of them"
 
 
-@tool(effect="read_only", timeout_s=30)
+@tool(effect="read_only", timeout_s=300)
 async def scan(pages: int) -> int:
     """Reports from a coroutine."""
     for page in range(1, pages + 1):
         current().progress({"done": page, "of": pages})
     current().progress(LAST)
-    await asyncio.to_thread(SEEN.wait, 20)
+    await asyncio.to_thread(SEEN.wait, 200)
     return pages
 
 
-@tool(effect="read_only", timeout_s=30)
+@tool(effect="read_only", timeout_s=300)
 def hurry(reports: int) -> int:
     """Reports from a thread, far too often."""
     for number in range(reports):
         current().progress(f"report {number}")
     current().progress(LAST)
-    SEEN.wait(20)
+    SEEN.wait(200)
     return reports
 
 
-@tool(effect="read_only", timeout_s=30)
+@tool(effect="read_only", timeout_s=300)
 def babble(kind: str) -> str:
     """Reports what does not fit."""
     odd: dict[str, Any] = {
@@ -49,7 +49,7 @@ def babble(kind: str) -> str:
         "half": "\ud800",
     }
     current().progress(odd[kind])
-    SEEN.wait(20)
+    SEEN.wait(200)
     return kind
 
 

@@ -12,7 +12,7 @@ from activities import TOOLS
 from refold import Content, InputRejected, Status
 from refold.core.events import UserMessage
 from refold.core.fold.journal import Entry
-from refold.engine import Tokens
+from refold.engine import News, Tokens
 from refold.record import Explanation
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
@@ -115,13 +115,16 @@ async def test_the_answer_is_read_as_it_is_written(
     """
     The answer's words come before the entry with which the step that asked for them is merged.
     """
-    monkeypatch.setenv("REFOLD_SCRIPTED_DELAY", "1")
+    monkeypatch.setenv("REFOLD_SCRIPTED_DELAY", "2")
     view = await engine.start("react", text("What is there to say?"), stream=True)
+    answer, seen = f"{view.task_id}/2.1", list[News]()
 
-    seen = await collected(engine.watch(view.task_id))
+    async for news in engine.watch(view.task_id):
+        seen.append(news)
+        if isinstance(news, Tokens) and news.invocation_id == answer:
+            monkeypatch.setenv("REFOLD_SCRIPTED_DELAY", "0")  # once somebody has read of it, the rest may come
 
     merged = next(n for n, one in enumerate(seen) if isinstance(one, Entry) and "observe" in str(one.audit))
-    answer = f"{view.task_id}/2.1"
     before = [one for one in seen[:merged] if isinstance(one, Tokens) and one.invocation_id == answer]
     assert before
     assert "You said: What is there to say?".startswith("".join(one.text for one in before))

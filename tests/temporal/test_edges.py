@@ -23,7 +23,7 @@ from refold.web.approvals import approval_app, bearer_keys
 from tests.services.postgres import postgres as running_postgres
 from tests.services.shop import Shop
 from tests.temporal import gate_skills
-from tests.temporal.conftest import replay_all
+from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_gates import until
 from tests.temporal.test_task import settled, text
 
@@ -45,7 +45,7 @@ async def engine(client: Client, values: Folder, postgres: None) -> AsyncIterato
     tools: list[Any] = gate_skills.TOOLS
     plugin = RefoldPlugin([gate_skills], tools, model="scripted:demo", storage=values)
     async with make_worker(client, plugin, task_queue=QUEUE):
-        yield TemporalEngine(client, QUEUE)
+        yield TemporalEngine(client, QUEUE, patience=PATIENT)
     await replay_all(client, plugin, QUEUE)
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowHistory
+from temporalio.testing import TimeSkipper
 
 from refold import InputRejected, Status, TaskState
 from refold.engine import TaskExists, TaskFilter, TaskView
@@ -18,7 +19,7 @@ from refold.temporal import TemporalEngine
 from refold.temporal.data.wire import TaskStart
 from tests.temporal.test_task import collected, settled, text
 
-HOUR = timedelta(hours=1)
+HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 NOT_BEGUN = {
     "hold": r"it is held; `refold release {id}` begins it now",
     "start_delay": r"it begins at \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC; `refold release {id}` begins it now",
@@ -35,6 +36,11 @@ async def listed(engine: TemporalEngine, owner: str, lifecycle: TaskState) -> li
     while not await engine.find(TaskFilter(owner=owner, lifecycle=lifecycle)):
         pass
     return [view async for view in engine.list(owner=owner, lifecycle=lifecycle)]
+
+
+async def an_hour_passes(engine: TemporalEngine, task_id: str) -> None:
+    """And a moment more, by the task's clock."""
+    await TimeSkipper(engine.client).fast_forward(engine.client.get_workflow_handle(task_id), HOUR + SECOND)
 
 
 async def history(engine: TemporalEngine, task_id: str) -> WorkflowHistory:
@@ -132,12 +138,14 @@ async def test_a_delayed_task_begins_at_its_time(engine: TemporalEngine) -> None
     """
     The server keeps it until then: no timer, and no event more than for a task that began at once.
     """
-    delayed = await engine.start("talk", text("hello"), start_delay=timedelta(seconds=1))
+    delayed = await engine.start("talk", text("hello"), start_delay=timedelta(seconds=3))
     at_once = await engine.start("talk", text("hello"))
     assert planned(delayed)
 
     while planned(await engine.look(delayed.task_id)):
-        pass
+        pass  # moving the clock would be an event
+    for view in (delayed, at_once):
+        await settled(engine, view.task_id)
     events = [
         [event.event_type for event in (await history(engine, view.task_id)).events] for view in (delayed, at_once)
     ]
@@ -152,11 +160,12 @@ async def test_a_delay_goes_on_after_an_update(engine: TemporalEngine) -> None:
     """
     An update brings a delayed task to a worker, which then waits for the rest of the delay.
     """
-    id = (await engine.start("talk", text("hello"), start_delay=timedelta(seconds=3))).task_id
+    id = (await engine.start("talk", text("hello"), start_delay=HOUR)).task_id
     with pytest.raises(InputRejected, match="it begins at"):
         await engine.send(id, text("Ada"))
 
     assert planned(await engine.look(id))
+    await an_hour_passes(engine, id)
     assert (await settled(engine, id)).lifecycle is TaskState.PAUSED
     timers = [
         event for event in (await history(engine, id)).events if event.event_type == EventType.EVENT_TYPE_TIMER_FIRED

@@ -20,6 +20,7 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowHistoryEventFilterType,
 )
+from temporalio.testing import TimeSkipper
 
 from refold import Content, InputRejected, Status, TaskState
 from refold.core.fold.journal import Entry
@@ -27,6 +28,7 @@ from refold.engine import NoWorker, TaskNotFound, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from tests.temporal import changed_after, changed_before
+from tests.temporal.conftest import PATIENT
 
 T = TypeVar("T")
 
@@ -104,8 +106,10 @@ async def test_a_timeout_fails_the_task_without_last_words(engine: TemporalEngin
     """
     task_id = f"timed-{uuid4().hex[:8]}"
     handle = await engine.client.start_workflow(
-        "talk", "hello", id=task_id, task_queue="tests", execution_timeout=timedelta(seconds=1)
+        "talk", "hello", id=task_id, task_queue="tests", execution_timeout=timedelta(hours=1)
     )
+    await collected(engine.watch(task_id))
+    await TimeSkipper(engine.client).fast_forward(handle, timedelta(hours=1, seconds=1))
     with pytest.raises(WorkflowFailureError):
         await handle.result()
 
@@ -165,11 +169,11 @@ async def test_code_that_does_not_fit_is_named(client: Client, values: Folder, m
     with the right code it goes on.
     """
     monkeypatch.setattr("refold.temporal.client.updates.UPDATE_PATIENCE", timedelta(seconds=3))
-    engine = TemporalEngine(client, "changed")
+    engine, patient = TemporalEngine(client, "changed"), TemporalEngine(client, "changed", patience=PATIENT)
     before = RefoldPlugin([changed_before], model="scripted:demo", storage=values)
     after = RefoldPlugin([changed_after], model="scripted:demo", storage=values)
     async with make_worker(client, before, task_queue="changed"):
-        task_id = (await engine.start("changed", Content.from_text("Hello"))).task_id
+        task_id = (await patient.start("changed", Content.from_text("Hello"))).task_id
 
     async with make_worker(client, after, task_queue="changed"):
         note = (await engine.look(task_id)).note

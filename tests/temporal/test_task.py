@@ -399,11 +399,12 @@ async def test_tasks_are_listed_newest_first(engine: TemporalEngine) -> None:
     """
     first = await run(engine, "caught")
     second = await run(engine, "caught")
-    listed: list[str] = []
-    while second.task_id not in listed:  # visibility lags a little
-        listed = [view.task_id async for view in engine.list(skill="caught", lifecycle=TaskState.DONE, limit=2)]
+    newest = [second.task_id, first.task_id]
+    while not {view.task_id async for view in engine.list(skill="caught", lifecycle=TaskState.DONE)} >= {*newest}:
+        pass  # visibility lags a little
 
-    assert listed == [second.task_id, first.task_id]
+    listed = [view.task_id async for view in engine.list(skill="caught", lifecycle=TaskState.DONE, limit=2)]
+    assert listed == newest
     assert await collected(engine.list(skill="x' OR RefoldSkill != 'zz")) == []
 
 

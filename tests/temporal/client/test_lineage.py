@@ -16,7 +16,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from tests.services.shop import Shop
 from tests.temporal import gate_skills
-from tests.temporal.conftest import replay_all
+from tests.temporal.conftest import PATIENT, replay_all
 from tests.temporal.test_task import collected, settled, text
 
 QUEUE = "lineage"
@@ -36,7 +36,7 @@ async def engine(client: Client, values: Folder, ledger: None) -> AsyncIterator[
     tools: list[Any] = gate_skills.TOOLS
     plugin = RefoldPlugin([gate_skills], tools, model="scripted:demo", storage=values)
     async with make_worker(client, plugin, task_queue=QUEUE):
-        yield TemporalEngine(client, QUEUE, events_per_run=1)
+        yield TemporalEngine(client, QUEUE, events_per_run=1, patience=PATIENT)
     await replay_all(client, plugin, QUEUE)
 
 

@@ -14,6 +14,7 @@ from refold.engine import NotConnected, TaskExists
 from refold.temporal import TemporalEngine
 from refold.temporal.client.starting import STARTS_AT_ONCE
 from tests.temporal.client.between import Call, between
+from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import settled, text
 
 LOST = RPCError("Timeout expired", RPCStatusCode.CANCELLED, b"")
@@ -39,7 +40,7 @@ async def test_a_burst_of_starts_is_taken(engine: TemporalEngine, tasks: int) ->
         finally:
             under_way -= 1
 
-    many = TemporalEngine(between(engine.client, counted), engine.task_queue)
+    many = TemporalEngine(between(engine.client, counted), engine.task_queue, patience=PATIENT)
     views = await asyncio.gather(*(many.start("hello", text("Ada")) for _ in range(tasks)))
 
     assert (len({view.task_id for view in views}), most) == (tasks, STARTS_AT_ONCE)

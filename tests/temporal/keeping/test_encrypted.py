@@ -61,7 +61,9 @@ async def test_an_export_is_plain_and_a_purge_leaves_no_file(engine: TemporalEng
     plain = RefoldPlugin([skills], skills.TOOLS, model="scripted:demo", storage=Off())
     for history in task.histories.values():
         recorded = WorkflowHistory.from_json(task_id, history)
-        await Replayer(workflows=[], plugins=[plain]).replay_workflow(recorded, raise_on_replay_failure=True)
+        await Replayer(workflows=[], plugins=[plain], debug_mode=True).replay_workflow(
+            recorded, raise_on_replay_failure=True
+        )
 
     for file in files:
         os.utime(file, (0, 0))

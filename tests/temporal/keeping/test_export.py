@@ -72,7 +72,9 @@ async def test_histories_replay_without_server_and_storage(engine: TemporalEngin
     assert len(task.histories) == len(task.bases) > 1
     for history in task.histories.values():
         recorded = WorkflowHistory.from_json(task_id, history)
-        await Replayer(workflows=[], plugins=[plugin]).replay_workflow(recorded, raise_on_replay_failure=True)
+        await Replayer(workflows=[], plugins=[plugin], debug_mode=True).replay_workflow(
+            recorded, raise_on_replay_failure=True
+        )
 
 
 async def test_a_task_that_temporal_ended_says_so(engine: TemporalEngine) -> None:

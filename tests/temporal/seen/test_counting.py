@@ -22,8 +22,9 @@ from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer
 from refold.temporal.seen.open_tasks import OpenTasks, in_state, since_before
 from tests.seen.recorded import counting
-from tests.services.prometheus import free_port
+from tests.services.serving import free_port
 from tests.temporal import gate_skills, skills
+from tests.temporal.conftest import PATIENT
 from tests.temporal.test_task import collected, settled, text
 
 Counts = Counter[tuple[str, ...]]
@@ -79,7 +80,7 @@ async def test_a_task_that_is_always_replayed_is_counted_once(seen: Seen, values
     """
     queue = f"seen-{uuid4().hex[:8]}"
     plugin = RefoldPlugin([gate_skills], TOOLS, storage=values)
-    engine = TemporalEngine(seen.client, queue)
+    engine = TemporalEngine(seen.client, queue, patience=PATIENT)
     async with make_worker(seen.client, plugin, task_queue=queue, max_cached_workflows=0):
         view = await engine.start("gates", Content.from_data({"amounts": [1, 2, 3]}))
         await settled(engine, view.task_id)
@@ -109,7 +110,7 @@ async def test_effects_are_counted_as_they_are_performed(seen: Seen, values: Fol
     """
     queue = f"seen-{uuid4().hex[:8]}"
     plugin = RefoldPlugin([skills], skills.TOOLS, model="scripted:demo", storage=values)
-    engine = TemporalEngine(seen.client, queue)
+    engine = TemporalEngine(seen.client, queue, patience=PATIENT)
     async with make_worker(seen.client, plugin, task_queue=queue):
         view = await engine.start("stubborn", Content.from_data({"key": queue, "failures": 2}))
         await settled(engine, view.task_id)
@@ -126,7 +127,7 @@ async def test_the_server_knows_since_when_a_task_is_in_its_state(seen: Seen, va
     """
     queue = f"seen-{uuid4().hex[:8]}"
     plugin = RefoldPlugin([gate_skills], TOOLS, storage=values)
-    engine = TemporalEngine(seen.client, queue)
+    engine = TemporalEngine(seen.client, queue, patience=PATIENT)
     began = datetime.now(UTC)
     async with make_worker(seen.client, plugin, task_queue=queue):
         view = await engine.start("gates", Content.from_data({"amounts": [1]}))
@@ -164,7 +165,7 @@ async def test_a_state_that_no_status_tells_has_its_own_moment(
     monkeypatch.setenv("FACTS_URL", f"http://127.0.0.1:{free_port()}")
     queue = f"seen-{uuid4().hex[:8]}"
     plugin = RefoldPlugin([gate_skills], TOOLS, storage=values)
-    engine = TemporalEngine(seen.client, queue)
+    engine = TemporalEngine(seen.client, queue, patience=PATIENT)
     async with make_worker(seen.client, plugin, task_queue=queue):
         view = await engine.start("waits_for_facts", Content.from_text("tides"))
         handle = seen.client.get_workflow_handle(view.task_id)

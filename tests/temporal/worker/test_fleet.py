@@ -19,6 +19,7 @@ from refold import Content, Status, TaskState, tool
 from refold.effects import current
 from refold.engine import TaskView, UnknownSkill
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.client.errors import last_polls
 from refold.temporal.data.storage import Folder
 from refold.temporal.worker import registry
 from tests.faults.processes import until
@@ -46,7 +47,7 @@ class Fleet:
     async def workers(
         self, *releases: tuple[Sequence[Any], Sequence[Any]], queue: str | None = None, threads: int = 32
     ) -> AsyncIterator[None]:
-        """Workers of these releases inside the block."""
+        """Workers of these releases inside the block, all of which poll by then."""
         made = [
             make_worker(
                 await self.another_client(),
@@ -57,7 +58,9 @@ class Fleet:
             for skills, tools in releases
         ]
         running = [asyncio.create_task(worker.run()) for worker in made]
+        identities = {worker.config(active_config=True)["identity"] for worker in made}
         try:
+            await until(partial(last_polls, self.client, queue or self.queue), lambda polled: identities <= {*polled})
             yield
         finally:
             await asyncio.gather(*(worker.shutdown() for worker in made))
@@ -204,7 +207,7 @@ async def test_a_payment_that_waits_for_a_thread_is_not_made_once_its_task_is_ca
     @tool(effect="read_only")
     def occupy() -> str:
         begun.set()
-        assert go_on.wait(60)
+        assert go_on.wait(300)
         return "done"
 
     @tool(effect="at_most_once")

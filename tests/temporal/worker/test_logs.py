@@ -23,7 +23,7 @@ def test_a_change_keeps_the_time_it_happened_at() -> None:
     """
     Lines are JSON on stderr, from INFO on, each with a time: the task's own where it has one.
     """
-    done = subprocess.run([sys.executable, "-c", CHANGE], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", CHANGE], capture_output=True, text=True, check=True)
 
     change, started = (json.loads(line) for line in done.stderr.splitlines())
 
@@ -63,7 +63,7 @@ def test_where_texts_are_encrypted_the_log_has_none() -> None:
     """
     Who and which, but not what was said: neither in refold's lines nor in the SDK's.
     """
-    done = subprocess.run([sys.executable, "-c", ENCRYPTED], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", ENCRYPTED], capture_output=True, text=True, check=True)
     refused, asked, moved, *others = done.stderr.splitlines()
 
     assert "xanthoma" not in done.stderr
