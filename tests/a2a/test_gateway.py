@@ -69,7 +69,7 @@ async def test_a_task_on_temporal_ends_before_its_sender_hears_of_it(served: str
     A blocking call waits for the end; the ended task is read whole from storage.
     """
 
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         calls = Calls(http, served)
         task = await calls.send("Hello", metadata={"skill": "echo"}, contextId="c-1")
         asked = await calls.send("Hi", metadata={"skill": "ask"})
@@ -146,7 +146,7 @@ async def test_a_caller_that_goes_away_takes_nothing_along() -> None:
     engine = Watched()
     sock = bound("127.0.0.1", 0)
     url = url_of(sock, "127.0.0.1")
-    async with serving(a2a_app(engine, skills.ALL, Settings(url=url)), sock), httpx.AsyncClient() as http:
+    async with serving(a2a_app(engine, skills.ALL, Settings(url=url)), sock), httpx.AsyncClient(timeout=60) as http:
         calls = Calls(http, url)
         waiting = asyncio.create_task(calls.send("x", metadata={"skill": "wait"}))
         await engine.began.wait()

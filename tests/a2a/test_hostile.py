@@ -48,7 +48,7 @@ async def calls() -> AsyncIterator[Calls]:
     sock = free_socket()
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     app = a2a_app(FakeEngine(SERVED), SERVED, Settings(url=url))
-    async with serving(app, sock), httpx.AsyncClient(timeout=30) as http:
+    async with serving(app, sock), httpx.AsyncClient(timeout=60) as http:
         yield Calls(http, url)
 
 

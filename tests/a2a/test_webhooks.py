@@ -18,7 +18,7 @@ from refold.effects.webhooks.ssrf import Screen
 from refold.temporal import TemporalEngine, TemporalWebhooks
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, free_socket, serving
-from tests.services.receiver import Receiver
+from tests.services.receiver import PATIENCE_S, Receiver
 
 pytestmark = pytest.mark.server
 
@@ -30,7 +30,7 @@ async def posting(engine: TemporalEngine, screen: Screen) -> AsyncIterator[Calls
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     async with TemporalWebhooks(engine, WebhookFeed(engine), Poster(screen)) as webhooks:
         app = a2a_app(engine, skills.ALL, Settings(url=url), push=WebhookPush(webhooks))
-        async with serving(app, sock) as address, httpx.AsyncClient() as http:
+        async with serving(app, sock) as address, httpx.AsyncClient(timeout=60) as http:
             yield Calls(http, address)
 
 
@@ -60,8 +60,6 @@ async def test_a_receiver_that_was_down_hears_all_of_a_task(delivering: Calls) -
     It was down while the task ran: back again, it gets what its stream told, in the same order, to the end.
     """
     receiver = Receiver()
-    with receiver:
-        pass  # it has an address, and is down
     configuration = {"taskPushNotificationConfig": {"url": receiver.url, "token": "t"}}
     task = await delivering.send(metadata={"skill": "ask"}, configuration=configuration)
     await delivering.send("Ada", taskId=task["id"])
@@ -129,7 +127,7 @@ class Names:
 
     async def until(self, name: str, times: int) -> None:
         """Wait until a name was asked for so often."""
-        async with asyncio.timeout(30), self._changed:
+        async with asyncio.timeout(PATIENCE_S), self._changed:
             await self._changed.wait_for(lambda: self.asked[name] >= times)
 
 

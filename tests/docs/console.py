@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ NOT_TYPED = {
     "python -m pytest": "test_blocks.py runs these tests",
 }
 """What is not typed, and why."""
+
+PATIENCE_S = 60.0
 
 _IN_PROCESS = {"start", "answer", "cancel", "show", "list", "watch", "journal", "at"}
 """Verbs that import no application, so that no process of their own is needed."""
@@ -107,10 +110,23 @@ def type_in(line: str, folder: Path, environ: dict[str, str]) -> str:
     return done.stdout
 
 
+def printed(command: Command, folder: Path, environ: dict[str, str], *, within_s: float) -> str:
+    """What a command prints, times and ids as pages write them; typed again, for so long, until the page says so."""
+    until = time.monotonic() + within_s
+    while True:
+        text = normal(type_in(command.line, folder, environ))
+        if text == "\n".join(command.printed) or time.monotonic() >= until:
+            return text
+
+
 def told(page: Path, values: Path) -> list[tuple[Command, str]]:
     """Each command of a page with what is really printed, times and ids as pages write them."""
     with application(page) as folder, dev(folder, values) as environ:
-        found = [(one, normal(type_in(one.line, folder, environ))) for one in typed(page)]
+        found: list[tuple[Command, str]] = []
+        for one in typed(page):
+            # A `sleep` is long enough for whoever reads the page, and not for every machine.
+            slept = bool(found) and found[-1][0].line.startswith("sleep ")
+            found.append((one, printed(one, folder, environ, within_s=PATIENCE_S if slept else 0)))
         for query in queries():
             # Only that the server understands it: what it finds is another matter.
             subprocess.run(query, shell=True, env=environ, check=True, capture_output=True)

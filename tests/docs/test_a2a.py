@@ -46,7 +46,7 @@ async def url() -> AsyncIterator[str]:
 async def task(url: str) -> str:
     """A task that asks something."""
     said = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Tides"}]}}
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         sent = await http.post(f"{url}/research_loop/message:send", json=said, headers={"A2A-Version": "1.0"})
     found: str = sent.json()["task"]["id"]
     return found

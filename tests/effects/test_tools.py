@@ -333,10 +333,10 @@ async def test_the_time_limit_begins_with_the_tool(effect: str) -> None:
     """
     A wait for a thread that is longer than the limit is no timeout, and the effect is performed once.
     """
-    pay, paid = paying(effect, timeout_s=0.5)
+    pay, paid = paying(effect, timeout_s=1.0)
     async with full_house(pay) as (bench, go_on):
         waiting = asyncio.create_task(bench.tool(PAY))
-        await asyncio.wait([waiting], timeout=0.6)
+        await asyncio.wait([waiting], timeout=1.1)
         assert not waiting.done()
         go_on.set()
         assert await waiting == "paid"
@@ -360,7 +360,7 @@ async def test_what_waits_for_a_thread_when_the_worker_is_closed_never_begins() 
     threads.close()
     go_on.set()
 
-    assert running.result(20) == "done"
+    assert running.result(60) == "done"
     assert waiting.cancelled()
     with pytest.raises(RuntimeError, match="closed"):
         threads.submit(occupy)

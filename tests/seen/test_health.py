@@ -85,7 +85,7 @@ async def test_over_http() -> None:
     """
     async with (
         health_server(Health({}), "127.0.0.1", 0) as (host, port),
-        httpx.AsyncClient(base_url=f"http://{host}:{port}") as http,
+        httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=60) as http,
     ):
         ready, head = await http.get("/readyz?verbose"), await http.head("/livez")
         lost, posted = await http.get("/"), await http.post("/readyz", content=b"{}")

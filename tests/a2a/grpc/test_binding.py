@@ -90,7 +90,7 @@ async def gateway(
     try:
         async with (
             serving(app, sock),
-            httpx.AsyncClient(timeout=30) as http,
+            httpx.AsyncClient(timeout=60) as http,
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
             stub: Any = A2AServiceStub(channel)  # type: ignore[no-untyped-call]

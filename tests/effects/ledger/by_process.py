@@ -26,8 +26,7 @@ def wait() -> None:
 
 def hold(ledger: Ledger, key: str) -> None:
     """Begin an effect, and finish it when told."""
-    ask = ledger.ask(key, "charge", {}, lease_s=1.0)
-    told = ledger.begin(ask)
+    told = ledger.begin(ledger.ask(key, "charge", {}))
     assert isinstance(told, Perform)
     say("began", told.fence)
     wait()
