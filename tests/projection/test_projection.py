@@ -147,6 +147,7 @@ def _write(file: str, entries: list[str]) -> None:
         projection.take("t", "errand", known[at : at + 1])
 
 
+@pytest.mark.fault
 async def test_killed_at_any_moment_nothing_is_missing_or_twice(file: Path) -> None:
     """
     Two processes write the same journal, and are killed in the middle, twice.
