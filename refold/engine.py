@@ -30,6 +30,7 @@ from refold.core.errors import InputRejected, RefoldError
 from refold.core.events import Early, Event, UserMessage
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Fork, Pending, Snapshot
+from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Status, TaskState
 from refold.core.schema import fields_of, problems, type_name
 from refold.core.values import Value, lean, shortened
@@ -371,6 +372,24 @@ class TaskFilter(Value):
     waits: bool = False
 
 
+class Decision(Value):
+    """One of several decisions that a person makes together; see `Engine.decide_together`.
+
+    Attributes:
+        gate: The gate's id or name; None if only one is open.
+        approved: Grant or deny.
+        digest: The digest of what the approver was shown; None takes what the gate shows now.
+        comment: Why.
+        changes: Edits of fields that the gate declares editable, as in `Engine.decide`.
+    """
+
+    gate: str | None = lean()
+    approved: bool
+    digest: str | None = lean()
+    comment: str = lean("")
+    changes: dict[str, JsonValue] = lean(factory=dict)
+
+
 class Place(Value):
     """A place in the order of `Engine.find`: just after this task."""
 
@@ -529,6 +548,24 @@ class Engine(Protocol):
         Raises:
             InputRejected: No such gate is open, it shows something else, or this person may not decide.
             NoWorker: No worker is running to accept the decision.
+        """
+        ...
+
+    async def decide_together(
+        self, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None = None
+    ) -> TaskView:
+        """Decide at several gates of a task: the task takes all decisions, in their order and nothing between, or none.
+
+        A decision after which the task ends, or goes on although other gates are open, may only come last.
+
+        Args:
+            decisions: At least one, at different gates; gates of parts are decided at one part at a time.
+            approver: Who decides.
+            vouched_by: As in `decide`, for each of them.
+
+        Raises:
+            InputRejected: The task does not take all of them; the message says which one it refuses, and why.
+            NoWorker: No worker is running to accept them.
         """
         ...
 
@@ -747,6 +784,58 @@ def checked(make: Callable[..., T], **fields: Any) -> T:
         return make(**fields)
     except ValidationError as error:
         raise InputRejected(problems(error)) from None
+
+
+def decision_of(
+    said: Decision, gate: str, shown: str, *, approver: str, vouched_by: str | None, said_at: datetime | None = None
+) -> DecisionMade:
+    """A decision as the task takes it.
+
+    Args:
+        said: What the approver decides.
+        gate: The gate's id.
+        shown: The digest of what the gate shows now, for an approver who names none.
+        approver: Who decides.
+        vouched_by: Who vouches for the approver.
+        said_at: When.
+
+    Raises:
+        InputRejected: A field does not fit.
+    """
+    return checked(
+        DecisionMade,
+        gate=gate,
+        digest=said.digest or shown,
+        decision="approved" if said.approved else "denied",
+        approver=approver,
+        asserted_by=vouched_by,
+        comment=said.comment,
+        changes=said.changes,
+        said_at=said_at,
+    )
+
+
+def holder_of(task_id: str, gates: Sequence[str], asked_by: Mapping[str, str]) -> str:
+    """The task that takes decisions at these gates: a part's gates are decided at the part.
+
+    Args:
+        task_id: The task that was named.
+        gates: The gates' ids.
+        asked_by: The task that asks, for each gate that is open.
+
+    Raises:
+        InputRejected: There is no gate, or several tasks would have to take the decisions.
+    """
+    if not gates:
+        raise InputRejected("there is no decision to take: name at least one gate")
+    holders = sorted({asked_by[gate] for gate in gates if gate in asked_by})
+    if len(holders) > 1:
+        listed = ", ".join(map(repr, holders))
+        raise InputRejected(
+            f"none of the {len(gates)} decisions was taken: {listed} ask at these gates, and each task takes its own "
+            "decisions; decide at one task at a time"
+        )
+    return holders[0] if holders else task_id
 
 
 def recovered_before(task_id: str, other: str, status: Status) -> InputRejected:

@@ -42,13 +42,14 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, finished, wanted
-from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending, TaskState
 from refold.core.lineage.ids import own_id
 from refold.core.retry_policy import Failure
 from refold.core.waits import Unresolved, Wait
+from refold.deciding.together import refused
 from refold.engine import (
     Build,
+    Decision,
     EngineError,
     Listed,
     News,
@@ -65,6 +66,8 @@ from refold.engine import (
     check_later,
     check_task_id,
     checked,
+    decision_of,
+    holder_of,
     not_begun,
     recovered_before,
     view_of,
@@ -290,23 +293,26 @@ class FakeEngine:
         changes: Mapping[str, JsonValue] | None = None,
     ) -> TaskView:
         """See `Engine.decide`. A decision with `vouched_by` counts as signed."""
+        said = {"gate": gate, "approved": approved, "digest": digest, "comment": comment, "changes": changes or {}}
+        return await self.decide_together(
+            task_id, [checked(Decision, **said)], approver=approver, vouched_by=vouched_by
+        )
+
+    async def decide_together(
+        self, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None = None
+    ) -> TaskView:
+        """See `Engine.decide_together`. Decisions with `vouched_by` count as signed."""
         task = self._task(task_id)
         self._need_worker()
-        gate, shown = _gate(task.now, gate, digest)
-        asked = (wait for pending in task.now.pending.values() for wait in pending.asks)
-        part = next((wait.asked_by for wait in asked if wait.gate == gate), task_id)
-        holder = self._tasks.get(part, task)  # a child task's gate is decided at the child
-        decision = checked(
-            DecisionMade,
-            gate=gate,
-            digest=shown,
-            decision="approved" if approved else "denied",
-            approver=approver,
-            asserted_by=vouched_by,
-            comment=comment,
-            changes=dict(changes or {}),
-        )
-        self._take(holder, decision)
+        met = [_gate(task.now, one.gate, one.digest) for one in decisions]
+        asked_by = {wait.gate: task_id for wait in task.now.waits}
+        asked_by |= {wait.gate: wait.asked_by for pending in task.now.pending.values() for wait in pending.asks}
+        holder = holder_of(task_id, [gate for gate, _ in met], asked_by)
+        made = [
+            decision_of(one, gate, shown, approver=approver, vouched_by=vouched_by)
+            for one, (gate, shown) in zip(decisions, met, strict=True)
+        ]
+        self._take(self._tasks.get(holder, task), *made)
         await self._do()
         return self._view(task)
 
@@ -630,13 +636,13 @@ class FakeEngine:
             raise InputRejected(reason)
         return _Task(skill=skill, snapshots=[snapshot], first=message, asked_by=asked_by)
 
-    def _take(self, task: _Task, event: Event) -> None:
-        """Apply an event as an update does: a refused one leaves no trace."""
-        if task.later and not isinstance(event, CancelRequested):
+    def _take(self, task: _Task, *events: Event) -> None:
+        """Apply events as an update does: all or none, and refused ones leave no trace."""
+        if task.later and not isinstance(events[0], CancelRequested):
             raise InputRejected(f"task {task.now.task_id!r}: {not_begun(task.now.task_id, task.begins_at)}")
-        if reason := refusal(task.skill, task.now, event, self.clock.now):
-            raise InputRejected(reason)
-        self._feed(task, event)
+        if (found := refused(task.skill, task.now, events, self.clock.now)) is not None:
+            raise InputRejected(found.why)
+        self._feed(task, *events)
 
     async def _do(self) -> None:
         if self.auto:
@@ -745,16 +751,18 @@ class FakeEngine:
         self._tasks[invocation_id] = child
         return None
 
-    def _feed(self, task: _Task, event: Event) -> Entry:
-        if isinstance(event, CancelRequested):
+    def _feed(self, task: _Task, *events: Event) -> Entry:
+        if isinstance(events[0], CancelRequested):
             task.first = None
         elif task.later:
-            event = Unreadable(sent_as=event.kind, why=not_begun(task.now.task_id, task.begins_at))
-        snapshot, entry = advance(task.skill, task.now, event, self.clock.now, live=task.live)
-        tell(task.live, snapshot)
-        task.snapshots.append(snapshot)
-        task.entries.append(entry)
-        task.tell(entry)
+            events = (Unreadable(sent_as=events[0].kind, why=not_begun(task.now.task_id, task.begins_at)),)
+        for event in events:
+            snapshot, entry = advance(task.skill, task.now, event, self.clock.now, live=task.live)
+            tell(task.live, snapshot)
+            task.snapshots.append(snapshot)
+            task.entries.append(entry)
+            task.tell(entry)
+        snapshot = task.now
         want = wanted(snapshot)
         task.going = {key: one for key, one in task.going.items() if key in want}
         self._stop_children(task)
@@ -764,7 +772,7 @@ class FakeEngine:
             waits, unresolved = task.reported = snapshot.open_waits, snapshot.unresolved
             asked = ChildAsked(invocation_id=snapshot.task_id, waits=waits, unresolved=unresolved)
             self._feed(self._tasks[task.asked_by], asked)
-        return entry
+        return task.entries[-1]
 
     def _stop_children(self, task: _Task) -> None:
         for id, child in list(self._tasks.items()):

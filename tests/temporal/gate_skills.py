@@ -67,6 +67,21 @@ class Gates:
         return ctx.complete(", ".join(f"{one.decision} by {one.approver}" for one in decided))
 
 
+@flow_skill(id="bundle", input=Plan)
+class Bundle:
+    """Its gates are open together, as those of the calls of one turn of an agent."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, plan: Plan) -> Transition:
+        policy = GatePolicy.model_validate(plan.model_dump(exclude={"amounts"}))
+        asked = [
+            ctx.approve(f"spend {one}", f"Spend {one}?", show={"amount": one}, policy=policy) for one in plan.amounts
+        ]
+        return ctx.complete(
+            ", ".join(f"{one.slot} {one.decision} by {one.approver}" for one in await ctx.gather(*asked))
+        )
+
+
 @flow_skill(id="asks_facts")
 class AsksFacts:
     """Asks for one fact; three retries."""
@@ -136,6 +151,7 @@ class Judged:
 
 
 GatesWorkflow = workflow_for(Gates)
+BundleWorkflow = workflow_for(Bundle)
 AsksFactsWorkflow = workflow_for(AsksFacts)
 WaitsForFactsWorkflow = workflow_for(WaitsForFacts)
 BuysTwiceWorkflow = workflow_for(BuysTwice)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 from pydantic import JsonValue
 from structlog.testing import capture_logs
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.testing import TimeSkipper
 
@@ -22,7 +23,7 @@ from refold.core.events import ChildAsked, LlmResult
 from refold.core.fold.journal import Entry
 from refold.effects.ledger.refused_table import RefusedTable
 from refold.effects.ledger.store import store_from_env
-from refold.engine import TaskFilter, TaskView
+from refold.engine import Decision, TaskFilter, TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.storage import Folder
 from tests.services.mail import MailServer
@@ -405,6 +406,64 @@ async def test_two_approvers_at_the_same_moment(engine: TemporalEngine) -> None:
     assert (await settled(engine, view.task_id)).messages[-1].text in ("approved by ada", "approved by bob")
 
 
+async def bundle(engine: TemporalEngine, amounts: Sequence[int], **plan: Any) -> tuple[str, list[Decision]]:
+    """A task whose gates are open together, and a grant for each of what it shows."""
+    content = Content.from_data({"amounts": list(amounts), "on_denied": "continue", **plan})
+    view = await settled(engine, (await engine.start("bundle", content)).task_id)
+    return view.task_id, [Decision(gate=one.gate, digest=one.digest, approved=True) for one in view.waiting_for]
+
+
+async def decisions(engine: TemporalEngine, task_id: str) -> list[DecisionMade]:
+    return [entry.event for entry in await journal(engine, task_id) if isinstance(entry.event, DecisionMade)]
+
+
+async def test_several_decisions_are_one_update(engine: TemporalEngine) -> None:
+    """
+    Signed each; entries of their own in the order that was given; one update in history, and one workflow task.
+    """
+    task, (first, second, third) = await bundle(engine, [1, 2, 3], approvers=["ada"])
+    denied = second.model_copy(update={"approved": False, "comment": "too dear"})
+    stale = third.model_copy(update={"digest": first.digest})
+
+    with pytest.raises(InputRejected, match=r"none of the 3 .* 'spend 3' .* look again"):
+        await engine.decide_together(task, [first, denied, stale], approver="ada", vouched_by="tests")
+    with pytest.raises(InputRejected, match="nobody vouches"):
+        await engine.decide_together(task, [first, third], approver="ada")
+    assert await decisions(engine, task) == []
+    await engine.decide_together(task, [third, first, denied], approver="ada", vouched_by="tests")
+
+    done = await settled(engine, task)
+    assert done.messages[-1].text == "spend 1 approved by ada, spend 2 denied by ada, spend 3 approved by ada"
+    assert done.refused == 0
+    assert [one.gate for one in await decisions(engine, task)] == [third.gate, first.gate, denied.gate]
+    history = await engine.client.get_workflow_handle(task).fetch_history()
+    kinds = [event.event_type for event in history.events]
+    assert kinds.count(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED) == 1
+
+
+async def test_two_people_decide_sets_that_overlap(engine: TemporalEngine) -> None:
+    """
+    At the same moment: one set is taken as a whole, of the other nothing; no gate has two decisions.
+    """
+    task, (first, second, third) = await bundle(engine, [1, 2, 3])
+
+    answers = await asyncio.gather(
+        engine.decide_together(task, [first, second], approver="ada"),
+        engine.decide_together(task, [third, second], approver="bob"),
+        return_exceptions=True,
+    )
+
+    (refused,) = [answer for answer in answers if isinstance(answer, InputRejected)]
+    assert "none of the 2 decisions was taken" in refused.reason
+    assert str(second.gate) in refused.reason
+    made = await decisions(engine, task)
+    assert {(one.gate, one.approver) for one in made} in (
+        {(first.gate, "ada"), (second.gate, "ada")},
+        {(third.gate, "bob"), (second.gate, "bob")},
+    )
+    await engine.cancel(task)
+
+
 async def test_four_eyes_are_two_people(engine: TemporalEngine) -> None:
     """
     Who approves twice is one person; who is not on the list, or owns the task, is none.
@@ -423,8 +482,10 @@ async def test_four_eyes_are_two_people(engine: TemporalEngine) -> None:
 
     done = await settled(engine, task)
     assert (done.status, done.refused) == (Status.COMPLETED, 0)
-    decided = [entry.event for entry in await journal(engine, task) if isinstance(entry.event, DecisionMade)]
-    assert [(one.approver, one.asserted_by) for one in decided] == [("ada", "tests"), ("bob", "tests")]
+    assert [(one.approver, one.asserted_by) for one in await decisions(engine, task)] == [
+        ("ada", "tests"),
+        ("bob", "tests"),
+    ]
 
 
 async def test_a_decision_is_for_one_gate_of_one_task(engine: TemporalEngine) -> None:

@@ -17,23 +17,28 @@ from refold.cli.text.entries import Story
 from refold.cli.text.views import FAILED, asked, brief, ways_out
 from refold.cli.verb import Call, TaskId, TaskOrFile, add
 from refold.cli.waiting import Wait, newest, shown
-from refold.engine import Engine, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
+from refold.engine import Decision, Engine, Listed, TaskFilter, TaskNotFound, TaskView, WaitView
 from refold.export.engine import ExportEngine
 from refold.words.text import clean, indented
 
 PAGE = 20
 """How many waiting tasks are looked at together."""
 
-Gate = Annotated[str | None, typer.Argument(metavar="GATE", help="The gate's name or id; needed if several are open.")]
+Gates = Annotated[
+    list[str],
+    typer.Argument(metavar="GATE", help="The gate's name or id; needed if several are open. All of them, or none."),
+]
 As = Annotated[
     str | None, typer.Option("--as", metavar="NAME", help="Your name. Else REFOLD_APPROVER, else your user name.",
                              envvar="REFOLD_APPROVER")
 ]  # fmt: skip
-Digest = Annotated[
-    str | None,
+Digests = Annotated[
+    list[str],
     typer.Option(
         "--digest",
-        help="The digest that `refold inbox` printed; the decision is refused if the gate's data has changed since.",
+        metavar="DIGEST",
+        help="The digest that `refold inbox` printed; the decision is refused if the gate's data has changed since. "
+        "One for each gate, in their order.",
     ),
 ]
 Comment = Annotated[str, typer.Option("--comment", "-m", help="The reason, for the journal.")]
@@ -84,49 +89,54 @@ async def inbox(
 
 
 async def approve(
-    call: Call, task_id: TaskId, gate: Gate = None, approver: As = None, digest: Digest = None,
-    comment: Comment = "", vouched_by: VouchedBy = None, changed: Set = [],  # noqa: B006 - typer's way to say none
-    wait: Wait = False,
+    call: Call, task_id: TaskId, gates: Gates = [], approver: As = None, digests: Digests = [],  # noqa: B006 - typer's
+    comment: Comment = "", vouched_by: VouchedBy = None, changed: Set = [], wait: Wait = False,  # noqa: B006 - for none
 ) -> int:  # fmt: skip
-    """Grant the request of a gate. A grant after the gate's timeout is recorded for `refold recover`.
+    """Grant the request of a gate, or of several together. A grant after its timeout is recorded for `refold recover`.
 
     With --set the changed data is granted: `--set 'arguments={"amount_cents": 500}'`. Earlier grants become void.
     """
-    return await _decide(call, task_id, gate, True, approver, digest, comment, vouched_by, wait, _changes(changed))
+    decisions = _decisions(gates, digests, approved=True, comment=comment, changes=_changes(changed))
+    return await _decide(call, task_id, decisions, approver, vouched_by, wait)
 
 
 async def deny(
-    call: Call, task_id: TaskId, gate: Gate = None, approver: As = None, digest: Digest = None,
+    call: Call, task_id: TaskId, gates: Gates = [], approver: As = None, digests: Digests = [],  # noqa: B006 - typer's
     comment: Comment = "", vouched_by: VouchedBy = None, wait: Wait = False,
 ) -> int:  # fmt: skip
-    """Deny the request of a gate."""
-    return await _decide(call, task_id, gate, False, approver, digest, comment, vouched_by, wait)
+    """Deny the request of a gate, or of several together."""
+    decisions = _decisions(gates, digests, approved=False, comment=comment, changes={})
+    return await _decide(call, task_id, decisions, approver, vouched_by, wait)
+
+
+def _decisions(
+    gates: list[str], digests: list[str], *, approved: bool, comment: str, changes: dict[str, JsonValue]
+) -> list[Decision]:
+    named: list[str | None] = [*gates] or [None]
+    if digests and len(digests) != len(named):
+        raise CallError(f"give one --digest for each gate, in their order: {len(named)} of them, not {len(digests)}")
+    if changes and len(named) > 1:
+        raise CallError("--set changes the data of one gate; approve the others apart")
+    shown: list[str | None] = [*digests] or [None] * len(named)
+    return [
+        Decision(gate=gate, approved=approved, digest=digest, comment=comment, changes=changes)
+        for gate, digest in zip(named, shown, strict=True)
+    ]
 
 
 async def _decide(
     call: Call,
     task_id: str,
-    gate: str | None,
-    approved: bool,
+    decisions: list[Decision],
     approver: str | None,
-    digest: str | None,
-    comment: str,
     vouched_by: str | None,
     wait: bool,
-    changes: dict[str, JsonValue] | None = None,
 ) -> int:
     call.hint = f"`refold show {task_id}` tells what it waits for"
     engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
-    view = await engine.decide(
-        task_id,
-        gate,
-        approved=approved,
-        approver=approver or getpass.getuser(),
-        digest=digest,
-        comment=comment,
-        vouched_by=vouched_by,
-        changes=changes,
+    view = await engine.decide_together(
+        task_id, decisions, approver=approver or getpass.getuser(), vouched_by=vouched_by
     )
     if view.late:
         call.out.note("recorded, but too late: the task had failed already, and goes on as another one")

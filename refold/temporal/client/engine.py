@@ -19,6 +19,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.lifecycle import TaskState
 from refold.engine import (
     Build,
+    Decision,
     Listed,
     News,
     OffspringView,
@@ -192,17 +193,16 @@ class TemporalEngine:
         changes: Mapping[str, JsonValue] | None = None,
     ) -> TaskView:
         """See `Engine.decide`."""
-        await updates.decide(
-            self.connection,
-            task_id,
-            gate,
-            approved=approved,
-            approver=approver,
-            digest=digest,
-            comment=comment,
-            vouched_by=vouched_by,
-            changes=changes,
+        said = {"gate": gate, "approved": approved, "digest": digest, "comment": comment, "changes": changes or {}}
+        return await self.decide_together(
+            task_id, [checked(Decision, **said)], approver=approver, vouched_by=vouched_by
         )
+
+    async def decide_together(
+        self, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None = None
+    ) -> TaskView:
+        """See `Engine.decide_together`."""
+        await updates.decide(self.connection, task_id, decisions, approver=approver, vouched_by=vouched_by)
         return await self.look(task_id)
 
     async def resolve(

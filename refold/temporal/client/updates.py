@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
 
-from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError
 from temporalio.client import (
     RPCTimeoutOrCancelledError,
@@ -23,7 +22,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, TaskState
 from refold.divergence import DIFFERS
-from refold.engine import CodeChanged, NoWorker, TaskView, WaitView, checked
+from refold.engine import CodeChanged, Decision, NoWorker, TaskView, WaitView, decision_of, holder_of
 from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import in_failed_state, server_refused, unwritable, why_silent
@@ -42,8 +41,7 @@ async def update(
     connection: Connection,
     task_id: str,
     name: str,
-    argument: Any,
-    *,
+    *arguments: Any,
     update_id: str | None = None,
     run_id: str | None = None,
     answer: type[A] = Accepted,  # type: ignore[assignment]
@@ -61,7 +59,7 @@ async def update(
     handle = connection.client.get_workflow_handle(task_id, run_id=run_id)
     try:
         found: A = await handle.execute_update(
-            name, argument, id=update_id, rpc_timeout=UPDATE_PATIENCE, result_type=answer
+            name, args=arguments, id=update_id, rpc_timeout=UPDATE_PATIENCE, result_type=answer
         )
     except WorkflowUpdateFailedError as error:
         _raise_refusal(task_id, name, error)
@@ -71,14 +69,16 @@ async def update(
         raise await _not_taken(connection, task_id, name) from None
     except RPCError as error:
         if ABORTED in error.message and not (await views.look(connection, task_id)).note:
-            return await update(connection, task_id, name, argument, update_id=update_id, run_id=run_id, answer=answer)
+            return await update(
+                connection, task_id, name, *arguments, update_id=update_id, run_id=run_id, answer=answer
+            )
         if ABORTED in error.message or in_failed_state(error):
             raise await _not_taken(connection, task_id, name) from None
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise server_refused(error, f"reach task {task_id!r}") from None
         view = await views.look(connection, task_id)
         if run_id is None and view.lifecycle not in TERMINAL:  # it went on in a new run, which has not seen the update
-            return await update(connection, task_id, name, argument, update_id=update_id, answer=answer)
+            return await update(connection, task_id, name, *arguments, update_id=update_id, answer=answer)
         way_out = "recover it, or start a new one" if view.lifecycle is TaskState.FAILED else "start a new one"
         raise InputRejected(f"task {task_id!r} has ended ({view.status}); {way_out}") from None
     return found
@@ -95,32 +95,22 @@ async def _not_taken(connection: Connection, task_id: str, name: str) -> NoWorke
 
 
 async def decide(
-    connection: Connection,
-    task_id: str,
-    gate: str | None,
-    *,
-    approved: bool,
-    approver: str,
-    digest: str | None,
-    comment: str,
-    vouched_by: str | None,
-    changes: Mapping[str, JsonValue] | None,
+    connection: Connection, task_id: str, decisions: Sequence[Decision], *, approver: str, vouched_by: str | None
 ) -> None:
-    """See `Engine.decide`."""
-    wait = await _gate(connection, task_id, gate, digest)
-    decision = checked(
-        DecisionMade,
-        gate=wait.gate,
-        digest=digest or str(wait.digest),
-        decision="approved" if approved else "denied",
-        approver=approver,
-        asserted_by=vouched_by,
-        comment=comment,
-        changes=dict(changes or {}),
-        said_at=datetime.now(UTC),
-    )
-    holder = wait.asked_by or task_id  # a part's gate is decided at the part
-    await update(connection, holder, "decide", _signed(holder, decision))
+    """See `Engine.decide_together`."""
+    try:
+        view = await views.told(connection, task_id)
+    except views.Silent as silent:
+        raise NoWorker(f"task {task_id!r} cannot be asked for its gates: {silent}") from None
+    met = [await _gate(connection, view, one) for one in decisions]
+    asked_by = {wait.gate: wait.asked_by or task_id for wait in view.waiting_for}
+    holder = holder_of(task_id, [wait.gate for wait in met], asked_by)
+    said_at = datetime.now(UTC)
+    made = [
+        decision_of(one, wait.gate, str(wait.digest), approver=approver, vouched_by=vouched_by, said_at=said_at)
+        for one, wait in zip(decisions, met, strict=True)
+    ]
+    await update(connection, holder, "decide", *(_signed(holder, one) for one in made))
 
 
 async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskView:
@@ -151,11 +141,8 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskVi
         ) from None
 
 
-async def _gate(connection: Connection, task_id: str, named: str | None, digest: str | None) -> WaitView:
-    try:
-        view = await views.told(connection, task_id)
-    except views.Silent as silent:
-        raise NoWorker(f"task {task_id!r} cannot be asked for its gates: {silent}") from None
+async def _gate(connection: Connection, view: TaskView, decision: Decision) -> WaitView:
+    task_id, named, digest = view.task_id, decision.gate, decision.digest
     gates = [wait for wait in view.waiting_for if wait.gate_kind is not None]
     met = [wait for wait in gates if named in (None, wait.gate, wait.slot)]
     if len(met) == 1:

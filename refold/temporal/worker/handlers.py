@@ -18,11 +18,11 @@ from refold.core.errors import InputRejected
 from refold.core.events import CancelRequested, ChildAsked, DependencyResolved, Event, Unreadable, UserMessage
 from refold.core.fold.apply import fold
 from refold.core.fold.journal import Entry
-from refold.core.fold.refusal import refusal
 from refold.core.fold.snapshot import Pending, Receipt, Snapshot
 from refold.core.fold.wanted import finished
 from refold.core.gates import DecisionMade
 from refold.core.values import REFUSAL_CHARS, shortened
+from refold.deciding.together import Refused, refused
 from refold.divergence import Difference, opened_as, shown_as
 from refold.engine import TaskView, not_begun, view_of, with_first
 from refold.record import Explanation, TaskRecord, explain, receipts, record_of
@@ -73,8 +73,8 @@ class TaskHandlers(ABC):
     _recorded: Callable[[Sequence[Entry]], Sequence[Entry]] | None = None
 
     @abstractmethod
-    def _feed(self, event: Event) -> Entry:
-        """Pass an event to the fold, then start and cancel effects accordingly."""
+    def _feed(self, *events: Event) -> Entry:
+        """Pass events to the fold, with nothing in between, then start and cancel effects; returns the last entry."""
 
     @abstractmethod
     def _part_ended(self, ended: PartEnded) -> None:
@@ -161,35 +161,35 @@ class TaskHandlers(ABC):
 
     @workflow.update(name="message", description="Answer the task, and hear whether the answer was taken.")
     def _message_update(self, *inputs: Any) -> Accepted:
-        return self._accept(message_from, inputs)
+        return self._accept(_message, inputs)
 
     @_message_update.validator
     def _check_message(self, *inputs: Any) -> None:
-        self._check("message", message_from, inputs)
+        self._check("message", _message, inputs)
 
     @workflow.update(name="cancel", description="Stop the task, and hear whether it could be stopped.")
     def _cancel_update(self, *inputs: Any) -> Accepted:
-        return self._accept(_cancel, inputs)
+        return self._accept(_cancels, inputs)
 
     @_cancel_update.validator
     def _check_cancel(self, *inputs: Any) -> None:
-        self._check("cancel", _cancel, inputs)
+        self._check("cancel", _cancels, inputs)
 
-    @workflow.update(name="decide", description="Decide at a gate, and hear whether the decision was taken.")
+    @workflow.update(name="decide", description="Decide at a gate, or by several inputs at several: all or none.")
     def _decide_update(self, *inputs: Any) -> Accepted:
-        return self._accept(self._decision, inputs)
+        return self._accept(_decisions, inputs)
 
     @_decide_update.validator
     def _check_decide(self, *inputs: Any) -> None:
-        self._check("decide", self._signed_decision, inputs)
+        self._check("decide", self._signed_decisions, inputs)
 
     @workflow.update(name="resolve", description="Go on with a blocked command, and hear whether it was blocked.")
     def _resolve_update(self, *inputs: Any) -> Accepted:
-        return self._accept(partial(value_from, DependencyResolved), inputs)
+        return self._accept(_resolution, inputs)
 
     @_resolve_update.validator
     def _check_resolve(self, *inputs: Any) -> None:
-        self._check("resolve", partial(value_from, DependencyResolved), inputs)
+        self._check("resolve", _resolution, inputs)
 
     @workflow.update(name="release", description="Begin a task that was started with a hold or a delay.")
     def _release_update(self, *inputs: Any) -> Accepted:
@@ -220,44 +220,43 @@ class TaskHandlers(ABC):
             waits = ", ".join(self._seal_waits()) or "its next workflow task"
             raise InputRejected(f"{task} is being sealed already; the seal waits for: {waits}")
 
-    def _decision(self, inputs: Sequence[Any]) -> DecisionMade:
-        said = value_from(Verdict, inputs)
-        return said.taken(vouched=said.signature is not None)
-
-    def _signed_decision(self, inputs: Sequence[Any]) -> DecisionMade:
+    def _signed_decisions(self, inputs: Sequence[Any]) -> Sequence[Event]:
         # Not at replay, where a key may be another one.
-        said = value_from(Verdict, inputs)
-        if said.signature is not None:
-            signing.check(self._now.task_id, said, said.signature)
-        return self._decision(inputs)
+        for said in _verdicts(inputs):
+            if said.signature is not None:
+                signing.check(self._now.task_id, said, said.signature)
+        return _decisions(inputs)
 
-    def _check(self, name: str, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> None:
+    def _check(self, name: str, read: Callable[[Sequence[Any]], Sequence[Event]], inputs: Sequence[Any]) -> None:
         # A refusal goes to the server with the whole request, and may be too large for it where the request was not.
         if size_of(inputs) > LARGEST_REFUSED:
             return
         event: Event | None = None
         try:
-            event = read(inputs)
-            self._refuse(event)
+            events = read(inputs)
+            event, why = self._refusal(events) or (None, "")
         except InputRejected as error:
+            why = str(error)
+        if why:
             # Refused before it is in history: no stranger fills a task's journal. A worker's log and count have it.
             kind = why_refused(self._now, event)
-            raise self._refused(name, str(error), said_by(inputs[0]) if inputs else None, kind) from None
+            raise self._refused(name, why, said_by(inputs[0]) if inputs else None, kind)
 
     def _refused(self, name: str, why: str, by: str | None, kind: str) -> InputRejected:
         note_refused(self._now, f"update {name}", shortened(why, REFUSAL_CHARS), by=by)
         count_refused(self._now, f"update {name}", kind)
         return InputRejected(why)
 
-    def _accept(self, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> Accepted:
-        event = read(inputs)
-        if (seen := self._taken_as(event)) is not None:
+    def _accept(self, read: Callable[[Sequence[Any]], Sequence[Event]], inputs: Sequence[Any]) -> Accepted:
+        events = read(inputs)
+        if (seen := self._taken_as(events[0])) is not None:
             return Accepted(seq=seen)
         if size_of(inputs) > LARGEST_REFUSED:
-            if isinstance(event, DecisionMade):
+            if isinstance(events[0], DecisionMade):
                 raise InputRejected(f"a decision of more than {LARGEST_REFUSED:,} bytes is refused")  # and not checked
-            self._refuse(event)
-        return Accepted(seq=self._feed(event).seq)
+            if (found := self._refusal(events)) is not None:
+                raise InputRejected(found.why)
+        return Accepted(seq=self._feed(*events).seq)
 
     def _taken_as(self, event: Event) -> int | None:
         """The entry of the same delivery, where it was taken before: the caller hears the same answer again."""
@@ -265,11 +264,12 @@ class TaskHandlers(ABC):
             return None  # of two who call one address, the second is told so
         return self._now.seen.get(event.delivery_id)
 
-    def _refuse(self, event: Event) -> None:
-        if self._first is not None and not isinstance(event, CancelRequested):
-            raise InputRejected(f"task {self._now.task_id!r}: {self._not_begun()}")
-        if self._taken_as(event) is None and (reason := refusal(self.skill, self._now, event, workflow.now())):
-            raise InputRejected(reason)
+    def _refusal(self, events: Sequence[Event]) -> Refused | None:
+        if self._first is not None and not isinstance(events[0], CancelRequested):
+            return Refused(events[0], f"task {self._now.task_id!r}: {self._not_begun()}")
+        if self._taken_as(events[0]) is not None:
+            return None
+        return refused(self.skill, self._now, events, workflow.now())
 
     def _not_begun(self) -> str:
         return not_begun(self._now.task_id, self._begins_at())
@@ -400,3 +400,26 @@ def _runs(pending: Pending, *kinds: type) -> bool:
 
 def _cancel(inputs: Sequence[Any]) -> CancelRequested:
     return CancelRequested(reason=shortened(reason_from(inputs), REFUSAL_CHARS))
+
+
+# --- what updates bring, as events: one each, except for decisions
+
+
+def _message(inputs: Sequence[Any]) -> Sequence[Event]:
+    return (message_from(inputs),)
+
+
+def _cancels(inputs: Sequence[Any]) -> Sequence[Event]:
+    return (_cancel(inputs),)
+
+
+def _resolution(inputs: Sequence[Any]) -> Sequence[Event]:
+    return (value_from(DependencyResolved, inputs),)
+
+
+def _decisions(inputs: Sequence[Any]) -> Sequence[Event]:
+    return [said.taken(vouched=said.signature is not None) for said in _verdicts(inputs)]
+
+
+def _verdicts(inputs: Sequence[Any]) -> Sequence[Verdict]:
+    return [value_from(Verdict, (one,)) for one in inputs] or [value_from(Verdict, inputs)]

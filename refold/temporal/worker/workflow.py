@@ -228,13 +228,13 @@ class SkillWorkflow(TaskHandlers):
         tell_entry(self._now, entry)
         return entry
 
-    def _feed(self, event: Event) -> Entry:
-        if isinstance(event, CancelRequested):
+    def _feed(self, *events: Event) -> Entry:
+        if isinstance(events[0], CancelRequested):
             self._first = None
         elif self._first is not None:
-            event = Unreadable(sent_as=event.kind, why=self._not_begun())
+            events = (Unreadable(sent_as=events[0].kind, why=self._not_begun()),)
         self._act()
-        entry = self._take(event)
+        *_, entry = [self._take(event) for event in events]
         if self._acting:
             self._reconcile()
         return entry

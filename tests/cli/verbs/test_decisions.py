@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from client import approve
-from refold import Content, Ctx, Failure, FailureKind, Transition, flow_skill, step
+from refold import Content, Ctx, Failure, FailureKind, GatePolicy, Transition, flow_skill, step
 from refold.testing import FakeEngine
 from tests.cli.conftest import Shell
 from tests.gated import Payment
@@ -84,6 +84,37 @@ def test_a_stale_digest_is_refused(paying: Shell) -> None:
     A decision is for what was shown, and for nothing else.
     """
     assert "look again" in paying("approve", "p1", "--as", "ada", "--digest", "0" * 32).err
+
+
+@flow_skill(id="two")
+class Two:
+    """Two gates open together."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, content: Content) -> Transition:
+        policy = GatePolicy(on_denied="continue")
+        asked = [ctx.approve(name, "Send it?", show={"to": name}, policy=policy) for name in ("ann", "bea")]
+        return ctx.complete(" ".join(one.decision for one in await ctx.gather(*asked)))
+
+
+def test_several_gates_are_decided_together() -> None:
+    """
+    By their names, each with its digest; all of them, or none.
+    """
+    engine = FakeEngine([Two])
+    waits = asyncio.run(engine.start("two", Content.from_text("go"), task_id="t1")).waiting_for
+    first, second = (str(one.digest) for one in waits)
+    shell = Shell(engine)
+
+    swapped = shell("approve", "t1", "ann", "bea", "--digest", second, "--digest", first, "--as", "ada")
+    assert swapped.exit == 2
+    assert "none of the 2 decisions was taken" in swapped.err
+    assert "several gates of task 't1' are open" in shell("approve", "t1").err
+    assert "one --digest for each gate" in shell("deny", "t1", "ann", "bea", "--digest", first).err
+    assert "data of one gate" in shell("approve", "t1", "ann", "bea", "--set", "to=1").err
+
+    done = shell("deny", "t1", "ann", "bea", "--digest", first, "--digest", second, "-m", "no", "--json")
+    assert (done.exit, done.json["messages"][-1]["text"]) == (0, "denied denied")
 
 
 def test_a_blocked_command_is_resolved_with_its_outcome(charging: Shell) -> None:

@@ -1,0 +1,1 @@
+"""How decisions at several gates of a task are taken together."""
