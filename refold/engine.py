@@ -487,7 +487,8 @@ class Engine(Protocol):
         """Answer a task that waits.
 
         Args:
-            slot: The name of the question; None if only one is open.
+            slot: The name of the question; or its id (`WaitView.gate`), so that no later one of this name takes the
+                answer. None if only one is open.
             delivery_id: The task accepts one message with this id, so that a send can be repeated.
             message_id: The sender's own id of the message.
             sender: Who sends it.

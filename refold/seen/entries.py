@@ -20,6 +20,7 @@ from refold.core.events import (
     UserMessage,
 )
 from refold.core.fold.journal import Entry
+from refold.core.fold.questions import answers
 from refold.core.fold.snapshot import UNDO, Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import Ending
@@ -103,7 +104,7 @@ def why_refused(task: Snapshot, event: Event | None) -> str:
 def _is_for(message: UserMessage, wait: Wait) -> bool:
     if isinstance(wait.ask, AskApproval):
         return False
-    return message.slot in (None, wait.slot) and message.gate in (None, wait.gate)
+    return answers(message, wait)
 
 
 def _moves(before: Snapshot, entry: Entry, after: Snapshot, since: datetime) -> None:

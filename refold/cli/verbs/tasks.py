@@ -143,7 +143,7 @@ async def answer(
         typer.Argument(metavar="TEXT|KEY=VALUE", help="The reply, as for `refold start`.", show_default=False),
     ] = None,
     slot: Annotated[
-        str | None, typer.Option("--slot", help="The name of the question; needed if several are open.")
+        str | None, typer.Option("--slot", help="The name or id of the question; needed if several are open.")
     ] = None,
     data: Data = None,
     file: Files = None,

@@ -4,15 +4,19 @@ task. The page adds who sends it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from pydantic import JsonValue
 from starlette.responses import Response
 
 from refold.core.commands import AskApproval, AskUser
 from refold.core.content import Content
 from refold.core.errors import InputRejected
+from refold.core.fold.journal import Entry
 from refold.core.gates import digest_of
 from refold.core.waits import Wait
-from refold.engine import TaskView
+from refold.engine import Decision, TaskNotFound, TaskView, checked
 from refold.record import TaskRecord
 from refold.web.page.forms import changes, fields_for, fields_of_value, filled
 from refold.web.page.frame import Call, Refused, task_path
@@ -27,57 +31,53 @@ VERDICTS = {"approve": True, "deny": False, "change": True}
 
 async def decide(call: Call) -> Response:
     """`POST /decide`: approve, deny, or approve with changes, at one gate."""
-    record = await call.record(_given(call, "task"))
+    gates = [(_given(call, "gate"), _given(call, "digest"))]
+    record = await _record(call, gates)
     verdict = _given(call, "decision")
     if verdict not in VERDICTS:
         raise Refused(400, "a decision is to approve, to deny, or to approve with changes; nothing happened")
-    wait = await _open_gate(call, record, _given(call, "gate"), _given(call, "digest"))
-    edits = _edits(call, wait) if verdict == "change" else None
-    view = await _decide(call, record, wait, approved=VERDICTS[verdict], edits=edits)
+    ((wait, ask),) = await _open_gates(call, record, gates)
+    edits = _edits(call, ask) if verdict == "change" else None
+    view = await _decide(call, record, gates, [_decision(call, wait, ask, verdict, edits)])
     return _back(call, record, _said(view, wait, verdict))
 
 
 async def decide_all(call: Call) -> Response:
-    """`POST /decide-all`: the same decision at several gates of a task. Nothing happens unless all can be decided."""
-    record = await call.record(_given(call, "task"))
-    verdict = _given(call, "decision")
-    gates, digests = call.fields.get("gate", []), call.fields.get("digest", [])
-    if verdict not in ("approve", "deny") or not gates or len(gates) != len(digests):
+    """`POST /decide-all`: the same decision at several gates of a task. The task takes all of them, or none."""
+    ids, digests, verdict = call.fields.get("gate", []), call.fields.get("digest", []), _given(call, "decision")
+    if verdict not in ("approve", "deny") or not ids or len(ids) != len(digests):
         raise Refused(400, "the form names no gates, or no decision; nothing happened")
-    pairs = zip(gates, digests, strict=True)
-    waits = [await _open_gate(call, record, gate, digest) for gate, digest in pairs]
-    done: list[str] = []
-    for wait in waits:
-        try:
-            await _decide(call, record, wait, approved=VERDICTS[verdict], edits=None)
-        except InputRejected as error:
-            if not done:
-                raise
-            raise InputRejected(f"decided at {', '.join(done)}; then {wait.slot} was refused: {error.reason}") from None
-        done.append(wait.slot)
+    gates = list(zip(ids, digests, strict=True))
+    record = await _record(call, gates)
+    waits = await _open_gates(call, record, gates)
+    await _decide(call, record, gates, [_decision(call, wait, ask, verdict) for wait, ask in waits])
     word = "Approved" if VERDICTS[verdict] else "Denied"
-    return _back(call, record, f"{word}: {', '.join(done)}.")
+    return _back(call, record, f"{word}: {', '.join(snippet(wait.slot, 80) for wait, _ in waits)}.")
 
 
 async def answer(call: Call) -> Response:
-    """`POST /answer`: answer a question."""
+    """`POST /answer`: answer the question that the person saw, and no later one of the same name."""
     record = await call.record(_given(call, "task"))
-    wait = next((one for one in record.waits if one.gate == _given(call, "gate")), None)
-    if wait is None or not isinstance(wait.ask, AskUser) or wait.ask.callback is not None:
-        raise InputRejected("this question is answered already, or is not asked any more, so your answer was not sent")
-    if wait.ask.expect is None:
+    wait, ask = _open_question(record, _given(call, "gate"))
+    if ask.expect is None:
         text = call.form.get("text", "")
         if not text.strip():
             raise InputRejected("there is nothing to send: write an answer first")
         content = Content.from_text(text)
     else:
-        value = filled(fields_for(wait.ask.expect), call.form)
+        value = filled(fields_for(ask.expect), call.form)
         if value is None:
             raise InputRejected("null is no answer; nothing was sent")
         content = Content.from_data(value)
     # The same answer of the same person is taken once: a second click changes nothing.
     once = digest_of(wait.gate, call.person.name, content.model_dump(mode="json"))
-    await call.engine.send(wait.asked_by, content, slot=wait.slot, delivery_id=f"page:{once}", sender=call.person.name)
+    id = f"page:{once}"
+    try:
+        await call.engine.send(wait.asked_by, content, slot=wait.gate, delivery_id=id, sender=call.person.name)
+    except InputRejected:
+        with suppress(TaskNotFound):
+            _open_question(await call.record(record.task_id), wait.gate)  # somebody else was faster: say so
+        raise
     return _back(call, record, f"Your answer to “{snippet(wait.slot, 80)}” was taken.")
 
 
@@ -102,62 +102,117 @@ async def resolve(call: Call) -> Response:
     return _back(call, record, done)
 
 
-async def _open_gate(call: Call, record: TaskRecord, gate: str, digest: str) -> Wait:
-    """The gate, if it is open and shows what the person saw.
+def _open_question(record: TaskRecord, gate: str) -> tuple[Wait, AskUser]:
+    wait = next((one for one in record.waits if one.gate == gate), None)
+    if wait is None or not isinstance(wait.ask, AskUser) or wait.ask.callback is not None:
+        raise InputRejected("this question is answered already, or is not asked any more, so your answer was not sent")
+    return wait, wait.ask
+
+
+Gates = Sequence[tuple[str, str]]
+"""Gates by their ids, each with the digest of what the person saw."""
+
+
+async def _record(call: Call, gates: Gates) -> TaskRecord:
+    """The task that the form names, if the person may see it; or saw it, at a gate that is closed by now.
 
     Raises:
-        InputRejected: It is not; the message says who decided, or what changed.
+        TaskNotFound: There is none, or the person may not see it.
     """
-    wait = next((one for one in record.waits if one.gate == gate), None)
-    if wait is None or not isinstance(wait.ask, AskApproval):
-        raise InputRejected(await _who_decided(call, record, gate))
-    if digest not in (wait.ask.digest, wait.ask.former):
-        raise InputRejected(
-            f"what {wait.slot!r} shows has changed since you opened it, so nothing happened; go back, look at what it "
-            "shows now, and decide again"
-        )
-    return wait
+    task_id = _given(call, "task")
+    try:
+        return await call.record(task_id)
+    except TaskNotFound:
+        record = await call.engine.record(task_id)
+        (gate, digest), *_ = gates
+        asked = _asked(await _lately(call, record), gate)
+        if (
+            asked is None
+            or call.person.name not in asked.policy.approvers
+            or digest not in (asked.digest, asked.former)
+        ):
+            raise
+        return record
+
+
+async def _lately(call: Call, record: TaskRecord) -> list[Entry]:
+    return [entry async for entry in call.engine.journal(record.task_id, after=max(0, record.seq - LOOK_BACK))]
+
+
+def _asked(entries: Sequence[Entry], gate: str) -> AskApproval | None:
+    """What opened a gate, if it is among these entries."""
+    found = (one.command for entry in entries for one in entry.commands if one.invocation_id == gate)
+    return next((one for one in found if isinstance(one, AskApproval)), None)
+
+
+async def _open_gates(call: Call, record: TaskRecord, gates: Gates) -> list[tuple[Wait, AskApproval]]:
+    """The gates, if all are open and show what the person saw.
+
+    Raises:
+        InputRejected: One is not; the message says who decided, or what changed.
+    """
+    found = []
+    for gate, digest in gates:
+        wait = next((one for one in record.waits if one.gate == gate), None)
+        if wait is None or not isinstance(wait.ask, AskApproval):
+            raise InputRejected(await _who_decided(call, record, gate))
+        if digest not in (wait.ask.digest, wait.ask.former):
+            raise InputRejected(
+                f"what {wait.slot!r} shows has changed since you opened it, so nothing happened; go back, look at what "
+                "it shows now, and decide again"
+            )
+        found.append((wait, wait.ask))
+    return found
 
 
 async def _who_decided(call: Call, record: TaskRecord, gate: str) -> str:
-    holder = gate.rpartition("/")[0] or record.task_id
-    task_id = record.task_id if record.task_id == holder or gate not in record.reported_by else holder
-    entries = [entry async for entry in call.engine.journal(task_id, after=max(0, record.seq - LOOK_BACK))]
+    entries = await _lately(call, record)
+    asked = _asked(entries, gate)
+    name = "this" if asked is None else f"“{snippet(asked.slot, 80)}”"
     if found := decisions_in(entries, gate):
-        entry, decision = found[-1]
+        mine = [one for one in found if one[1].approver == call.person.name]
+        entry, decision = (mine or found)[-1]
         who = "You have" if decision.approver == call.person.name else f"{decision.approver} has"
         return (
-            f"{who} {decision.decision} this already, at {entry.at:%Y-%m-%d %H:%M:%S} UTC; nothing happened a second "
+            f"{who} {decision.decision} {name} already, at {entry.at:%Y-%m-%d %H:%M:%S} UTC; nothing happened a second "
             "time"
         )
-    return "this gate is closed: nobody can decide here any more, so nothing happened"
+    closed = "this gate" if name == "this" else name
+    return f"{closed} is closed: nobody can decide here any more, so nothing happened"
 
 
-def _edits(call: Call, wait: Wait) -> dict[str, JsonValue]:
-    assert isinstance(wait.ask, AskApproval)
-    show = wait.ask.show if isinstance(wait.ask.show, dict) else {}
-    edits = changes(fields_of_value(show, wait.ask.editable), call.form, show)
+def _edits(call: Call, ask: AskApproval) -> dict[str, JsonValue]:
+    show = ask.show if isinstance(ask.show, dict) else {}
+    edits = changes(fields_of_value(show, ask.editable), call.form, show)
     if not edits:
         raise InputRejected("nothing was changed, so nothing happened; to grant what is shown, press Approve")
     return edits
 
 
-async def _decide(
-    call: Call, record: TaskRecord, wait: Wait, *, approved: bool, edits: dict[str, JsonValue] | None
-) -> TaskView:
-    assert isinstance(wait.ask, AskApproval)
-    vouches = call.person.proven and wait.ask.policy.guarded
-    return await call.engine.decide(
-        record.task_id,
-        wait.gate,
-        approved=approved,
-        approver=call.person.name,
-        digest=wait.ask.digest,
-        comment=call.form.get("comment", ""),
-        # Signing needs a key, and only gates that restrict who decides require a signature.
-        vouched_by=call.person.name if vouches else None,
-        changes=edits,
+def _decision(
+    call: Call, wait: Wait, ask: AskApproval, verdict: str, edits: dict[str, JsonValue] | None = None
+) -> Decision:
+    comment = call.form.get("comment", "")
+    return checked(
+        Decision, gate=wait.gate, approved=VERDICTS[verdict], digest=ask.digest, comment=comment, changes=edits or {}
     )
+
+
+async def _decide(call: Call, record: TaskRecord, gates: Gates, decisions: Sequence[Decision]) -> TaskView:
+    ids = {one.gate for one in decisions}
+    guarded = any(
+        isinstance(one.ask, AskApproval) and one.ask.policy.guarded for one in record.waits if one.gate in ids
+    )
+    # Signing needs a key, and only gates that restrict who decides require a signature.
+    vouched_by = call.person.name if call.person.proven and guarded else None
+    try:
+        return await call.engine.decide_together(
+            record.task_id, decisions, approver=call.person.name, vouched_by=vouched_by
+        )
+    except InputRejected:
+        with suppress(TaskNotFound):
+            await _open_gates(call, await call.record(record.task_id), gates)  # somebody else was faster: say so
+        raise
 
 
 def _said(view: TaskView, wait: Wait, verdict: str) -> str:

@@ -101,7 +101,7 @@ def _grouped(items: Sequence[Item]) -> list[list[Item]]:
     """Gates of one task that are open together, next to each other: they are decided together, or one by one."""
     groups: dict[str, list[Item]] = {}
     for item in items:
-        together = item.task_id if item.kind == "gate" else f"{item.task_id} {item.id}"
+        together = item.task_id if item.kind == "gate" and not item.alone else f"{item.task_id} {item.id}"
         groups.setdefault(together, []).append(item)
     return list(groups.values())
 

@@ -44,6 +44,7 @@ class Item:
         policy: Who decides, in words.
         granted_by: Who has granted it so far.
         fatal: Whether a denial fails the task.
+        alone: Whether it cannot be decided together with others, since the task goes on at once.
         fields: The form to answer, or to change what is granted.
         expects: What the answer must be, in words; empty takes any text.
     """
@@ -62,6 +63,7 @@ class Item:
     policy: str = ""
     granted_by: tuple[str, ...] = ()
     fatal: bool = False
+    alone: bool = False
     fields: tuple[Field, ...] = ()
     expects: str = ""
 
@@ -153,6 +155,7 @@ def _gate(about: dict[str, object], wait: Wait, ask: AskApproval, record: TaskRe
         policy=_policy(ask),
         granted_by=tuple(grant.approver for grant in wait.grants),
         fatal=ask.policy.on_denied == "fail",
+        alone=ask.raced,
         fields=fields_of_value(editable, ask.editable),
         why_not=_why_not(wait, ask, record, person),
     )

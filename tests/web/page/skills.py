@@ -78,6 +78,16 @@ class Asks:
         return ctx.complete(f"{who.text} goes to {where.city} for {where.nights} nights")
 
 
+@flow_skill(id="quiz")
+class Quiz:
+    """Asks twice by the same name."""
+
+    @step(start=True)
+    async def quiz(self, ctx: Ctx, content: Content) -> Transition:
+        said = [(await ctx.ask("next", f"Question {number}?")).text for number in (1, 2)]
+        return ctx.complete(" and ".join(said))
+
+
 @flow_skill(id="guarded")
 class Guarded:
     """Two of three people decide."""
@@ -127,9 +137,10 @@ class Echo:
 OrdersWorkflow = workflow_for(Orders)
 TwoWorkflow = workflow_for(Two)
 AsksWorkflow = workflow_for(Asks)
+QuizWorkflow = workflow_for(Quiz)
 GuardedWorkflow = workflow_for(Guarded)
 AgainWorkflow = workflow_for(Again)
 ChargesWorkflow = workflow_for(Charges)
 EchoWorkflow = workflow_for(Echo)
 
-SKILLS = (Orders, Two, Asks, Guarded, Again, Charges, Echo)
+SKILLS = (Orders, Two, Asks, Quiz, Guarded, Again, Charges, Echo)

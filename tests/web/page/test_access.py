@@ -9,16 +9,15 @@ from refold.engine import TaskFilter
 from refold.testing import FakeEngine
 from refold.web.page import AccessError, access_from_env
 from tests.web.page.conftest import HOST, SAME, Browser, Open
-from tests.web.page.test_inbox import TEA, decisions, gate_of, order
+from tests.web.page.test_inbox import TEA, approval, decisions, gate_of, order
 
 CROSS = {"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}
 
 
-async def guarded(engine: FakeEngine) -> dict[str, str]:
+async def guarded(engine: FakeEngine) -> dict[str, str | list[str]]:
     """A payment of dora's that two of ada, bob and cleo decide; returns the form of an approval."""
     await engine.start("guarded", Content.from_text("Pay?"), task_id="g1", owner="dora")
-    wait = await gate_of(engine, "g1")
-    return {"task": "g1", "gate": wait.gate, "digest": wait.ask.digest, "decision": "approve"}  # type: ignore[union-attr]
+    return approval("g1", await gate_of(engine, "g1"))
 
 
 @pytest.mark.parametrize(
@@ -282,3 +281,20 @@ async def test_each_answer_has_the_headers(engine: FakeEngine, ada: Browser) -> 
         assert "default-src 'none'" in policy, path
         assert headers["x-content-type-options"] == "nosniff", path
         assert headers["x-frame-options"] == "DENY", path
+
+
+async def test_an_approver_who_comes_too_late_reads_who_decided(engine: FakeEngine, open_page: Open) -> None:
+    """
+    The gate is closed, so that the task is not theirs to see any more; what they send says what they saw. To anybody
+    else, and to who saw something else, there is no such task.
+    """
+    form = await guarded(engine)
+    ada, bob, eve = [await open_page(key=f"key-of-{name}") for name in ("ada", "bob", "eve")]
+    assert [(await one.send("/decide", **form)).status_code for one in (ada, bob)] == [303, 303]
+
+    for one, said in ((ada, "You have approved “pay” already"), (bob, "You have approved “pay” already")):
+        late = await one.send("/decide", **form)
+        assert (late.status_code, said in late.text) == (409, True)
+    assert (await eve.send("/decide", **form)).status_code == 404
+    assert (await ada.send("/decide", **{**form, "digest": "0" * 32})).status_code == 404
+    assert len(await decisions(engine, "g1")) == 2

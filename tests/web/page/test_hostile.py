@@ -18,7 +18,7 @@ from refold.web.page import Access, Pages, page_app
 from refold.web.page.templates import HERE
 from tests.web.page.conftest import SAME, Browser
 from tests.web.page.skills import SKILLS
-from tests.web.page.test_inbox import order
+from tests.web.page.test_inbox import approval, order
 
 BIDI = "\u202e\u2066evil"
 TEXTS = {
@@ -61,7 +61,7 @@ async def test_hostile_text_does_nothing_anywhere(engine: FakeEngine, ada: Brows
     wait = (await engine.record("e1")).waits[0]
     paths = ["/", "/task/e1", f"/gate/e1?gate={wait.gate}", "/content/e1", "/calls/e1", "/at/e1?seq=1", "/story/e1"]
     pages = [(await ada.get(path)).text for path in paths]
-    form = {"task": "e1", "gate": wait.gate, "digest": wait.ask.digest, "decision": "approve"}  # type: ignore[union-attr]
+    form = approval("e1", wait)
     comment = text[:10_000].replace("\x00", "")
     await ada.send("/decide", **form, comment=comment)
     pages += [(await ada.get(path)).text for path in [*paths, "/at/e1?seq=2", "/beside/e1", "/tasks"]]
@@ -70,7 +70,7 @@ async def test_hostile_text_does_nothing_anywhere(engine: FakeEngine, ada: Brows
         assert len(page) < 400_000
         found = Read(page).tags
         assert {tag for tag, _ in found} & {"img", "h4", "style", "object", "iframe"} == set()
-        assert [attrs.get("src", "").split("?")[0] for tag, attrs in found if tag == "script"] == SCRIPTS  # type: ignore[union-attr]
+        assert [str(attrs.get("src")).split("?")[0] for tag, attrs in found if tag == "script"] == SCRIPTS
         for tag, attrs in found:
             assert not any(name.startswith("on") or name == "style" for name in attrs), (tag, attrs)
             for name in ("href", "action", "hx-get"):
@@ -167,7 +167,7 @@ async def test_without_a_worker_nothing_is_lost(engine: FakeEngine, ada: Browser
     wait = (await engine.record("o1")).waits[0]
     engine.worker = False
     assert "no worker answers" in (await ada.get("/task/o1")).text
-    form = {"task": "o1", "gate": wait.gate, "digest": wait.ask.digest, "decision": "approve"}  # type: ignore[union-attr]
+    form = approval("o1", wait)
     assert (await ada.send("/decide", **form)).status_code == 503
     engine.worker = True
     assert (await ada.send("/decide", **form)).status_code == 303

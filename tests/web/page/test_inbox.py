@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
@@ -12,10 +15,39 @@ from refold.core.commands import AskApproval
 from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.waits import Wait
+from refold.engine import Decision, TaskView
 from refold.testing import FakeEngine
 from tests.web.page.conftest import Browser, Open
+from tests.web.page.skills import SKILLS
 
 TEA: dict[str, JsonValue] = {"item": "tea", "amount_cents": 500}
+
+
+class Faster(FakeEngine):
+    """Tasks to which somebody else may send something between a look at them and what the page sends."""
+
+    between: Callable[[], Awaitable[object]] | None = None
+
+    async def _first(self) -> None:
+        if (between := self.between) is not None:
+            self.between = None
+            await between()
+
+    async def decide_together(self, task_id: str, decisions: Sequence[Decision], **more: Any) -> TaskView:
+        """What somebody else sends, then the decisions."""
+        await self._first()
+        return await super().decide_together(task_id, decisions, **more)
+
+    async def send(self, task_id: str, content: Content, **more: Any) -> TaskView:
+        """What somebody else sends, then the message."""
+        await self._first()
+        return await super().send(task_id, content, **more)
+
+
+@pytest.fixture
+def engine() -> Faster:
+    """Tasks in memory."""
+    return Faster(SKILLS)
 
 
 async def order(engine: FakeEngine, task_id: str = "o1") -> str:
@@ -33,6 +65,12 @@ def digest(wait: Wait) -> str:
     """What a decision at a gate names."""
     assert isinstance(wait.ask, AskApproval)
     return wait.ask.digest
+
+
+def approval(task_id: str, *waits: Wait) -> dict[str, str | list[str]]:
+    """The form that approves what gates show."""
+    form: dict[str, str | list[str]] = {"task": task_id, "decision": "approve"}
+    return {**form, "gate": [one.gate for one in waits], "digest": [digest(one) for one in waits]}
 
 
 async def decisions(engine: FakeEngine, task_id: str) -> list[DecisionMade]:
@@ -115,8 +153,8 @@ async def test_a_second_click_and_a_second_person_change_nothing(
     late = await bob.send("/decide", **{**form, "decision": "deny"})
 
     assert again.status_code == late.status_code == 409
-    assert "You have approved this already" in again.text
-    assert "ada has approved this already" in late.text
+    assert "You have approved “purchase” already" in again.text
+    assert "ada has approved “purchase” already" in late.text
     assert "nothing happened a second time" in late.text
     assert len(await decisions(engine, "o1")) == 1
 
@@ -141,15 +179,51 @@ async def test_gates_of_one_task_are_decided_together_or_not_at_all(engine: Fake
     await engine.start("two", Content.from_text("go"), task_id="t1")
     waits = (await engine.record("t1")).waits
     assert "Approve all 2" in (await ada.get("/")).text
-    gates, digests = [one.gate for one in waits], [digest(one) for one in waits]
+    form = approval("t1", *waits)
 
-    stale = await ada.send("/decide-all", task="t1", gate=gates, digest=[digests[0], "0" * 32], decision="approve")
+    stale = await ada.send("/decide-all", **{**form, "digest": [digest(waits[0]), "0" * 32]})
     assert stale.status_code == 409
     assert await decisions(engine, "t1") == []
 
-    done = await ada.send("/decide-all", task="t1", gate=gates, digest=digests, decision="approve")
+    done = await ada.send("/decide-all", **form, comment="both are fine")
     assert done.status_code == 303
     assert (await engine.look("t1")).messages[-1].text == "approved approved"
+    assert [one.comment for one in await decisions(engine, "t1")] == ["both are fine", "both are fine"]
+
+
+@pytest.mark.parametrize("path", ["/decide-all", "/decide"])
+async def test_somebody_else_at_the_very_moment_is_named(engine: Faster, ada: Browser, path: str) -> None:
+    """
+    One gate of two is decided while the page sends both: none is decided by the page, and a sentence says who did.
+    """
+    await engine.start("two", Content.from_text("go"), task_id="t1")
+    waits = (await engine.record("t1")).waits
+    engine.between = partial(FakeEngine.decide, engine, "t1", waits[1].gate, approved=False, approver="bob")
+
+    page = await ada.send(path, **approval("t1", *(waits if path == "/decide-all" else waits[1:])))
+
+    assert page.status_code == 409
+    assert "bob has denied “second” already" in page.text
+    assert [one.approver for one in await decisions(engine, "t1")] == ["bob"]
+
+
+async def test_an_answer_reaches_the_question_that_was_shown(engine: Faster, ada: Browser) -> None:
+    """
+    Somebody else answers, and the task asks again by the same name: the late answer reaches no other question.
+    """
+    await engine.start("quiz", Content.from_text("go"), task_id="q1")
+    first = (await gate_of(engine, "q1")).gate
+    engine.between = partial(FakeEngine.send, engine, "q1", Content.from_text("bob's"))
+
+    late = await ada.send("/answer", task="q1", gate=first, text="ada's")
+    again = await ada.send("/answer", task="q1", gate=first, text="ada's")
+    second = (await gate_of(engine, "q1")).gate
+    assert (await ada.send("/answer", task="q1", gate=second, text="ada's")).status_code == 303
+
+    assert (late.status_code, again.status_code) == (409, 409)
+    assert "answered already" in late.text
+    assert "answered already" in again.text
+    assert (await engine.look("q1")).messages[-1].text == "bob's and ada's"
 
 
 async def test_questions_are_answered_by_text_and_by_a_form(engine: FakeEngine, ada: Browser) -> None:

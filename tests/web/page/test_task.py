@@ -13,7 +13,7 @@ from refold.engine import TaskFilter
 from refold.testing import FakeEngine
 from refold.web.page.streams import Bell, OpenStreams, task_news
 from tests.web.page.conftest import Browser, Open
-from tests.web.page.test_inbox import order
+from tests.web.page.test_inbox import approval, order
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 
@@ -130,7 +130,7 @@ async def test_parts_have_pages_and_their_gates_are_listed_once(open_page: Open,
     assert link in inbox
     assert 'part of <a href="/task/p1">' in (await ada.get(link)).text
     wait = (await engine.record(part)).waits[0]
-    sent = await ada.send("/decide", task=part, gate=wait.gate, digest=wait.ask.digest, decision="approve", back="task")  # type: ignore[union-attr]
+    sent = await ada.send("/decide", **approval(part, wait), back="task")
     assert (sent.status_code, sent.headers["location"]) == (303, link)
 
 
