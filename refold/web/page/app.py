@@ -19,9 +19,11 @@ from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import skill_id
 from refold.engine import Engine
 from refold.seen.logs import logger
-from refold.web.page import deciding, inbox, listing, past, skills, task
+from refold.web.page import deciding, inbox, past, skills, task
 from refold.web.page.doors import door_routes
 from refold.web.page.frame import HEADERS, Call, Handler, Refused, Site, route, told
+from refold.web.page.lists import listing
+from refold.web.page.lists.history import History
 from refold.web.page.people import Access
 from refold.web.page.streams import Bell
 from refold.web.page.templates import HERE
@@ -87,7 +89,7 @@ def page_app(engine: Engine, access: Access, pages: Pages | None = None) -> Star
 
 
 def _routes(site: Site) -> list[BaseRoute]:
-    bell = Bell(site.engine)
+    bell, history = Bell(site.engine), History(site.engine)
 
     async def news(call: Call) -> Response:
         return site.streams.answer(bell.news())
@@ -95,6 +97,7 @@ def _routes(site: Site) -> list[BaseRoute]:
     get: Mapping[str, Handler] = {
         "/": inbox.inbox,
         "/live": news,
+        "/decisions": history.decisions,
         "/tasks": listing.tasks,
         "/skills": skills.skills,
         "/skills/{skill}": skills.skill,

@@ -64,7 +64,7 @@ async def test_hostile_text_does_nothing_anywhere(engine: FakeEngine, ada: Brows
     form = approval("e1", wait)
     comment = text[:10_000].replace("\x00", "")
     await ada.send("/decide", **form, comment=comment)
-    pages += [(await ada.get(path)).text for path in [*paths, "/at/e1?seq=2", "/beside/e1", "/tasks"]]
+    pages += [(await ada.get(path)).text for path in [*paths, "/at/e1?seq=2", "/beside/e1", "/tasks", "/decisions"]]
 
     for page in pages:
         assert len(page) < 400_000

@@ -64,7 +64,7 @@ def _wanted(call: Call) -> TaskFilter:
 
 async def _page(call: Call, wanted: TaskFilter) -> tuple[list[Listed], str]:
     """A page of tasks, and where the next begins; empty if this is the last."""
-    place, text = _place(call.asked("after")), call.asked("text").strip().lower()
+    place, text = place_in(call.asked("after")), call.asked("text").strip().lower()
     found: list[Listed] = []
     size = PAGE if not text else 500
     for _ in range(SCANNED // size if text else 1):
@@ -74,17 +74,19 @@ async def _page(call: Call, wanted: TaskFilter) -> tuple[list[Listed], str]:
                 found.append(one)
             place = one.place
             if len(found) == PAGE:
-                return found, _written(place)
+                return found, written(place)
         if len(some) < size:
             return found, ""
-    return found, "" if place is None else _written(place)
+    return found, "" if place is None else written(place)
 
 
-def _written(place: Place) -> str:
+def written(place: Place) -> str:
+    """A place in the order of tasks, for an address."""
     return f"{place.at.isoformat()} {place.task_id}"
 
 
-def _place(given: str) -> Place | None:
+def place_in(given: str) -> Place | None:
+    """The place that an address names; None for what is none, so that the list begins anew."""
     at, _, task_id = given.partition(" ")
     with suppress(ValueError):
         moment = datetime.fromisoformat(at)

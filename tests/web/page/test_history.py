@@ -1,0 +1,145 @@
+"""What was decided, over all tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from refold import Content
+from refold.core.fold.journal import Entry
+from refold.core.fold.snapshot import Snapshot
+from refold.engine import NoWorker
+from refold.testing import FakeEngine
+from tests.web.page.conftest import Browser, Open
+from tests.web.page.skills import SKILLS
+from tests.web.page.test_inbox import order
+
+
+class Counted(FakeEngine):
+    """Notes which journals are read, and from where on; those of `silent` cannot be."""
+
+    def __init__(self) -> None:
+        super().__init__(SKILLS)
+        self.read: list[tuple[str, int]] = []
+        self.silent: set[str] = set()
+
+    async def journal(self, task_id: str, *, after: int = 0) -> AsyncGenerator[Entry]:
+        """As noted."""
+        self.read.append((task_id, after))
+        async for entry in super().journal(task_id, after=after):
+            yield entry
+
+    async def past(self, task_id: str) -> AsyncGenerator[Snapshot | Entry]:
+        """As noted."""
+        if task_id in self.silent:
+            raise NoWorker("no worker answers")
+        self.read.append((task_id, 0))
+        async for one in super().past(task_id):
+            yield one
+
+
+@pytest.fixture
+def engine() -> Counted:
+    """Tasks in memory."""
+    return Counted()
+
+
+def rows(page: str) -> list[str]:
+    """The rows of the table, as text."""
+    body = page.partition("<tbody>")[2].partition("</tbody>")[0]
+    found = re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)
+    return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in found]
+
+
+async def test_who_decided_what_when_and_why(engine: Counted, ada: Browser) -> None:
+    """
+    Newest first, over all tasks, with the comment; by a person, and by a skill. The inbox leads there.
+    """
+    for number, (who, approved, why) in enumerate((("bob", False, "too dear"), ("ada", True, ""))):
+        await order(engine, f"o{number}")
+        await engine.advance(60)
+        await engine.decide(f"o{number}", approved=approved, approver=who, comment=why)
+    await engine.start("guarded", Content.from_text("Pay?"), task_id="g1")
+    await engine.advance(60)
+    await engine.decide("g1", approved=True, approver="cleo", vouched_by="desk")
+    assert 'href="/decisions"' in (await ada.get("/")).text
+
+    page = (await ada.get("/decisions")).text
+    seen = rows(page)
+    assert [row.split(" UTC ")[1] for row in seen[1:]] == [
+        "ada approved purchase o1 order",
+        "bob denied purchase o0 order too dear",
+    ]
+    assert seen[0].endswith("cleo vouched for by desk approved pay g1 guarded")
+    assert 'href="/gate/o0?gate=o0%2F1.1"' in page
+    assert "the 3 tasks that changed last" in page
+    assert len(rows((await ada.get("/decisions?person=bob")).text)) == 1
+    assert len(rows((await ada.get("/decisions?skill=order")).text)) == 2
+    assert rows((await ada.get("/decisions?skill=order&person=cleo")).text) == []
+
+
+async def test_a_journal_is_read_once(engine: Counted, ada: Browser) -> None:
+    """
+    The second look reads nothing of an ended task, and of an open one what is new: a grant that closes no gate, too.
+    """
+    await order(engine, "o1")
+    await engine.decide("o1", approved=True, approver="bob")
+    await engine.start("guarded", Content.from_text("Pay?"), task_id="g1")
+    assert len(rows((await ada.get("/decisions")).text)) == 1
+    assert sorted(engine.read) == [("g1", 0), ("o1", 0)]
+    engine.read.clear()
+    await engine.decide("g1", approved=True, approver="cleo", vouched_by="desk")
+
+    assert len(rows((await ada.get("/decisions")).text)) == 2
+    assert engine.read == [("g1", 1)]
+
+
+async def test_one_page_looks_through_so_many_tasks(engine: Counted, ada: Browser) -> None:
+    """
+    Where few of many tasks were decided in, a page says how far it has looked, and leads on; none is left out.
+    """
+    for number in range(230):
+        await engine.start("ask", Content.from_text("x"), task_id=f"a{number:03}")
+    for number in range(3):
+        await engine.advance(60)
+        await order(engine, f"o{number}")
+        await engine.decide(f"o{number}", approved=True, approver="bob")
+    engine.silent = {"a007"}
+
+    path, read, seen, silent = "/decisions", [], [], 0
+    while path:
+        page = (await ada.get(path)).text
+        seen += rows(page)
+        read += re.findall(r"from the (\d+) task", page)
+        silent += "1 could not be read now" in page
+        more = re.search(r'href="([^"]*)">Look in older tasks<', page)
+        path = more[1].replace("&amp;", "&") if more else ""
+
+    assert read == ["100", "100", "33"]
+    assert len(seen) == 3
+    assert silent == 1
+
+
+async def test_people_see_their_own_tasks_decisions_and_their_own(engine: Counted, open_page: Open) -> None:
+    """
+    Not what others decided in tasks of others; and without payloads no comment.
+    """
+    await order(engine, "o1")  # olga's
+    await engine.decide("o1", approved=True, approver="bob", comment="a secret")
+    await engine.start("order", Content.from_data({"item": "tea", "amount_cents": 1}), task_id="o2", owner="bob")
+    await engine.decide("o2", approved=True, approver="rita")
+    bob, eve = await open_page(key="key-of-bob"), await open_page(key="key-of-eve")
+    nora = await open_page(key="key-of-nora", see_all=("nora",), no_payloads=("nora",))
+
+    page = (await bob.get("/decisions")).text
+    assert sorted(row.split(" UTC ")[1] for row in rows(page)) == [
+        "bob approved purchase o1 order a secret",
+        "rita approved purchase o2 order",
+    ]
+    assert '"/task/o2"' in page
+    assert '"/task/o1"' not in page
+    assert rows((await eve.get("/decisions")).text) == []
+    assert len(rows((await nora.get("/decisions")).text)) == 2
+    assert "a secret" not in (await nora.get("/decisions")).text
