@@ -22,7 +22,8 @@ from refold.seen.logs import logger
 from refold.web.page import deciding, inbox, past, skills, task
 from refold.web.page.doors import door_routes
 from refold.web.page.frame import HEADERS, Call, Handler, Refused, Site, route, told
-from refold.web.page.lists import listing
+from refold.web.page.lists import listing, saved
+from refold.web.page.lists.bulk import Bulk
 from refold.web.page.lists.history import History
 from refold.web.page.people import Access
 from refold.web.page.streams import Bell
@@ -121,12 +122,13 @@ def _routes(site: Site) -> list[BaseRoute]:
         "/decide-all": deciding.decide_all,
         "/answer": deciding.answer,
         "/resolve": deciding.resolve,
-        "/bulk": listing.bulk,
+        "/bulk": Bulk().bulk,
         "/skills/{skill}": skills.start,
         "/act/{task_id:path}": task.act,
         "/fork/{task_id:path}": past.fork,
     }
     return [
+        route(site, "/views", saved.save, "POST", acts=False),
         *(route(site, path, handler) for path, handler in get.items()),
         *(route(site, path, handler, "POST") for path, handler in post.items()),
     ]

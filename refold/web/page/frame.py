@@ -247,8 +247,16 @@ def set_cookie(request: Request, response: Response, name: str, value: str, seco
     )
 
 
-def route(site: Site, path: str, handler: Handler, method: str = "GET") -> Route:
-    """A path for people who are signed in."""
+def route(site: Site, path: str, handler: Handler, method: str = "GET", *, acts: bool = True) -> Route:
+    """A path for people who are signed in.
+
+    Args:
+        site: The page.
+        path: The path.
+        handler: Answers.
+        method: POST takes the page's own forms alone.
+        acts: A form that changes a task, so that people who only read may not send it.
+    """
 
     async def answer(request: Request) -> Response:
         person = await site.access.person(request)
@@ -257,7 +265,7 @@ def route(site: Site, path: str, handler: Handler, method: str = "GET") -> Route
         call = Call(site=site, request=request, person=person)
         try:
             if method == "POST":
-                _may_change(call)
+                _check_form(call, acts=acts)
                 call.fields = await form_of(request)
                 call.form = {name: values[-1] for name, values in call.fields.items()}
             return await handler(call)
@@ -285,10 +293,10 @@ def _sign_in_first(site: Site, request: Request) -> Response:
     return told(site, request, Refused(401, "sign in first: your session is over, or there is none"), None)
 
 
-def _may_change(call: Call) -> None:
+def _check_form(call: Call, *, acts: bool) -> None:
     if forged(call.request):
         raise Refused(403, "this form was sent from a page of another site, so nothing happened")
-    if not call.person.acts:
+    if acts and not call.person.acts:
         raise Refused(403, f"{call.person.name} may read here and change nothing, so nothing happened")
 
 

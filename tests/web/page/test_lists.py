@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 import re
+from typing import Any
+from urllib.parse import urlencode
 
+import httpx2
 import pytest
+from starlette.types import Message
 
-from refold import Content, Status
+from refold import Content, Status, TaskState
+from refold.engine import TaskFilter, TaskView
 from refold.static.diagram.svg import drawn
 from refold.testing import FakeEngine
-from tests.web.page.conftest import Browser
+from refold.web.page import Access, page_app
+from tests.web.page.conftest import HOST, SAME, Browser, Open
 from tests.web.page.skills import SKILLS
 from tests.web.page.test_inbox import order
 
@@ -68,11 +77,155 @@ async def test_several_tasks_are_changed_after_a_question(engine: FakeEngine, ad
     assert "Cancel 2 tasks?" in asks.text
     assert (await engine.look("o1")).status is Status.INPUT_REQUIRED
     done = (await ada.send("/bulk", task=["o1", "o2", "nope"], to="cancel", sure="yes")).text
+    assert re.findall(r"(\d of 3)</span> <a href=\"/task/([^\"]+)\"", done) == [
+        ("1 of 3", "o1"),
+        ("2 of 3", "o2"),
+        ("3 of 3", "nope"),
+    ]
     assert "1 of 3 done" in done
     assert "no task" in done
+    assert done.count("</html>") == 1
     assert (await engine.look("o1")).status is Status.CANCELED
     assert (await ada.send("/bulk", to="cancel")).status_code == 409
     assert (await ada.send("/bulk", task="o1", to="explode")).status_code == 400
+
+
+async def test_all_that_fit_the_filters_are_changed(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Over all pages of the list, those with which it can be done; the question names each, and says if there are more.
+    """
+    for number in range(120):
+        await engine.start("ask", Content.from_text("x"), task_id=f"a{number:03}")
+    await engine.cancel("a007")
+    await order(engine, "o1")
+    assert 'action="/bulk?skill=ask"' in (await ada.get("/tasks?skill=ask")).text
+
+    asks = await ada.send("/bulk?skill=ask", all="yes", to="cancel", task="o1")
+    assert "Cancel 119 tasks?" in asks.text
+    assert "And 69 more" in asks.text
+    chosen = re.findall(r'name="task" value="([^"]+)"', asks.text)
+    assert {"a007", "o1"}.isdisjoint(chosen)
+    done = await ada.send("/bulk", task=chosen, to="cancel", sure="yes")
+
+    assert "119 of 119 done" in done.text
+    assert (await engine.look("o1")).status is Status.INPUT_REQUIRED
+    assert (await ada.send("/bulk?skill=ask", all="yes", to="cancel")).status_code == 409
+    assert (await ada.send("/bulk?lifecycle=sleeping", all="yes", to="cancel")).status_code == 404
+
+
+class Slow(FakeEngine):
+    """Cancels a task once `going` is set, and sets `over` when it has canceled `many`."""
+
+    def __init__(self, many: int) -> None:
+        super().__init__(SKILLS)
+        self.going, self.over = asyncio.Event(), asyncio.Event()
+        self.many = many
+
+    async def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
+        """As said."""
+        if task_id == "bug":
+            raise ZeroDivisionError
+        await self.going.wait()
+        view = await super().cancel(task_id, reason=reason)
+        self.many -= 1
+        if not self.many:
+            self.over.set()
+        return view
+
+
+async def test_what_was_begun_goes_on_when_the_page_is_closed() -> None:
+    """
+    The page grows as tasks are done with. Somebody closes it before the first is: all are done nevertheless.
+    """
+    engine = Slow(25)
+    ids = [f"a{number:02}" for number in range(25)]
+    for task_id in ids:
+        await engine.start("ask", Content.from_text("x"), task_id=task_id)
+    sent, shown = list[bytes](), asyncio.Event()
+    form = [("to", "cancel"), ("sure", "yes"), *(("task", one) for one in ids)]
+    came: list[Message] = [{"type": "http.request", "body": urlencode(form).encode(), "more_body": False}]
+
+    async def receive() -> Message:
+        if came:
+            return came.pop()
+        await shown.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message.get("body", b""))
+        if b"Cancel 25 tasks" in sent[-1]:
+            shown.set()
+
+    headers = {**SAME, "Host": "127.0.0.1", "Content-Type": "application/x-www-form-urlencoded"}
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/bulk", "root_path": "", "query_string": b""}
+    scope |= {"client": ("127.0.0.1", 1)} | {
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    }
+    async with asyncio.timeout(10):
+        await page_app(engine, Access(loopback="ada"))(scope, receive, send)
+        assert b"1 of 25" not in b"".join(sent)
+        engine.going.set()
+        await engine.over.wait()
+
+    assert await engine.count(TaskFilter(lifecycle=TaskState.PAUSED)) == 0
+
+
+async def test_a_bug_leaves_the_rest_as_they_are() -> None:
+    """
+    The page says so, and ends as a page does.
+    """
+    engine = Slow(3)
+    for task_id in ("bug", "a1", "a2"):
+        await engine.start("ask", Content.from_text("x"), task_id=task_id)
+    transport = httpx2.ASGITransport(app=page_app(engine, Access(loopback="ada")))
+    async with httpx2.AsyncClient(transport=transport, base_url=HOST) as http:
+        form = {"task": ["bug", "a1", "a2"], "to": "cancel", "sure": "yes"}
+        page = (await Browser(http).send("/bulk", **form)).text
+
+    assert "0 of 3 done" in page
+    assert "3 stay as they are" in page
+    assert page.endswith("</html>")
+
+
+async def test_filters_are_saved_under_a_name(ada: Browser) -> None:
+    """
+    In the browser alone: they lead to the same address, are replaced by the same name, and go when they are removed.
+    """
+    saved = await ada.send("/views", name="Late <b>teas</b>", skill="order", age="day", after="x", unknown="y")
+    assert saved.headers["location"] == "/tasks?skill=order&age=day"
+    page = (await ada.get("/tasks")).text
+    assert '<a href="/tasks?skill=order&amp;age=day" dir="auto">Late &lt;b&gt;teas&lt;/b&gt;</a>' in page
+    await ada.send("/views", name="Late <b>teas</b>", skill="ask")
+    await ada.send("/views", name="All failed", lifecycle="failed")
+    page = (await ada.get("/tasks")).text
+    assert re.findall(r'<li><a href="(/tasks[^"]*)"', page)[:2] == ["/tasks?skill=ask", "/tasks?lifecycle=failed"]
+
+    await ada.send("/views", remove="Late <b>teas</b>")
+    assert "Late &lt;b&gt;teas&lt;/b&gt;” is removed" in (await ada.get("/tasks")).text
+    assert "Late &lt;b" not in (await ada.get("/tasks")).text
+    for wrong in ("", " ", "x" * 61, "a\x00b"):
+        assert (await ada.send("/views", name=wrong, skill="ask")).status_code == 409
+    assert (await ada.send("/views", name="long", text="x" * 4_000)).status_code == 409
+    assert "All failed" in (await ada.get("/tasks")).text
+    await ada.send("/signin", name="bob")
+    assert "All failed" not in (await ada.get("/tasks")).text
+
+
+async def test_a_saved_view_is_read_with_care(ada: Browser, open_page: Open) -> None:
+    """
+    A cookie that somebody wrote by hand is none, or filters; who only reads may save one.
+    """
+    for wrong in ("x", "e30=", "W10=", "bnVsbA==", base64.b64encode(b"[" * 100_000).decode()[:8_000]):
+        ada.http.cookies.set("refold_views", wrong, domain="127.0.0.1", path="/")
+        assert (await ada.get("/tasks")).status_code == 200
+    odd = json.dumps({"of": "ada", "views": {"a": {"skill": ["<script>"], "x": "1"}}}).encode()
+    ada.http.cookies.set("refold_views", base64.urlsafe_b64encode(odd).decode(), domain="127.0.0.1", path="/")
+    page = (await ada.get("/tasks")).text.partition("</head>")[2]
+    assert "/tasks?skill=%5B%27%3Cscript%3E" in page
+    assert "<script>" not in page
+    rita = await open_page(key="key-of-rita", read_only=("rita",))
+    assert (await rita.send("/views", name="mine", skill="order")).status_code == 303
+    assert (await rita.http.post("/views", data={"name": "x"}, headers={"Sec-Fetch-Site": "none"})).status_code == 403
 
 
 async def test_a_skill_is_started_by_a_form(engine: FakeEngine, ada: Browser) -> None:
