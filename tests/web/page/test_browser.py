@@ -22,7 +22,7 @@ import pytest
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
 from pydantic import JsonValue
 
-from refold import Content
+from refold import Content, Status
 from refold.core.errors import InputRejected
 from refold.core.gates import DecisionMade
 from refold.engine import Engine, EngineError
@@ -309,6 +309,30 @@ async def test_without_javascript_everything_is_there(opened: Open, engine: Engi
     await expect(page.locator("#head .state")).to_have_text("Canceled")
 
 
+async def test_many_are_canceled_by_a_saved_view(opened: Open, engine: Engine) -> None:
+    """
+    Without JavaScript: filters are saved under a name; all that fit are canceled, and the page that grows says how.
+    """
+    for number in range(12):
+        await engine.start("quiz", Content.from_text("go"), task_id=f"many-{number}")
+    page = await opened("tasks?skill=quiz&text=many", java_script_enabled=False)
+    await page.get_by_text("Save these filters").click()
+    await page.get_by_label("Under the name").fill("The many")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("status")).to_contain_text("Saved as “The many”")
+    await page.goto("tasks")
+    await page.get_by_role("link", name="The many").click()
+    await expect(page.locator(".tasks tbody tr")).to_have_count(12)
+    await page.get_by_label("All that fit the filters").check()
+    await page.get_by_role("button", name="Cancel").click()
+    await expect(page.get_by_role("heading", name="Cancel 12 tasks?")).to_be_visible()
+
+    await page.get_by_role("button", name="Do it").click()
+
+    await expect(page.get_by_role("status")).to_have_text("12 of 12 done.", timeout=SOON_MS)
+    assert {(await engine.look(f"many-{number}")).status for number in range(12)} == {Status.CANCELED}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_everybody_can_use_it(opened: Open, engine: Engine, scheme: str) -> None:
     """
@@ -319,7 +343,7 @@ async def test_everybody_can_use_it(opened: Open, engine: Engine, scheme: str) -
     pages = ["", f"task/all-{scheme}", f"at/all-{scheme}", "tasks"]
     if scheme == "light":  # the others have no colours of their own
         pages += [f"calls/all-{scheme}", f"content/all-{scheme}", f"ask/all-{scheme}?to=cancel"]
-        pages += ["skills", "skills/order", "signin", "nope"]
+        pages += ["skills", "skills/order", "signin", "nope", "decisions", "tasks?skill=order"]
     for path in pages:
         await page.set_viewport_size({"width": 1280, "height": 800})
         await page.goto(path)
