@@ -166,6 +166,14 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.temporal.worker.plugin", "_refused_table"): "SQLAlchemy is loaded only by workers that refuse an update",
     ("refold.cli.verbs.processes.codec", "codec"): "the gateway's libraries are an extra, and take long to load",
     ("refold.cli.verbs.processes.codec", "app_of"): "the gateway's libraries are an extra, and take long to load",
+    ("refold.cli.application", "sources_of"): "what reads source code is loaded only by the verbs that do",
+    ("refold.cli.application", "application"): "what reads source code is loaded only by the verbs that do",
+    ("refold.cli.verbs.code", "graph"): "what reads source code is loaded only by the verbs that do",
+    ("refold.cli.verbs.code", "check"): "what reads source code is loaded only by the verbs that do",
+    ("refold.cli.verbs.code", "_refused"): "what reads source code is loaded only by the verbs that do",
+    ("refold.cli.verbs.code", "_finding"): "what reads source code is loaded only by the verbs that do",
+    ("refold.cli.verbs.evals", "eval_"): "what folds again is loaded only by the verb that does",
+    ("refold.export.engine", "fork"): "the engine in memory is loaded only by who forks an export",
     ("refold.effects.failures.classify", "_by_pydantic_ai"): "pydantic-ai is loaded only where it has raised something",
 }
 

@@ -128,7 +128,7 @@ async def test_a_process_that_dies_while_it_changes_a_schedule_does_not_keep_oth
     They wait until its lock has ended by itself. Where one that lives takes too long, they say so.
     """
     id = new_id()
-    await schedules.create(id, "hello", text("I am Ada"), HOURLY)
+    await schedules.create(id, "hello", text("I am Ada"), SELDOM)
     slow = await schedules._locked(id)
     with monkeypatch.context() as hasty:
         hasty.setattr(code, "LOCKED_WITHIN_S", 0.2)
