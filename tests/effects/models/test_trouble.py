@@ -307,15 +307,16 @@ async def test_a_limit_to_the_first_token(bench: Bench, openai: OpenAIServer) ->
     """
     A model that is silent is asked later; one that has begun may take its time.
     """
-    limited = Cmd.llm("a", "Say.", "x", model=MODEL, settings={"first_token_s": 0.4})
-    openai.say(Trouble(delay_s=1.0), Trouble(says="Slow, but here.", pace_s=0.3))
+    limited = Cmd.llm("a", "Say.", "x", model=MODEL, settings={"first_token_s": 1.0})
+    slow = "Slow, but here." * 6
+    openai.say(Trouble(delay_s=600), Trouble(says=slow, pace_s=0.1))
     with pytest.raises(ApplicationError) as caught:
         await bench.llm(limited)
     failure = failure_in(caught.value)
 
     assert (failure.kind, failure.type) == (FailureKind.TRANSIENT, "timeout")
-    assert failure.message == "model 'openai:gpt-test' sent nothing for 0.4 s (settings: first_token_s)"
-    assert (await bench.llm(limited)).value == "Slow, but here."
+    assert failure.message == "model 'openai:gpt-test' sent nothing for 1 s (settings: first_token_s)"
+    assert (await bench.llm(limited)).value == slow
     assert "first_token_s" not in openai.requests[0].body
 
 
