@@ -12,6 +12,7 @@ import pytest
 from refold.effects import current
 from refold.effects.invocation import Invocation, as_current
 from refold.effects.progress import EVERY_S, REPORT_BYTES, Report, Reports
+from refold.middleware import ProgressPiece
 
 
 async def after(reports: Reports, *said: Any, thread: bool = False) -> None:
@@ -50,6 +51,21 @@ async def test_the_first_at_once_then_the_newest(thread: bool) -> None:
     assert reports.newest() == sent[-1]
 
 
+async def test_reports_are_a_quarter_of_a_second_apart() -> None:
+    """
+    What comes in between is replaced by the newest.
+    """
+    sent: asyncio.Queue[Report] = asyncio.Queue()
+    reports = Reports(1, sent.put_nowait)
+    reports.add("one")
+    await sent.get()
+    began = monotonic()
+    await after(reports, "two", "three")
+
+    assert (await sent.get()).said == "three"
+    assert monotonic() - began >= EVERY_S * 0.9
+
+
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
@@ -86,12 +102,13 @@ async def test_a_long_text_is_cut(letter: str) -> None:
 
 async def test_nothing_is_sent_after_the_call() -> None:
     """
-    A thread that runs on reports to nobody.
+    A thread that runs on reports to nobody, nor does middleware that held a report back.
     """
     sent: list[Report] = []
     reports = Reports(1, sent.append)
     reports.close()
     await after(reports, "late", thread=True)
+    reports.show(ProgressPiece("late"))
 
     assert sent == []
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
@@ -17,6 +18,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
+from structlog.testing import capture_logs
 
 from refold.a2a.security import Security
 from refold.a2a.security.api_keys import api_keys
@@ -288,6 +290,19 @@ async def test_an_error_shows_nothing_of_our_insides() -> None:
 
     assert answer.status_code == 500
     assert "hunter2" not in answer.text
+
+
+async def test_the_address_of_a_callback_is_not_logged() -> None:
+    """
+    Whoever has it may answer: a refused call is logged without it.
+    """
+    structlog.reset_defaults()
+    with capture_logs() as logs:
+        async with client(Security(body_bytes=10)) as http:
+            answer = await http.post("/callbacks/s3cret", content=b"x" * 11)
+
+    assert answer.status_code == 413
+    assert [(line["event"], line["path"]) for line in logs] == [("call_refused", "/callbacks/…")]
 
 
 # --- in another application

@@ -110,6 +110,18 @@ async def test_what_the_provider_searches_is_in_the_reply(models: Models, server
     assert "web_search_call" in [one.get("type") for one in again]
 
 
+async def test_an_optional_tool_that_the_provider_does_not_have_is_left_out(
+    models: Models, server: StrictResponses
+) -> None:
+    """
+    The model answers without it.
+    """
+    settings = {"provider_tools": [{"kind": "memory", "optional": True}]}
+
+    assert (await chat(models, "x", settings=settings)).text == "Yes."
+    assert "tools" not in server.requests[0].body
+
+
 async def test_an_image_goes_in_and_comes_out(models: Models, server: StrictResponses) -> None:
     """
     Three megabytes by value; the image that the model made goes back to it with the next message.

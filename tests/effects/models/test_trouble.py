@@ -147,6 +147,7 @@ async def test_a_cut_answer_is_no_success(bench: Bench, openai: OpenAIServer, ex
     assert "after 9 tokens, so its answer is cut off; raise the limit" in failure.message
     assert isinstance(failure.details, dict)
     assert failure.details["usage"] == {"input_tokens": 5, "output_tokens": 9}
+    assert failure.details["model"] == MODEL
     assert len(openai.requests) == 1
 
 
