@@ -48,6 +48,8 @@ _KIND = r"(?:image|audio|video|vision|multimodal|media|file|pdf|document)"
 _NOT = r"(?:not support|n't support|unsupported|only supported|endpoints found that support|at most 0)"
 # Servers have neither a status nor a code of its own for it, so their words decide.
 _NO_FILES = re.compile(rf"{_KIND}.{{0,60}}{_NOT}|{_NOT}.{{0,60}}{_KIND}", re.IGNORECASE)
+_NOT_OF_FILES = re.compile(r"\b(?:output|tool)s?\b", re.IGNORECASE)
+"""What the provider's client says of what it does not send for other reasons than the files beside it."""
 _FILES = (BinaryContent, ImageUrl, AudioUrl, VideoUrl, DocumentUrl)
 
 
@@ -72,7 +74,7 @@ def _of_client(error: Exception, name: str, messages: Sequence[ModelMessage]) ->
     files = ", ".join(dict.fromkeys(_files_in(messages)))
     if isinstance(error, IndexError):
         return transient("empty_answer", f"model {name!r} sent an answer without any choice")
-    if not files:
+    if not files or (isinstance(error, ai.UserError) and _NOT_OF_FILES.search(str(error))):
         return _refused_here(error, name)
     if isinstance(error.__cause__, socket.gaierror):
         return transient("dns", f"a file for model {name!r} cannot be fetched: its host's name cannot be resolved")

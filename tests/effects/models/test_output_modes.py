@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from refold.core.authoring.cmd import Cmd
 from refold.core.chat import Reply, ToolOffer
+from refold.core.content import Content, Part
 from refold.core.retry_policy import FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.client import open_client
@@ -18,7 +19,7 @@ from refold.effects.models.chat import converse
 from refold.effects.models.conversations import Recalled
 from refold.effects.models.resolve import Models
 from tests.services.strict import StrictAnthropic, StrictOpenAI
-from tests.services.strict_responses import StrictResponses
+from tests.services.strict_responses import PNG, StrictResponses
 
 OFFER = ToolOffer(name="find", description="Finds.", parameters={"type": "object", "properties": {}})
 SERVERS: dict[str, Any] = {
@@ -41,9 +42,9 @@ def servers() -> Iterator[dict[str, Any]]:
         yield {model: stack.enter_context(server()) for model, server in SERVERS.items()}
 
 
-async def answered(server: Any, model: str, mode: str, tools: list[ToolOffer]) -> Reply:
+async def answered(server: Any, model: str, mode: str, tools: list[ToolOffer], asked: str | Content = "x") -> Reply:
     """The reply to a question for a line of an order."""
-    chat = Cmd.chat("a", "x", expect=Line, tools=tools, settings={"output_mode": mode})
+    chat = Cmd.chat("a", asked, expect=Line, tools=tools, settings={"output_mode": mode})
     assert chat.frame is not None
     with pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
@@ -74,14 +75,15 @@ async def test_a_typed_answer(servers: dict[str, Any], model: str, mode: str, to
     assert server.refused == []
 
 
-async def test_a_way_that_the_model_does_not_have(servers: dict[str, Any]) -> None:
+@pytest.mark.parametrize("asked", ["x", Content(parts=(Part(raw=PNG, filename="a.png"),))], ids=["text", "file"])
+async def test_a_way_that_the_model_does_not_have(servers: dict[str, Any], asked: str | Content) -> None:
     """
-    Is refused before anything is sent, with the model's name and the way out.
+    Is refused before anything is sent, with the model's name and the way out; a file beside it is not to blame.
     """
     server = servers["anthropic:claude-sonnet-5-5"]
     before = len(server.requests)
     with pytest.raises(Verdict) as caught:
-        await answered(server, "anthropic:claude-2", "native", [])
+        await answered(server, "anthropic:claude-2", "native", [], asked)
     failure = caught.value.failure
 
     assert (failure.kind, failure.type, len(server.requests)) == (FailureKind.PERMANENT, "configuration", before)
