@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mimetypes
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic_ai.messages import (
@@ -68,10 +69,10 @@ def files_in(response: ModelResponse) -> tuple[Part, ...]:
     )
 
 
-def file_part(part: Part, **extras: str) -> FilePart:
-    """A file that a model made, as it is sent back to that model."""
+def file_part(part: Part, **extras: Any) -> FilePart:
+    """A file that a model made, as it is sent back to that model, with the provider's own fields."""
     media = part.media_type or "application/octet-stream"
-    return FilePart(content=BinaryContent(data=part.raw or b"", media_type=media), **extras)  # type: ignore[arg-type]
+    return FilePart(content=BinaryContent(data=part.raw or b"", media_type=media), **extras)
 
 
 def _named(one: FilePart, number: int) -> str:
