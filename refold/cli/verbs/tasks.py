@@ -154,7 +154,7 @@ async def answer(
     on_busy: OnBusy = "refuse",
     wait: Wait = False,
 ) -> int:
-    """Answer a question of a task, or send it a message, and print its status.
+    """Answer or message a task, and print its status.
 
     Examples: `refold answer hello-7f3a "yes"`, `refold answer report-1c2d "and moons" --on-busy interrupt`.
 
