@@ -28,6 +28,9 @@ LOOK_BACK = 500
 
 VERDICTS = {"approve": True, "deny": False, "change": True}
 
+Gates = Sequence[tuple[str, str]]
+"""Gates by their ids, each with the digest of what the person saw."""
+
 
 async def decide(call: Call) -> Response:
     """`POST /decide`: approve, deny, or approve with changes, at one gate."""
@@ -71,9 +74,9 @@ async def answer(call: Call) -> Response:
         content = Content.from_data(value)
     # The same answer of the same person is taken once: a second click changes nothing.
     once = digest_of(wait.gate, call.person.name, content.model_dump(mode="json"))
-    id = f"page:{once}"
+    delivery_id, sender = f"page:{once}", call.person.name
     try:
-        await call.engine.send(wait.asked_by, content, slot=wait.gate, delivery_id=id, sender=call.person.name)
+        await call.engine.send(wait.asked_by, content, slot=wait.gate, delivery_id=delivery_id, sender=sender)
     except InputRejected:
         with suppress(TaskNotFound):
             _open_question(await call.record(record.task_id), wait.gate)  # somebody else was faster: say so
@@ -107,10 +110,6 @@ def _open_question(record: TaskRecord, gate: str) -> tuple[Wait, AskUser]:
     if wait is None or not isinstance(wait.ask, AskUser) or wait.ask.callback is not None:
         raise InputRejected("this question is answered already, or is not asked any more, so your answer was not sent")
     return wait, wait.ask
-
-
-Gates = Sequence[tuple[str, str]]
-"""Gates by their ids, each with the digest of what the person saw."""
 
 
 async def _record(call: Call, gates: Gates) -> TaskRecord:
@@ -211,7 +210,7 @@ async def _decide(call: Call, record: TaskRecord, gates: Gates, decisions: Seque
         )
     except InputRejected:
         with suppress(TaskNotFound):
-            await _open_gates(call, await call.record(record.task_id), gates)  # somebody else was faster: say so
+            await _open_gates(call, await _record(call, gates), gates)  # somebody else was faster: say so
         raise
 
 

@@ -126,8 +126,8 @@ class Call:
         return str(self.request.path_params["task_id"])
 
     def asked(self, name: str, usual: str = "") -> str:
-        """A value of the address's query."""
-        return self.request.query_params.get(name, usual)
+        """A value of the address's query, without NUL, which no name holds and no database takes."""
+        return self.request.query_params.get(name, usual).replace("\0", "")
 
     def number(self, name: str, usual: int, *, least: int = 0, most: int = 1_000_000_000) -> int:
         """A number of the address's query; what is none counts as not given, and what is out of bounds as the bound."""

@@ -10,7 +10,7 @@ from datetime import datetime
 from starlette.responses import Response
 
 from refold.core.lifecycle import TaskState
-from refold.engine import EngineError, Listed, TaskFilter, TaskNotFound
+from refold.engine import EngineError, Listed, TaskFilter
 from refold.web.page.frame import Call, check_accept
 from refold.web.page.items import Item, changed_since, decisions_in, earlier_grant, items_of, silent
 
@@ -87,10 +87,8 @@ async def _items(call: Call, listed: Listed) -> Sequence[Item]:
         record = await call.record(listed.task_id)
         blocked = listed.lifecycle is TaskState.BLOCKED
         view = await call.engine.look(listed.task_id) if blocked else None
-    except TaskNotFound:
-        return ()  # it is not theirs, or was deleted meanwhile
     except EngineError:
-        return ()
+        return ()  # it is not theirs, was deleted meanwhile, or cannot be read now
     items = list(items_of(record, call.person, view))
     if not items and record.note and not record.waits and not record.ended:
         return (silent(record),)

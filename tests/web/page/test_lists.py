@@ -45,6 +45,7 @@ async def test_filters_stand_in_the_address(engine: FakeEngine, ada: Browser) ->
     page = (await ada.get("/tasks?skill=order")).text
     assert "done <strong>1</strong>" in page
     assert "No task fits" in (await ada.get("/tasks?text=zzz")).text
+    assert listed((await ada.get("/tasks?skill=as%00k")).text) == ["a1"]
     for wrong in ("lifecycle=sleeping", "age=century"):
         assert (await ada.get(f"/tasks?{wrong}")).status_code == 404
 

@@ -35,6 +35,9 @@ AT_ONCE = 10
 OF_ONE = 50
 """How many decisions of one task are kept: the newest."""
 
+GATES = 200
+"""How many gates of one task are known by name."""
+
 KEPT = 5_000
 """How many tasks' decisions are kept in memory: those that were looked at last."""
 
@@ -70,7 +73,7 @@ class Known:
         owner: Whose it is.
         seq: Up to which entry its journal was read.
         over: Its journal was complete by then.
-        slots: The names of the gates that it opened, by their ids.
+        slots: The names of the gates that it opened last, by their ids.
         made: The decisions that it took, oldest first.
     """
 
@@ -83,7 +86,7 @@ class Known:
     def after(self, listed: Listed, entry: Entry) -> Known:
         """What is known after one more entry."""
         opened = {one.invocation_id: one.command.slot for one in entry.commands if isinstance(one.command, AskApproval)}
-        slots = {**self.slots, **opened} if opened else self.slots
+        slots = dict([*self.slots.items(), *opened.items()][-GATES:]) if opened else self.slots
         made, event = self.made, entry.event
         if isinstance(event, DecisionMade) and not entry.refused:
             new = Made(
