@@ -123,7 +123,8 @@ async def test_what_may_be_changed_is_not_shown(options: dict[str, Any], streams
 
 async def test_a_guarded_reply_is_not_shown_and_not_recorded() -> None:
     """
-    What is blocked is replaced in the worker, with its calls, files and reasoning; a reply that passes is as it was.
+    What is blocked is replaced in the worker, with its calls, files and reasoning; that its provider made a call stays
+    recorded, without the arguments. A reply that passes is as it was.
     """
     agent = shop(middleware=[Guardrail(no_cards, instead="I cannot say.")])
     calls = (ToolCall(id="1", name="buy", args={"item": "4111"}),)
@@ -133,11 +134,12 @@ async def test_a_guarded_reply_is_not_shown_and_not_recorded() -> None:
         files=(Part(raw=CARD.encode(), filename="card.txt"),),
         aside=({"thinking": {"content": CARD}},),
         stop="tools",
+        provider_calls=(ToolCall(id="2", name="web_search", args={"query": CARD}),),
     )
     pieces, recorded = await shown(agent, blocked.text, blocked)
 
     assert pieces == []
-    assert recorded == Reply(text="I cannot say.")
+    assert recorded == Reply(text="I cannot say.", provider_calls=(ToolCall(id="2", name="web_search", args={}),))
     assert await shown(agent, "Fine.") == ([], Reply(text="Fine."))
 
 

@@ -235,10 +235,10 @@ class _Sentences:
 
 
 def replace_reply(reply: Reply, text: str) -> Reply:
-    """A reply with another text, and without tool calls, files and reasoning."""
-    return reply.model_copy(
-        update={"text": text, "tool_calls": (), "value": None, "stop": "end", "files": (), "aside": ()}
-    )
+    """A reply with another text, and without tool calls, files, reasoning, and the arguments of the provider's calls."""
+    made = tuple(call.model_copy(update={"args": {}}) for call in reply.provider_calls)
+    gone: dict[str, Any] = {"tool_calls": (), "value": None, "stop": "end", "files": (), "aside": ()}
+    return reply.model_copy(update={"text": text, "provider_calls": made, **gone})
 
 
 def _text(said: Said) -> str:
