@@ -96,7 +96,13 @@ async def _opening(tasks: int, waiting: int, entries: int) -> list[Check]:
     transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
     checks = []
     async with httpx2.AsyncClient(transport=transport, base_url=ORIGIN) as http:
-        for name, path in (("inbox", "/"), ("list", "/tasks"), ("task", "/task/long"), ("past", "/at/long?seq=1500")):
+        for name, path in (
+            ("inbox", "/"),
+            ("list", "/tasks"),
+            ("task", "/task/long"),
+            ("past", "/at/long?seq=1500"),
+            ("decisions", "/decisions"),
+        ):
             checks.append(await _timed(http, name, path))
     return checks
 

@@ -82,18 +82,24 @@ async def test_who_decided_what_when_and_why(engine: Counted, ada: Browser) -> N
 
 async def test_a_journal_is_read_once(engine: Counted, ada: Browser) -> None:
     """
-    The second look reads nothing of an ended task, and of an open one what is new: a grant that closes no gate, too.
+    The second look reads nothing of an ended task, nor of one that is at work; and of one that waits what is new: a
+    grant that closes no gate, too.
     """
+    await engine.start("charge", Content.from_text("7"), task_id="c1")
     await order(engine, "o1")
     await engine.decide("o1", approved=True, approver="bob")
     await engine.start("guarded", Content.from_text("Pay?"), task_id="g1")
     assert len(rows((await ada.get("/decisions")).text)) == 1
-    assert sorted(engine.read) == [("g1", 0), ("o1", 0)]
+    assert sorted(engine.read) == [("c1", 0), ("g1", 0), ("o1", 0)]
     engine.read.clear()
     await engine.decide("g1", approved=True, approver="cleo", vouched_by="desk")
 
     assert len(rows((await ada.get("/decisions")).text)) == 2
     assert engine.read == [("g1", 1)]
+    engine.read.clear()
+    await engine.reply("c1", "charge", "charged")
+    await ada.get("/decisions")
+    assert sorted(engine.read) == [("c1", 1), ("g1", 2)]
 
 
 async def test_one_page_looks_through_so_many_tasks(engine: Counted, ada: Browser) -> None:

@@ -1,8 +1,8 @@
 """What was decided, over all tasks: who, what, when, and with which comment.
 
 No index knows decisions, so they are read from journals: of the tasks that changed last, some hundred for one page.
-What was read stays in memory, so that the next look reads what an open task's journal has more, and of an ended task
-nothing.
+What was read stays in memory, so that the next look reads what the journal of a task that waits for people has more,
+and of any other task nothing, unless its state has changed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from refold.core.commands import AskApproval
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
+from refold.core.lifecycle import TaskState
 from refold.engine import Engine, EngineError, Listed, TaskFilter
 from refold.web.page.frame import Call, check_accept
 from refold.web.page.lists.listing import place_in, written
@@ -72,6 +73,7 @@ class Known:
     Attributes:
         owner: Whose it is.
         seq: Up to which entry its journal was read.
+        moved_at: When its state had changed by then.
         over: Its journal was complete by then.
         slots: The names of the gates that it opened last, by their ids.
         made: The decisions that it took, oldest first.
@@ -79,6 +81,7 @@ class Known:
 
     owner: str | None = None
     seq: int = 0
+    moved_at: datetime | None = None
     over: bool = False
     slots: dict[str, str] = field(default_factory=dict)
     made: tuple[Made, ...] = ()
@@ -100,6 +103,10 @@ class Known:
             made = (*made, new)[-OF_ONE:]
         return replace(self, seq=entry.seq, slots=slots, made=made)
 
+    def is_current(self, listed: Listed) -> bool:
+        """Whether the task can have taken no decision since: where none is awaited, one changes the state before."""
+        return self.over or (listed.lifecycle is not TaskState.PAUSED and listed.moved_at == self.moved_at)
+
 
 class History:
     """The decisions of all tasks, and the page that shows them.
@@ -117,17 +124,16 @@ class History:
         check_accept(call.request)
         given = {name: call.asked(name).strip() for name in ("person", "skill")}
         wanted = TaskFilter(skill=given["skill"] or None)
-        place, found, silent, read = place_in(call.asked("after")), list[Made](), 0, 0
-        more = True
-        while more and read < READ and len(found) < PAGE:
-            some = await self._engine.find(wanted, after=place, limit=AT_ONCE)
+        tasks = await self._engine.find(wanted, after=place_in(call.asked("after")), limit=READ)
+        found, silent, read = list[Made](), 0, 0
+        while read < len(tasks) and len(found) < PAGE:
+            some = tasks[read : read + AT_ONCE]
+            read += len(some)
             for known in await asyncio.gather(*map(self._of, some)):
                 if known is None:
                     silent += 1
                 else:
                     found += _seen(known, call.person, given["person"])
-            read, more = read + len(some), len(some) == AT_ONCE
-            place = some[-1].place if some else place
         found.sort(key=lambda one: (one.at, one.task_id, one.seq), reverse=True)
         return call.page(
             "decisions.html",
@@ -135,18 +141,19 @@ class History:
             given=given,
             silent=silent,
             read=read,
-            following=written(place) if more and place is not None else "",
+            following=written(tasks[read - 1].place) if read and (read < len(tasks) or read == READ) else "",
             first=not call.asked("after"),
         )
 
     async def _of(self, listed: Listed) -> Known | None:
         """What is known of a task now; None if its journal cannot be read."""
         known = self._known.get(listed.task_id)
-        if known is None or not known.over:
+        if known is None or not known.is_current(listed):
             try:
                 known = await self._read(listed, known)
             except EngineError:
                 return None
+            known = replace(known, moved_at=listed.moved_at, over=listed.over)
         self._known[listed.task_id] = known
         self._known.move_to_end(listed.task_id)
         while len(self._known) > KEPT:
@@ -157,11 +164,11 @@ class History:
         if known is not None:
             async for entry in self._engine.journal(listed.task_id, after=known.seq):
                 known = known.after(listed, entry)
-            return replace(known, over=listed.over)
+            return known
         known = Known()
         async for one in self._engine.past(listed.task_id):
             known = replace(known, owner=one.owner) if isinstance(one, Snapshot) else known.after(listed, one)
-        return replace(known, over=listed.over)
+        return known
 
 
 def _seen(known: Known, person: Person, approver: str) -> list[Made]:
