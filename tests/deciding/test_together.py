@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from refold import Content, Ctx, DecisionMade, GatePolicy, InputRejected, Status, Transition, flow_skill, step
+from refold.agent import Concurrent
 from refold.core.authoring.define import skill_of
-from refold.core.commands import AskApproval
+from refold.core.commands import AskApproval, CallTool
 from refold.core.events import UserMessage
 from refold.core.fold.apply import advance, planned
 from refold.core.fold.journal import Entry
@@ -21,8 +22,9 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.waits import Wait
 from refold.deciding.together import refused
 from refold.engine import Decision
-from refold.testing import FakeEngine
+from refold.testing import FakeEngine, calls
 from refold.testing.play import START
+from tests.agent.shop import TOOLS, shop
 
 PEOPLE = ("ada", "bob", "cy")
 
@@ -242,6 +244,23 @@ async def test_an_engine_takes_all_or_none() -> None:
         (g1.gate, "approved", ""),
         (g2.gate, "denied", "too dear"),
     ]
+
+
+async def test_the_calls_of_one_turn_of_an_agent_are_decided_together() -> None:
+    """
+    One is granted, the other denied: the first is made, and the model reads why the second was not.
+    """
+    turn = [calls("buy", item="tea", count=9), calls("buy", item="milk", count=2)]
+    agent = shop(gates="effects", orchestrator=Concurrent())
+    engine = FakeEngine([agent], answers={"model": [turn, "Bought."]}, tools=TOOLS)
+    tea, milk = (await engine.start("shop", Content.from_text("Buy."), task_id="s")).waiting_for
+
+    yes, no = Decision(gate=tea.gate, approved=True), Decision(gate=milk.gate, approved=False, comment="too much")
+    done = await engine.decide_together("s", [yes, no], approver="ada")
+
+    assert done.status is Status.COMPLETED
+    commands = [one.command for entry in [entry async for entry in engine.journal("s")] for one in entry.commands]
+    assert [one.args for one in commands if isinstance(one, CallTool)] == [{"item": "tea", "count": 9}]
 
 
 @flow_skill(id="whole")
