@@ -1,8 +1,8 @@
-"""Decisions at gates, as messages: a data part with the gate's id and digest."""
+"""Decisions at gates, as messages: data parts with a gate's id and digest each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
@@ -12,6 +12,7 @@ from refold.core.commands import AskApproval
 from refold.core.content import Content
 from refold.core.schema import problems
 from refold.core.waits import Wait
+from refold.engine import Decision as Made
 from refold.engine import Engine
 from refold.record import TaskRecord
 
@@ -46,23 +47,19 @@ class Decision(BaseModel):
     editable: JsonValue = None
 
 
-def decision_in(content: Content) -> Decision | None:
-    """The decision in a message; None if the message is no decision.
+def decisions_in(content: Content) -> list[Decision]:
+    """The decisions in a message, which are taken together or not at all; empty if the message is none.
 
     Raises:
-        InvalidParamsError: The decision is malformed.
+        InvalidParamsError: A decision is malformed.
     """
     found = [
         part.data
         for part in content.parts
         if isinstance(part.data, Mapping) and {"gate", "decision"} <= part.data.keys()
     ]
-    if not found:
-        return None
-    if len(found) > 1:
-        raise InvalidParamsError("one message holds one decision; send them one by one")
     try:
-        return Decision.model_validate(found[0])
+        return [Decision.model_validate(one) for one in found]
     except ValidationError as error:
         raise InvalidParamsError(f"the decision does not fit: {problems(error)}") from None
 
@@ -72,35 +69,41 @@ def gates_of(record: TaskRecord) -> tuple[Wait, ...]:
     return tuple(wait for wait in record.waits if isinstance(wait.ask, AskApproval))
 
 
-async def decide(engine: Engine, record: TaskRecord, decision: Decision, caller: str | None, *, vouches: bool) -> None:
-    """Send a decision to the task, in the caller's own name.
+async def decide(
+    engine: Engine, record: TaskRecord, decisions: Sequence[Decision], caller: str | None, *, vouches: bool
+) -> None:
+    """Send the decisions of a message to the task, in the caller's own name.
 
     Args:
         engine: Runs the task.
         record: The task; the caller may read it.
-        decision: The decision.
+        decisions: At least one.
         caller: None for an anonymous caller.
         vouches: Whether the caller may name the approver.
 
     Raises:
+        InvalidParamsError: The decisions name several approvers.
         UnsupportedOperationError: The caller names another approver without being allowed to, or may not decide.
-        InputRejected: The gate refuses the decision.
+        InputRejected: A gate refuses its decision, so that none is taken.
     """
-    approver = decision.approver or caller or ANONYMOUS
+    approver, *others = sorted({one.approver or caller or ANONYMOUS for one in decisions})
+    if others:
+        raise InvalidParamsError("the decisions of one message are one person's; send those of each apart")
     if caller is not None and approver != caller and not vouches:
         raise UnsupportedOperationError(f"{caller} may not decide in the name of {approver}")
+    gates = {one.gate for one in decisions}
     guarded = any(
-        wait.gate == decision.gate and isinstance(wait.ask, AskApproval) and wait.ask.policy.guarded
-        for wait in record.waits
+        wait.gate in gates and isinstance(wait.ask, AskApproval) and wait.ask.policy.guarded for wait in record.waits
     )
-    await engine.decide(
-        record.task_id,
-        decision.gate,
-        approved=decision.decision == "approved",
-        approver=approver,
-        digest=decision.digest,
-        comment=decision.comment,
-        # Signing needs a key, and only gates that restrict who decides require a signature.
-        vouched_by=caller if guarded else None,
-        changes=decision.changes,
-    )
+    made = [
+        Made(
+            gate=one.gate,
+            approved=one.decision == "approved",
+            digest=one.digest,
+            comment=one.comment,
+            changes=one.changes,
+        )
+        for one in decisions
+    ]
+    # Signing needs a key, and only gates that restrict who decides require a signature.
+    await engine.decide_together(record.task_id, made, approver=approver, vouched_by=caller if guarded else None)

@@ -18,7 +18,7 @@ from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
 from refold.a2a.tasks import idempotency
-from refold.a2a.tasks.deciding import decide, decision_in
+from refold.a2a.tasks.deciding import decide, decisions_in
 from refold.a2a.tasks.push import Push
 from refold.a2a.tasks.reading import Reader
 from refold.a2a.tasks.routing import FirstMessage, Routing, metadata_in
@@ -161,13 +161,13 @@ class Sender:
         if delivery is not None and (before := idempotency.taken(record, delivery)) is not None:
             idempotency.check_same(before, content, message.message_id or None)
             return Sent(record=record, after=before.seq - 1)
-        decision = decision_in(content)
-        self._check_taker(record, caller, decides=decision is not None)
-        if decision is None:
+        decisions = decisions_in(content)
+        self._check_taker(record, caller, decides=bool(decisions))
+        if not decisions:
             self._check_modes(record.skill, content, request)
         await self._keep_push_config(request, record.task_id, context)
-        if decision is not None:
-            await decide(self.engine, record, decision, caller, vouches=caller in self.may_vouch)
+        if decisions:
+            await decide(self.engine, record, decisions, caller, vouches=caller in self.may_vouch)
         else:
             await self._say(record, content, message, delivery, caller)
         after = await self.engine.record(record.task_id)

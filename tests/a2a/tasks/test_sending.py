@@ -20,6 +20,7 @@ from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling, said
 from tests.a2a.streams.events import opened
+from tests.deciding.test_together import Several
 
 
 class ByHeader(AuthenticationBackend):
@@ -401,6 +402,31 @@ async def test_data_decides(gateway: Calls, decision: str, state: str) -> None:
     done = await gateway.result("SendMessage", deciding(task, decision=decision))
 
     assert done["task"]["status"]["state"] == state
+
+
+async def test_the_decisions_of_one_message_are_taken_together() -> None:
+    """
+    A data part for each gate: all of them, or none; those of two people are two messages.
+    """
+    engine = FakeEngine([Several])
+    async with calling(a2a_app(engine, [Several], Settings(url=BASE))) as calls:
+        request = {"message": said(parts=[{"data": {"gates": [{}, {}]}}]), "metadata": {"skill": "several"}}
+        task = (await calls.result("SendMessage", request))["task"]
+        shown = [part["data"] for part in task["status"]["message"]["parts"] if "data" in part]
+        first, second = [{**one, "decision": "approved"} for one in shown]
+
+        def both(**more: str) -> dict[str, Any]:
+            return {"message": said(taskId=task["id"], parts=[{"data": first}, {"data": {**second, **more}}])}
+
+        stale = await calls.error("SendMessage", both(digest="0" * 32))
+        two = await calls.error("SendMessage", both(approver="bob"))
+        assert (stale["code"], two["code"]) == (-32004, -32602)
+        assert "none of the 2 decisions was taken" in stale["message"]
+        assert len((await engine.look(task["id"])).waiting_for) == 2
+        done = await calls.result("SendMessage", both(decision="denied"))
+
+    assert done["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert (await engine.look(task["id"])).messages[-1].text == "g0 approved, g1 denied"
 
 
 @pytest.mark.parametrize(
