@@ -127,11 +127,15 @@ def decided(draw: st.DrawFn) -> tuple[Snapshot, list[DecisionMade], datetime]:
 
 
 RACE = opened([Gate(raced=True), Gate(raced=True), Gate()])
+LATE = opened([Gate(timeout_s=5), Gate()])
+"""Whose first gate takes a late grant, which ends the task, six seconds after the start."""
 
 
 @given(decided())
 @example((RACE, [at_gate(one) for one in RACE.waits], START))
 @example((RACE, [at_gate(RACE.waits[2]), at_gate(RACE.waits[0])], START))
+@example((LATE, [at_gate(one) for one in LATE.waits], START + timedelta(seconds=6)))
+@example((LATE, [at_gate(one) for one in LATE.waits[::-1]], START + timedelta(seconds=6)))
 def test_all_or_none(case: tuple[Snapshot, list[DecisionMade], datetime]) -> None:
     """
     What is not refused is taken by the fold, each decision in turn; what the fold would refuse in turn is refused.

@@ -25,7 +25,7 @@ AT_ONCE = 10
 """How many tasks are changed together."""
 
 MOST = 1_000
-"""How many tasks are looked through for those that fit the filters; those of the latest change."""
+"""How many tasks that fit the filters are chosen together at most: those that changed last."""
 
 RUNS = 5
 """How many of these one process does at a time."""
@@ -87,7 +87,7 @@ class Bulk:
             if not chosen:
                 raise InputRejected("no task was chosen, so nothing happened")
         if call.form.get("sure") != "yes":
-            return call.page("bulk.html", tasks=chosen, action=action, asks=True, more=more, most=MOST)
+            return call.page("bulk.html", tasks=chosen, action=action, asks=True, more=more)
         if len(self._runs) >= RUNS:
             raise Refused(503, "too much of this is under way here; wait until some of it is done. Nothing happened")
         told: Told = asyncio.Queue()
