@@ -235,7 +235,7 @@ class _Sentences:
 
 
 def replace_reply(reply: Reply, text: str) -> Reply:
-    """A reply with another text, and without tool calls, files, reasoning, and the arguments of the provider's calls."""
+    """A reply with another text, and without calls, files and reasoning; of the provider's calls the names stay."""
     made = tuple(call.model_copy(update={"args": {}}) for call in reply.provider_calls)
     gone: dict[str, Any] = {"tool_calls": (), "value": None, "stop": "end", "files": (), "aside": ()}
     return reply.model_copy(update={"text": text, "provider_calls": made, **gone})
