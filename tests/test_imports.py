@@ -118,7 +118,8 @@ TEMPORAL_IMPORTERS = {"refold.testing.crash_worker", "refold.testing.replay"}
 # Who may import a package from outside; a package that is not named here is open to all but the core.
 OUTSIDE_IMPORTERS = {
     "temporalio": re.compile(
-        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking|callbacks)|refold\.testing\.(crash_worker|replay)"
+        r"refold\.temporal(\..+)?|refold\.effects\.(activities|attempt|asking|callbacks|short\.local)"
+        r"|refold\.testing\.(crash_worker|replay)"
     ),
     "a2a": re.compile(r"refold\.a2a(\..+)?"),
     "typer": re.compile(r"refold\.cli(\..+)?"),

@@ -7,11 +7,15 @@
 | `tool.NAME`        | `CallTool`, the decided fence, the outcome a person gave, the owner | JSON |
 | `tool.SERVER.NAME` | the same, for an MCP server                                 | JSON         |
 | `refold.notify`    | `Notify`                                                    | nothing      |
+| `refold.ledger`    | nothing                                                     | the ledger's id |
 | any other name     | anything                                                    | is left to a worker that knows it |
 
 The owner is sent only where it matters: for a business key of the owner's own, to a model call that counts towards the
 owner's day, and to a skill with middleware, which may keep results. So most calls have no such argument, and their
 histories do not name the owner again.
+
+`refold.llm`, `refold.chat` and `tool.NAME` may have one argument more: the id of the ledger that their outcome is
+recorded in (`refold.effects.short`). Their result is then a `Brought`, where they are local activities.
 
 The decided fence is the fence of the attempt that a person decided to repeat (`details["fence"]` of the failure
 `outcome_unknown`); 0 without a decision. The decision covers that attempt alone: if the outcome of the next attempt is
@@ -22,7 +26,7 @@ The activity's id is the command's InvocationId, and its workflow's id is the ta
 `ApplicationError` that Temporal does not retry, with the classified `Failure` as its one detail: the task retries by
 its own policy, and Temporal retries only after a lost worker.
 
-Of the modules of effects, only this one and `attempt` import Temporal.
+Of the modules of effects, only this one, `attempt` and `short.local` import Temporal.
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.cost import OWNER_DAY
 from refold.effects.asking import asked
 from refold.effects.attempt import (
+    NEEDS_TASK,
     about_try,
     as_application_error,
     effect,
@@ -70,6 +75,7 @@ from refold.effects.http.client import HttpClient, open_client
 from refold.effects.http.keys import key_of_call, wire_key
 from refold.effects.invocation import Invocation
 from refold.effects.ledger.ledgered_call import until_answered
+from refold.effects.ledger.receipts import LEASE_S
 from refold.effects.mcp.servers import McpServer, servers_from_env
 from refold.effects.memory.memory import Memory, scope_of
 from refold.effects.middleware import Emitting, MiddlewareBySkill, shown
@@ -80,6 +86,7 @@ from refold.effects.models.owner_day import OwnerDay, within_day
 from refold.effects.models.tail import Tail
 from refold.effects.notify import Notifier, Reminder, notifier_from_env
 from refold.effects.progress import Reports
+from refold.effects.short.local import Local
 from refold.effects.threads import TOOL_THREADS, Threads
 from refold.effects.tools import Tool, record_outcome, tools_of
 from refold.effects.tracing import note, note_content
@@ -100,6 +107,7 @@ CONVERSATION = "conversation"
 
 TOOL = "tool."
 NOTIFY = "refold.notify"
+LEDGER = "refold.ledger"
 TASK_PATIENCE_S = (2.0, 10.0, 30.0)
 """The timeouts of the conversation query, in seconds, one for each attempt. A worker without the task in its cache
 replays its whole history first, and the SDK drops a query that arrives while it evicts the task."""
@@ -137,10 +145,12 @@ class Effects:
         activities: The activities that the worker registers.
         seal: Encrypts what receipts hold of results and failures; None leaves it readable.
         server: The address of the worker's Temporal server, `host:port`; None if it is not known.
+        local_lease_s: The lease of an effect that a local activity performs, in seconds.
     """
 
     seal: Seal | None = None
     server: str | None = None
+    local_lease_s: float = LEASE_S
 
     def __init__(
         self,
@@ -153,6 +163,7 @@ class Effects:
         mcp: Iterable[McpServer] | None = None,
         middleware: Mapping[str, Sequence[ActivityMiddleware]] | None = None,
         threads: int = TOOL_THREADS,
+        records: bool = False,
     ) -> None:
         """Check the tools; open nothing yet.
 
@@ -167,6 +178,7 @@ class Effects:
             mcp: MCP servers; None takes those in the file that `REFOLD_MCP` names.
             middleware: The middleware around a skill's model calls and tools, by the skill's id.
             threads: The most tools that are a plain `def` running at once.
+            records: Effects may be performed within workflow tasks, which needs the ledger, too.
 
         Raises:
             DefinitionError: A tool is not declared or has types that JSON cannot express, two tools share a name, the
@@ -179,7 +191,7 @@ class Effects:
         self.mcp = _mcp_tools(servers) if servers else None
         if servers and not fallback:
             raise DefinitionError(self.servers[0], ["its tools need the fallback activity"], what="MCP server")
-        needed = bool(servers) or any(tool.ledgered for tool in self.tools.values())
+        needed = records or bool(servers) or any(tool.ledgered for tool in self.tools.values())
         self.ledger = (ledger or _ledger_from_env()) if needed else None
         self._model = model
         self._threads = threads
@@ -187,6 +199,8 @@ class Effects:
         self._notifier = notifier
         self._opened: _Open | None = None
         self._spending: Spending | None = None
+        self._local = Local(self._ledger_of_records)
+        self._records_open = False
         self._users = 0
         self._closing = AsyncExitStack()
         own = [_tool_activity(self, tool) for tool in self.tools.values()]
@@ -195,6 +209,7 @@ class Effects:
             _chat_activity(self),
             _notify_activity(self),
             make_address,
+            _ledger_activity(self),
             *own,
         ]
         if fallback:
@@ -229,7 +244,9 @@ class Effects:
     async def __aexit__(self, *_: object) -> None:
         self._users -= 1
         if self._users == 0:
+            await self._local.close()
             self._opened = None
+            self._records_open = False
             await self._closing.aclose()
 
     async def unusable_models(self, names: Iterable[str | None]) -> list[str]:
@@ -288,6 +305,27 @@ class Effects:
         ledger = _ledger_from_env()
         ledger.store.seal = self.seal
         self._closing.callback(ledger.store.close)
+        return ledger
+
+    async def ledger_id(self) -> str:
+        """See `Local.ledger_id`."""
+        return await self._local.ledger_id()
+
+    async def brought(self, ledger: str, command: RawValue, perform: Callable[[], Awaitable[Any]]) -> Any:
+        """See `Local.brought`."""
+        with heartbeats(self.open.heartbeater):
+            return await self._local.brought(ledger, command, perform)
+
+    def _ledger_of_records(self) -> Ledger:
+        """The ledger, open; also where no tool of this worker needs one."""
+        if self.open.ledger is not None:
+            return self.open.ledger
+        ledger = self.ledger_of_undone
+        if self.server is not None:
+            ledger.refuse_remote(self.server)
+        if not self._records_open:
+            self._records_open = True
+            self._closing.enter_context(ledger)
         return ledger
 
     def day_of(self, owner: str | None) -> OwnerDay:
@@ -356,9 +394,14 @@ def _mcp_tools(servers: Iterable[McpServer]) -> McpTools:
 # --- the activities
 
 
-def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
+def _llm_activity(effects: Effects) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=LLM)
-    async def llm(command: RawValue, stream: bool = False, owner: str | None = None) -> LlmOutcome:
+    async def llm(command: RawValue, stream: bool = False, owner: str | None = None, ledger: str | None = None) -> Any:
+        if ledger is not None:
+            return await effects.brought(ledger, command, partial(asks, command, stream, owner))
+        return await asks(command, stream, owner)
+
+    async def asks(command: RawValue, stream: bool, owner: str | None) -> LlmOutcome:
         asked = readable(CallLlm, command)
         info = activity.info()
         note("refold.command", asked.id)
@@ -392,9 +435,14 @@ def _llm_activity(effects: Effects) -> Callable[..., Awaitable[LlmOutcome]]:
     return llm
 
 
-def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
+def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=CHAT)
-    async def chat(command: RawValue, stream: bool = False, owner: str | None = None) -> Reply:
+    async def chat(command: RawValue, stream: bool = False, owner: str | None = None, ledger: str | None = None) -> Any:
+        if ledger is not None:
+            return await effects.brought(ledger, command, partial(asks, command, stream, owner))
+        return await asks(command, stream, owner)
+
+    async def asks(command: RawValue, stream: bool, owner: str | None) -> Reply:
         request = readable(ChatRequest, command)
         info = activity.info()
         note("refold.thread", request.thread)
@@ -432,6 +480,7 @@ def _chat_activity(effects: Effects) -> Callable[..., Awaitable[Reply]]:
 
 async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
     """Query the run that this activity belongs to: other runs of the task may not hold this call."""
+    NEEDS_TASK.get()()
     info = activity.info()
     handle = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     why: Exception | None = None
@@ -457,11 +506,20 @@ async def _ask_task(thread: str, since: int, upto: int) -> Conversation:
     raise Verdict(Failure(kind=FailureKind.TRANSIENT, type="conversation", message=message))
 
 
-def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[JsonValue]]:
+def _tool_activity(effects: Effects, tool: Tool) -> Callable[..., Awaitable[Any]]:
     @activity.defn(name=TOOL + tool.spec.name)
     async def call_tool(
-        command: RawValue, decided: int | bool = 0, given: Given | None = None, owner: str | None = None
-    ) -> JsonValue:
+        command: RawValue,
+        decided: int | bool = 0,
+        given: Given | None = None,
+        owner: str | None = None,
+        ledger: str | None = None,
+    ) -> Any:
+        if ledger is not None:
+            return await effects.brought(ledger, command, partial(calls, command, decided, given, owner))
+        return await calls(command, decided, given, owner)
+
+    async def calls(command: RawValue, decided: int | bool, given: Given | None, owner: str | None) -> JsonValue:
         asked = readable(CallTool, command)
         outcome = None if given is None else readable(Given, given)
 
@@ -506,7 +564,8 @@ async def _tool_effect(
             if given is not None:
                 result = await record_outcome(name, command, invocation, opened.ledger, given.outcome, returns)
             else:
-                about = {"lease_s": lease_s(info), "decided": about_try(decided, info.attempt), "why": why_stopped}
+                lease = effects.local_lease_s if info.is_local else lease_s(info)
+                about = {"lease_s": lease, "decided": about_try(decided, info.attempt), "why": why_stopped}
                 result = await effects.performed(
                     "tool", command, None, lambda command, _: call(command, invocation, opened, **about), owner=owner,
                     reports=reports,
@@ -549,6 +608,16 @@ def _notify_activity(effects: Effects) -> Callable[..., Awaitable[None]]:
             raise (as_application_error(error.details[0], retryable=True) if later else error) from None
 
     return notify
+
+
+def _ledger_activity(effects: Effects) -> Callable[..., Awaitable[str]]:
+    """A local activity: which ledger the effects of a task are recorded in that are performed in workflow tasks."""
+
+    @activity.defn(name=LEDGER)
+    async def ledger() -> str:
+        return await effects.ledger_id()
+
+    return ledger
 
 
 def _other_activity(effects: Effects) -> Callable[..., Awaitable[JsonValue]]:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -52,6 +53,12 @@ OTHERS_S = 600.0
 
 OTHERS_PAUSE = timedelta(seconds=1)
 """The pause before Temporal offers an activity that this worker does not know to a worker again."""
+
+STOPPED_BY: ContextVar[Callable[[], Stopped] | None] = ContextVar("refold_stopped_by", default=None)
+"""Says why an effect is canceled that may outlast the activity that began it; see `refold.effects.short.local`."""
+
+NEEDS_TASK: ContextVar[Callable[[], None]] = ContextVar("refold_needs_task", default=lambda: None)
+"""Called before a task is asked something for an effect: a workflow task that waits for the effect must end first."""
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Value)
@@ -124,6 +131,8 @@ def _asked_to_stop() -> bool:
 
 def why_stopped() -> Stopped:
     """Why the current attempt is canceled."""
+    if (says := STOPPED_BY.get()) is not None:
+        return says()
     why = activity.cancellation_details()
     if why is None or why.cancel_requested:
         return Stopped.UNWANTED
@@ -138,6 +147,8 @@ async def still_wanted() -> bool:
     Raises:
         RPCError: The server does not say.
     """
+    if activity.info().is_local:
+        return True  # its worker knows: it would have canceled the attempt
     attempt = activity.client().get_async_activity_handle(task_token=activity.info().task_token)
     try:
         await attempt.heartbeat(rpc_timeout=WANTED_PATIENCE)

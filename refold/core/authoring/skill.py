@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from pydantic import JsonValue, PydanticUserError
 
@@ -55,7 +55,7 @@ class Options:
 
     Attributes:
         card: What clients see of the skill.
-        input, retry, version, upgrade, contract, seal_at_pause: As in `SkillOptions`.
+        input, retry, version, upgrade, contract, seal_at_pause, durability: As in `SkillOptions`.
         middleware: Runs around the skill's model calls and tools, in the worker; see `refold.middleware`.
         is_agent: Whether its tasks take over the model conversations of the earlier task that they are started with,
             and keep the budget with which another task starts them.
@@ -70,6 +70,7 @@ class Options:
     upgrade: Upgrade | None = None
     contract: Contract | None = None
     seal_at_pause: bool = False
+    durability: Literal["history", "ledger"] = "history"
     middleware: tuple[Any, ...] = ()
     is_agent: bool = False
     models: tuple[str, ...] = ()
@@ -93,6 +94,7 @@ class SkillOptions(TypedDict, total=False):
         upgrade: `upgrade(version, state)` turns a state saved by `version` into one of the next version.
         contract: The contract of the skill's steps, if they share a state.
         seal_at_pause: Once a task has asked a person, later code starts from its snapshot; costs a run per question.
+        durability: Where an effect's outcome is kept first; `ledger` is faster, and needs a ledger that workers share.
     """
 
     name: str | None
@@ -107,6 +109,7 @@ class SkillOptions(TypedDict, total=False):
     upgrade: Upgrade | None
     contract: Contract | None
     seal_at_pause: bool
+    durability: Literal["history", "ledger"]
 
 
 _LISTED = ("tags", "examples", "input_modes", "output_modes")
@@ -212,6 +215,8 @@ def options_for(
             adapter(said["input"])
         except PydanticUserError as error:
             found.append(f"input={said['input']!r} is not a type that pydantic knows: {first_line(error)}")
+    if (kept := said.get("durability", "history")) not in ("history", "ledger"):
+        found.append(f"durability={kept!r} is neither 'history' nor 'ledger'")
     doc = inspect.getdoc(author) if author is not None and author.__doc__ else None
     first = " ".join((doc or "").partition("\n\n")[0].split())
     given: dict[str, Any] = {key: value for key, value in said.items() if value is not None and key not in unknown}

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
 from sqlalchemy import (
     Column,
@@ -96,6 +97,8 @@ _SCHEMA = Table(
     Column("version", Integer, nullable=False),
 )
 _PART = "ledger"
+_ID = "id:"
+"""What the part begins with whose rest is the database's identity."""
 _LOCK = 0x7265666F6C64  # any number that nobody else locks: "refold"
 _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::double precision"
 
@@ -234,6 +237,26 @@ class Store:
                     connection.execute(
                         delete(RECEIPTS).where(over, RECEIPTS.c.key.in_(keys[start : start + PRUNED_AT_ONCE]))
                     )
+
+    def identity(self) -> str:
+        """What tells this database from others: made with the first question, then kept in the database itself.
+
+        Raises:
+            LedgerUnavailable: It cannot be read, or not be written at first.
+        """
+        return self.within(self._identified)
+
+    def _identified(self, connection: Connection) -> str:
+        known = select(_SCHEMA.c.part).where(_SCHEMA.c.part.startswith(_ID)).order_by(_SCHEMA.c.part).limit(1)
+        found = connection.scalar(known)
+        if found is None:
+            if not self.file:  # else two workers would both make one
+                connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+                found = connection.scalar(known)
+            if found is None:
+                found = _ID + uuid4().hex[:24]
+                connection.execute(insert(_SCHEMA), {"part": found, "version": VERSION})
+        return str(found).removeprefix(_ID)
 
     def counts(self) -> dict[ReceiptState, int]:
         """How many receipts there are, by state.

@@ -23,6 +23,9 @@ LLM_ACTIVITY = "refold.llm"
 CHAT_ACTIVITY = "refold.chat"
 """Model calls: a client reads the text that they are writing from their heartbeats."""
 
+LEDGER_ACTIVITY = "refold.ledger"
+"""Says which ledger holds the outcomes of effects that are performed within workflow tasks."""
+
 TOOL_ACTIVITIES = "tool."
 """What the names of tools' activities begin with: a client reads from their heartbeats what they report."""
 

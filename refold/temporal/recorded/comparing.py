@@ -89,7 +89,7 @@ class Comparison:
         """
         commands = completion.successful.commands
         self._sent += _sent(commands)
-        if any(command.schedule_activity.seq == OWN for command in commands):
+        if any(one.schedule_activity.seq == OWN or one.HasField("schedule_local_activity") for one in commands):
             return True  # there is more to come in this workflow task
         sent, self._sent = self._sent, []
         return self._words is None or sent == list(self._words.sent.get(completed, ()))

@@ -77,6 +77,14 @@ class TaskHandlers(ABC):
         """Pass events to the fold, with nothing in between, then start and cancel effects; returns the last entry."""
 
     @abstractmethod
+    def _bring(self, event: Event) -> None:
+        """Pass an event to the fold as soon as the task takes what comes from outside, which may be now."""
+
+    @abstractmethod
+    async def _turn(self) -> bool:
+        """Wait until the task takes what comes from outside; False where that is now."""
+
+    @abstractmethod
     def _part_ended(self, ended: PartEnded) -> None:
         """Take a part's outcome, unless the task has it already."""
 
@@ -104,12 +112,12 @@ class TaskHandlers(ABC):
 
     @workflow.signal(name="cancel", description="Stop the task; a string is the reason.")
     def _cancel_signal(self, *inputs: Any) -> None:
-        self._feed(_cancel(inputs))
+        self._bring(_cancel(inputs))
 
     @workflow.signal(name="release", description="Begin a task that was started with a hold or a delay.")
     def _release_signal(self, *inputs: Any) -> None:
         if self._first is None:
-            self._feed(Unreadable(sent_as="signal 'release'", why=HAS_BEGUN))
+            self._bring(Unreadable(sent_as="signal 'release'", why=HAS_BEGUN))
         else:
             self._start_now()
 
@@ -126,7 +134,7 @@ class TaskHandlers(ABC):
         try:
             ended = value_from(PartEnded, inputs)
         except InputRejected as error:
-            self._feed(Unreadable(sent_as="signal 'part_ended'", why=str(error)))
+            self._bring(Unreadable(sent_as="signal 'part_ended'", why=str(error)))
         else:
             self._part_ended(ended)
 
@@ -148,44 +156,44 @@ class TaskHandlers(ABC):
     def _other_signal(self, name: str, inputs: Sequence[RawValue]) -> None:
         known = "message, cancel, decide, dependency_resolved"
         why = f"a task takes no such signal; it takes {known}"
-        self._feed(Unreadable(sent_as=f"signal {shortened(name, 100)!r}", why=why))
+        self._bring(Unreadable(sent_as=f"signal {shortened(name, 100)!r}", why=why))
 
     def _hear(self, name: str, read: Callable[[Sequence[Any]], Event], inputs: Sequence[Any]) -> None:
         try:
             event = read(inputs)
         except InputRejected as error:
             event = Unreadable(sent_as=f"signal {name!r}", why=str(error))
-        self._feed(event)
+        self._bring(event)
 
     # --- updates: the same, for callers who want the verdict
 
     @workflow.update(name="message", description="Answer the task, and hear whether the answer was taken.")
-    def _message_update(self, *inputs: Any) -> Accepted:
-        return self._accept(_message, inputs)
+    async def _message_update(self, *inputs: Any) -> Accepted:
+        return await self._accept(_message, inputs)
 
     @_message_update.validator
     def _check_message(self, *inputs: Any) -> None:
         self._check("message", _message, inputs)
 
     @workflow.update(name="cancel", description="Stop the task, and hear whether it could be stopped.")
-    def _cancel_update(self, *inputs: Any) -> Accepted:
-        return self._accept(_cancels, inputs)
+    async def _cancel_update(self, *inputs: Any) -> Accepted:
+        return await self._accept(_cancels, inputs)
 
     @_cancel_update.validator
     def _check_cancel(self, *inputs: Any) -> None:
         self._check("cancel", _cancels, inputs)
 
     @workflow.update(name="decide", description="Decide at a gate, or by several inputs at several: all or none.")
-    def _decide_update(self, *inputs: Any) -> Accepted:
-        return self._accept(_decisions, inputs)
+    async def _decide_update(self, *inputs: Any) -> Accepted:
+        return await self._accept(_decisions, inputs)
 
     @_decide_update.validator
     def _check_decide(self, *inputs: Any) -> None:
         self._check("decide", self._signed_decisions, inputs)
 
     @workflow.update(name="resolve", description="Go on with a blocked command, and hear whether it was blocked.")
-    def _resolve_update(self, *inputs: Any) -> Accepted:
-        return self._accept(_resolution, inputs)
+    async def _resolve_update(self, *inputs: Any) -> Accepted:
+        return await self._accept(_resolution, inputs)
 
     @_resolve_update.validator
     def _check_resolve(self, *inputs: Any) -> None:
@@ -247,8 +255,11 @@ class TaskHandlers(ABC):
         count_refused(self._now, f"update {name}", kind)
         return InputRejected(why)
 
-    def _accept(self, read: Callable[[Sequence[Any]], Sequence[Event]], inputs: Sequence[Any]) -> Accepted:
+    async def _accept(self, read: Callable[[Sequence[Any]], Sequence[Event]], inputs: Sequence[Any]) -> Accepted:
         events = read(inputs)
+        # After a wait the task may be another one than the one that was looked at.
+        if await self._turn() and (found := self._refusal(events)) is not None:
+            raise InputRejected(found.why)
         if (seen := self._taken_as(events[0])) is not None:
             return Accepted(seq=seen)
         if size_of(inputs) > LARGEST_REFUSED:

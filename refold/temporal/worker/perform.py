@@ -6,11 +6,13 @@ Each start returns a future, and each finished future becomes one event.
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, assert_never
 
 from pydantic import Field, ValidationError
+from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.common import RetryPolicy, TypedSearchAttributes
 from temporalio.exceptions import (
@@ -52,6 +54,7 @@ from refold.core.events import (
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Alarm, Perform, SendAnswer, Want
 from refold.core.retry_policy import Failure, FailureKind
+from refold.core.values import Value
 from refold.cost import OWNER_DAY
 from refold.temporal.data.inputs import Unread
 from refold.temporal.data.search_attributes import at_start
@@ -62,6 +65,9 @@ TOOL_PREFIX = TOOL_ACTIVITIES
 NOTIFY_ACTIVITY = "refold.notify"
 LOST_S = 3600.0
 """For how long, in seconds, a command whose workers were lost is sent again before a person is asked."""
+
+LOCAL_PATIENCE = timedelta(seconds=60)
+"""How long a local activity may wait for a free slot of its worker, and for its effect."""
 
 _CLOSE, _CANCEL = workflow.ParentClosePolicy, workflow.ChildWorkflowCancellationType
 _WAIT = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
@@ -77,29 +83,39 @@ class _Asked(CallLlm):
     kind: Literal["llm"] = Field(default="llm", exclude=True)
 
 
-def begin(
-    want: Want,
-    task: Snapshot,
-    part: Part | None = None,
-    *,
-    wrapped: bool = False,
-    recovery: profile.Profile | None = None,
-) -> asyncio.Future[Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How an effect is started.
+
+    Attributes:
+        part: For a part of a task that this one goes on for: how far it came.
+        wrapped: The skill has middleware around its effects, which is told the task's owner.
+        recovery: The skill's own timeouts; None takes the worker's.
+        ledger: The id of the ledger that holds its outcome, if it takes the short way, or has gone over from it.
+        local: It is performed within the workflow task; its future then holds a `Brought`.
+    """
+
+    part: Part = field(default_factory=Part)
+    wrapped: bool = False
+    recovery: profile.Profile | None = None
+    ledger: str | None = None
+    local: bool = False
+
+
+def begin(want: Want, task: Snapshot, how: How) -> asyncio.Future[Any]:
     """Start what is wanted; called from workflow code only.
 
     Args:
         want: The effect or alarm.
         task: The task that wants it.
-        part: For a part of a task that this one goes on for: how far it came.
-        wrapped: The skill has middleware around its effects, which is told the task's owner.
-        recovery: The skill's own timeouts; None takes the worker's.
+        how: How it is started, if it is an effect.
     """
     if isinstance(want, Alarm):
         return _timer(want)
     if isinstance(want, SendAnswer):
         said = want.message.model_dump(mode="json", exclude={"kind"})
         return asyncio.ensure_future(workflow.get_external_workflow_handle(want.task_id).signal("message", said))
-    return _effect(want, task, part or Part(), wrapped, recovery or profile.current())
+    return _effect(want, task, how)
 
 
 def _timer(alarm: Alarm) -> asyncio.Future[Any]:
@@ -107,26 +123,27 @@ def _timer(alarm: Alarm) -> asyncio.Future[Any]:
     return asyncio.ensure_future(workflow.sleep(left, summary=alarm.summary))
 
 
-def _effect(want: Perform, task: Snapshot, part: Part, wrapped: bool, timeouts: profile.Profile) -> asyncio.Future[Any]:
-    command = want.command
-    told = wrapped or _has_own_key(command) or _has_own_limit(command) or _remembers(command)
+def _effect(want: Perform, task: Snapshot, how: How) -> asyncio.Future[Any]:
+    command, part, timeouts = want.command, how.part, how.recovery or profile.current()
+    told = how.wrapped or _has_own_key(command) or _has_own_limit(command) or _remembers(command)
     owner = task.owner if told else None
     pending = task.pending.get(want.invocation_id)
-    activity = partial(_activity, want, timeouts, probes=pending is not None and pending.blocked)
+    probes = pending is not None and pending.blocked
+    activity = partial(_local, want) if how.local else partial(_activity, want, timeouts, probes=probes)
     match command:
         case CallLlm():
             # Left out if false, since it would be written to history with each call.
             asked = _Asked.trusted(**vars(command))
-            args = _lean([asked, task.stream, owner], [False, None])
+            args = _lean([asked, task.stream, owner, how.ledger], [False, None, None])
             return activity(LLM_ACTIVITY, args, LlmOutcome, queue=command.queue)
         case CallChat():
             assert want.prior is not None
             request = request_of(command, want.prior)
-            args = _lean([request, task.stream, owner], [False, None])
+            args = _lean([request, task.stream, owner, how.ledger], [False, None, None])
             return activity(CHAT_ACTIVITY, args, Reply, queue=command.queue)
         case CallTool():
             decided = want.decided if want.given is None else False
-            args = [command, decided, *_lean([want.given, owner], [None, None])]
+            args = [command, decided, *_lean([want.given, owner, how.ledger], [None, None, None])]
             return activity(TOOL_PREFIX + command.name, args, None, queue=command.queue)
         case Notify():
             return activity(NOTIFY_ACTIVITY, [command], None, queue=None)
@@ -220,6 +237,20 @@ def _activity(
     )
 
 
+def _local(
+    want: Perform, name: str, args: list[Any], result_type: type | None, *, queue: str | None
+) -> asyncio.Future[Any]:
+    return workflow.start_local_activity(
+        name,
+        args=args,
+        activity_id=want.invocation_id,
+        # Its worker is there, and answers soon. Where it does not, the regular activity of the same id does.
+        schedule_to_close_timeout=LOCAL_PATIENCE,
+        retry_policy=RetryPolicy(maximum_attempts=1),
+        cancellation_type=workflow.ActivityCancellationType.TRY_CANCEL,
+    )
+
+
 def left_open(id: str) -> asyncio.Future[Any]:
     """A part that an earlier run started, and that sends its outcome as a signal: this future only cancels it."""
     return asyncio.ensure_future(_canceling(id))
@@ -268,6 +299,60 @@ def _worker_loss(timeouts: profile.Profile) -> RetryPolicy:
 
 def _summary(want: Perform) -> str:
     return want.command.id if want.attempt == 1 else f"{want.command.id} (try {want.attempt})"
+
+
+class AnotherLedger(Exception):
+    """The worker does not see what was performed for the task. Fails the workflow task: another worker may go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """What came of an effect that was performed within a workflow task.
+
+    Attributes:
+        event: The outcome; None where the effect goes over to a regular activity.
+        at: When its result was recorded; None for a failure.
+    """
+
+    event: Event | None = None
+    at: datetime | None = None
+
+
+def local_outcome(want: Perform, done: asyncio.Future[Any]) -> Local:
+    """What came of a local activity.
+
+    Raises:
+        AnotherLedger: Another worker has to go on with the task.
+    """
+    if done.cancelled():
+        return Local()  # by its worker, which is stopped
+    error = done.exception()
+    if error is None:
+        return _read_local(want, done.result())
+    cause = error.cause if isinstance(error, ActivityError) else error
+    if isinstance(cause, ApplicationError) and cause.type == ANOTHER_LEDGER:
+        raise AnotherLedger(cause.message)
+    # Only what the effect itself said is its failure: a worker that does not know it, or leaves, is none.
+    if not isinstance(cause, ApplicationError) or not cause.details or cause.type in LEFT:
+        return Local()
+    failure = _classified(cause)
+    return Local(event=CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure))
+
+
+def _read_local(want: Perform, brought: Any) -> Local:
+    try:
+        at, value = brought
+        kind = _VALUES.get(type(want.command))
+        event = _result_or_failure(want, value if kind is None else kind.model_validate_json(to_json(value)))
+        return Local(event=event, at=datetime.fromtimestamp(at / 1_000, UTC))
+    except (TypeError, ValueError):  # an `Unread`, for example
+        return Local()
+
+
+_VALUES: dict[type, type[Value]] = {CallLlm: LlmOutcome, CallChat: Reply}
+ANOTHER_LEDGER = "another_ledger"
+LEFT = frozenset({"unknown_tool", "unknown_activity", "another_release"})
+"""What a worker says that cannot perform an effect, though another one may."""
 
 
 def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:

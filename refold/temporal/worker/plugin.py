@@ -27,6 +27,7 @@ from temporalio.worker import (
 
 from refold.core.errors import InputRejected, SkillError
 from refold.effects.activities import Effects
+from refold.effects.attempt import LEASES
 from refold.effects.ledger.refused import RefusalRecord, Refusals
 from refold.effects.mcp.servers import McpServer
 from refold.effects.notify import Notifier
@@ -46,6 +47,7 @@ from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
 from refold.temporal.worker.sandbox import Sandbox, sandbox
+from refold.temporal.worker.short.ways import DURABILITY, durability_of, say
 from refold.temporal.worker.workflow import DEFINITION
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class RefoldPlugin(SimplePlugin):
         codec: PayloadCodec | None = None,
         threads: int = TOOL_THREADS,
         notifier: Notifier | None = None,
+        durability: str | None = None,
     ) -> None:
         """Check the skills and tools, and prepare what a worker needs.
 
@@ -95,9 +98,13 @@ class RefoldPlugin(SimplePlugin):
             codec: Encrypts all that refold writes; None takes the client's own, else the one that `REFOLD_CODEC` names.
             threads: The most tools that are a plain `def` running at once.
             notifier: Tells people of gates that wait for them; None takes `REFOLD_NOTIFY_URL`, else the worker's log.
+            durability: `ledger` keeps the outcomes of all skills' effects in the ledger first, and in history once
+                the workflow task ends: faster, for workers that share one ledger. None takes `REFOLD_DURABILITY`, else
+                `history`, where each skill says for itself.
 
         Raises:
-            DefinitionError: A skill or tool is defined wrongly, a skill has no workflow, or two share a name.
+            DefinitionError: A skill or tool is defined wrongly, a skill has no workflow, two share a name, or the
+                durability is none.
             CodecError: The codec is refused.
         """
         classes = self._classes = workflows_of(skills)
@@ -111,11 +118,19 @@ class RefoldPlugin(SimplePlugin):
         self._seal: CodecSeal | None = None
         middleware = {cls.type_name: cls.skill.options.middleware for cls in classes}
         self._tools = tuple(tools)
+        self._short = durability_of(durability) == DURABILITY
         self._effects: Effects | None = None
         if classes or tools or mcp:
             self._effects = Effects(
-                tools, model=model, mcp=mcp, middleware=middleware, threads=threads, notifier=notifier
+                tools,
+                model=model,
+                mcp=mcp,
+                middleware=middleware,
+                threads=threads,
+                notifier=notifier,
+                records=self._short or any(cls.skill.options.durability == DURABILITY for cls in classes),
             )
+            self._effects.local_lease_s = LEASES * recovery.heartbeat.total_seconds()
         super().__init__(
             "refold",
             data_converter=self._converter,
@@ -179,6 +194,7 @@ class RefoldPlugin(SimplePlugin):
             self._effects.server = config["client"].service_client.config.target_host
             if self._effects.ledger is not None:
                 self._effects.ledger.refuse_remote(self._effects.server)
+        say(config["client"].namespace, config["task_queue"], short=self._short)
         # The SDK fills in its default beforehand, so a value that the program chose looks the same.
         throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
         config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)

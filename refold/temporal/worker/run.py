@@ -142,6 +142,7 @@ async def run_worker(
     metrics: str | None = None,
     health: str | None = None,
     drain: Drained | None = None,
+    durability: str | None = None,
     ready: Callable[[Worker], None] | None = None,
     **options: Any,
 ) -> None:
@@ -172,6 +173,7 @@ async def run_worker(
             collector. None takes `REFOLD_METRICS`, else shows none.
         health: Where it answers `/livez` and `/readyz`, as `HOST:PORT`; None takes `REFOLD_HEALTH`, else nowhere.
         drain: When to end without a signal: `Drained()` ends when the task queue is empty; None never does.
+        durability: See `RefoldPlugin`.
         ready: Called once, when the worker polls.
         options: Passed on to `temporalio.worker.Worker`.
 
@@ -187,7 +189,7 @@ async def run_worker(
     measure(metrics)
     plugin = RefoldPlugin(
         skills, tools, model=model, recovery=recovery, sandboxed=sandboxed, mcp=servers, threads=threads,
-        notifier=notifier,
+        notifier=notifier, durability=durability,
     )  # fmt: skip
     plugin.refuse_unfit()  # before a server is asked
     client = await connected(address=address, namespace=namespace, profile=config_profile, plugins=[plugin])

@@ -41,14 +41,16 @@ from refold.lineage.fork import fork
 from refold.lineage.recover import recover
 from refold.temporal.data.inputs import AnotherRelease, check_start, start_from
 from refold.temporal.data.payloads import Stored
-from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, PartEnded, Segment, TaskResult, TaskStart
+from refold.temporal.data.wire import RESULT_MEMO, EarlierRun, Part, PartEnded, Segment, TaskResult, TaskStart
 from refold.temporal.recorded.here import announce
 from refold.temporal.traced import tell_entry
 from refold.temporal.worker.batches import more_comes
 from refold.temporal.worker.display import Display
 from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
-from refold.temporal.worker.perform import CANCELED, begin, left_open, outcome
+from refold.temporal.worker.perform import CANCELED, How, begin, left_open, local_outcome, outcome
 from refold.temporal.worker.profile import Profile, of_skill
+from refold.temporal.worker.short.stretch import Stretches
+from refold.temporal.worker.short.ways import may, takes
 
 
 class SkillWorkflow(TaskHandlers):
@@ -89,6 +91,7 @@ class SkillWorkflow(TaskHandlers):
         self._reports_end = start.reports_end
         self._ends_last = start.ends_last
         self._display = Display(self._base, later=start.later)
+        self._short = Stretches(partial(takes, self.skill), self._reconcile, self._settled_local, self._stop_with)
         self._acting = False
         self._reported = ((), ()) if start.snapshot is None else _for_people(self._base)
         self._report: asyncio.Future[None] | None = None  # on its way to the parent
@@ -161,7 +164,9 @@ class SkillWorkflow(TaskHandlers):
                 self._over = asyncio.get_running_loop().create_future()
                 if not self._now.ended:
                     why = self._why_canceled or workflow.cancellation_reason() or ""
-                    self._feed(CancelRequested(reason=shortened(why, REFUSAL_CHARS)))
+                    request = CancelRequested(reason=shortened(why, REFUSAL_CHARS))
+                    # Without a reason nobody asked: the SDK removes the task from its cache, and nothing may wait.
+                    self._feed(request) if workflow.cancellation_reason() is None else self._bring(request)
         if self._error is not None:
             raise self._error
         if not finished(self._now):
@@ -208,7 +213,7 @@ class SkillWorkflow(TaskHandlers):
         if not self._over.done():
             self._over.set_result(None)
 
-    def _take(self, event: Event) -> Entry:
+    def _take(self, event: Event, at: datetime | None = None) -> Entry:
         unasked: set[str] = set()
 
         def patched(id: str) -> bool:
@@ -216,7 +221,10 @@ class SkillWorkflow(TaskHandlers):
                 unasked.add(id)  # by the code that took the event first, so its entry has no answer
             return answer
 
-        self._now, entry = advance(self.skill, self._now, event, workflow.now(), live=self._live, patched=patched)
+        now = at or workflow.now()
+        if self._short.used:
+            now = max(now, self._now.at)  # the ledger's clock may be ahead
+        self._now, entry = advance(self.skill, self._now, event, now, live=self._live, patched=patched)
         if unasked:
             entry = entry.changed({"patches": {id: yes for id, yes in entry.patches.items() if id not in unasked}})
         self._entries.append(entry)
@@ -228,13 +236,19 @@ class SkillWorkflow(TaskHandlers):
         tell_entry(self._now, entry)
         return entry
 
-    def _feed(self, *events: Event) -> Entry:
+    def _bring(self, event: Event) -> None:
+        self._short.hold(lambda: self._feed(event))
+
+    async def _turn(self) -> bool:
+        return await self._short.ended()
+
+    def _feed(self, *events: Event, at: datetime | None = None) -> Entry:
         if isinstance(events[0], CancelRequested):
             self._first = None
         elif self._first is not None:
             events = (Unreadable(sent_as=events[0].kind, why=self._not_begun()),)
         self._act()
-        *_, entry = [self._take(event) for event in events]
+        *_, entry = [self._take(event, at) for event in events]
         if self._acting:
             self._reconcile()
         return entry
@@ -252,19 +266,21 @@ class SkillWorkflow(TaskHandlers):
     def _reconcile(self) -> None:
         """Make what is going on equal to what is wanted."""
         want = wanted(self._now)
-        for key in [key for key in self._going if key not in want]:
+        unwanted = [key for key in self._going if key not in want]
+        self._short.dropped(unwanted)
+        for key in unwanted:
             self._stop(*self._going.pop(key))
         draining = self._draining()
         for key, one in want.items():
-            if key not in self._going and not (isinstance(one, Perform) and (draining or self._is_open(one))):
-                self._begin(key, one)
+            if key not in self._going and not (isinstance(one, Perform) and self._is_open(one)):
+                self._begin_in_time(key, one, draining)
         self._report_waits()
         if draining:
             self._tell_parts()
         if finished(self._now):
             over = not any(_is_part(one) for one, _ in self._open.values())
         else:
-            over = draining and not self._held_by(want.values())
+            over = draining and self._short.none and not self._held_by(want.values())
         if over and not self._over.done():
             self._over.set_result(None)
 
@@ -305,14 +321,59 @@ class SkillWorkflow(TaskHandlers):
             report.exception()  # a parent that is gone needs to know nothing
             self._reconcile()
 
-    def _begin(self, key: str, want: Want) -> None:
-        part = self._parts.get(want.invocation_id) if isinstance(want, Perform) else None
+    def _begin_in_time(self, key: str, want: Want, draining: bool) -> None:
+        """Begin what is wanted, unless it has to wait: for a stretch, or for the next run."""
+        short = self._short
+        if isinstance(want, Perform) and may(want, self._now) and want.invocation_id not in short.over and short.on:
+            if short.is_open:
+                self._begin(key, want, local=True)
+            elif not draining:
+                short.ask()
+        elif not (isinstance(want, Perform) and draining):
+            self._begin(key, want)
+
+    def _begin(self, key: str, want: Want, *, local: bool = False) -> None:
+        part, short = Part(), self._short
+        if isinstance(want, Perform):
+            part = self._parts.get(want.invocation_id, part)
         if isinstance(want, Perform) and want.invocation_id in self._start.left:
             future = left_open(want.invocation_id)
         else:
-            future = begin(want, self._now, part, wrapped=_asks_owner(self.skill), recovery=self.recovery)
+            recorded = isinstance(want, Perform) and (local or want.invocation_id in short.over)
+            how = How(
+                part=part,
+                wrapped=_asks_owner(self.skill),
+                recovery=self.recovery,
+                ledger=short.ledger if recorded else None,
+                local=local,
+            )
+            future = begin(want, self._now, how)
         self._going[key] = (want, future)
-        future.add_done_callback(lambda done: self._settled(key, done))
+        if local:
+            short.begun(key, future)
+        else:
+            future.add_done_callback(lambda done: short.hold(lambda: self._settled(key, done)))
+
+    def _settled_local(self, key: str, done: asyncio.Future[Any]) -> None:
+        want, future = self._going.get(key, (None, None))
+        if want is None or future is not done:
+            self._settled(key, done)
+            return
+        try:
+            assert isinstance(want, Perform)
+            found = local_outcome(want, done)
+            del self._going[key]
+            if found.at is None:
+                self._short.close()
+            if found.event is None:
+                self._short.over.add(want.invocation_id)
+                self._reconcile()
+                return
+            if found.at is not None:
+                self._short.took(found.at)
+            self._feed(found.event, at=found.at)
+        except Exception as error:  # noqa: BLE001 - as in `_settled`
+            self._stop_with(error)
 
     def _settled(self, key: str, done: asyncio.Future[Any]) -> None:
         try:
@@ -330,9 +391,12 @@ class SkillWorkflow(TaskHandlers):
         except Exception as error:  # noqa: BLE001 - raised again in `_run`
             # An exception raised in a callback would be lost, and the task would wait for ever. `_over` does not carry
             # it: a request to cancel, in the same activation, has canceled that future.
-            self._error = self._error or error
-            if not self._over.done():
-                self._over.set_result(None)
+            self._stop_with(error)
+
+    def _stop_with(self, error: Exception) -> None:
+        self._error = self._error or error
+        if not self._over.done():
+            self._over.set_result(None)
 
     # --- going on in a new run
 
@@ -394,6 +458,9 @@ class SkillWorkflow(TaskHandlers):
             del self._told[id]  # it has not started yet, or has ended: its question or its outcome is on its way
 
     def _part_ended(self, ended: PartEnded) -> None:
+        self._short.hold(lambda: self._take_end(ended))
+
+    def _take_end(self, ended: PartEnded) -> None:
         pending = self._now.pending.get(ended.invocation_id)
         if pending is None or not isinstance(pending.command, CallSkill):
             return

@@ -147,6 +147,15 @@ Drain = Annotated[
         "worker.",
     ),
 ]
+Durability = Annotated[
+    str | None,
+    typer.Option(
+        "--durability",
+        metavar="history|ledger",
+        help="Where effects' outcomes are kept first. `ledger` is faster, for workers that share one ledger "
+        "(REFOLD_LEDGER). Else REFOLD_DURABILITY, else history.",
+    ),
+]
 MostEffects = Annotated[
     int | None,
     typer.Option(
@@ -184,6 +193,7 @@ async def worker(
     health: HealthAt = None,
     drain: Drain = False,
     effects: MostEffects = None,
+    durability: Durability = None,
     with_parent: WithParent = False,
 ) -> None:
     """Run the skills and tools of this folder.
@@ -209,7 +219,7 @@ async def worker(
         "max_concurrent_workflow_task_polls": pollers,
         "max_cached_workflows": cache,
         "max_task_queue_activities_per_second": rate,
-        "drain": _drained(drain, effects),
+        **{"drain": _drained(drain, effects), "durability": durability},
     }
     at = call.connection
     await temporal.run_worker(

@@ -1,0 +1,1 @@
+"""Effects that a worker performs within a workflow task, and records in the ledger: the short way."""

@@ -1,0 +1,259 @@
+"""Performs effects within a workflow task, as local activities; one that takes long goes over to a regular activity.
+
+A local activity holds its workflow task open, and nobody reaches the task meanwhile: no message, cancellation or
+query. So it answers within `HOLD_S`. An effect that needs longer runs on in this process, and the task starts the
+regular activity of the same id:
+
+- by the worker where the effect runs, it takes the effect over: heartbeats for it, cancels it, brings its result;
+- by another worker it answers with the record, if there is one by then. Else it performs the effect as any regular
+  activity does: one with a receipt waits for the one that runs, and another is repeated under the same key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+from temporalio import activity
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
+
+from refold.effects.attempt import NEEDS_TASK, STOPPED_BY, as_application_error, why_stopped
+from refold.effects.failures.verdicts import Verdict
+from refold.effects.invocation import Stopped
+from refold.effects.ledger.ledgered_call import until_answered
+from refold.effects.ledger.receipts import Ask
+from refold.effects.short.outcomes import Brought, Outcomes
+from refold.seen.logs import logger
+
+if TYPE_CHECKING:
+    from refold.effects.ledger.ledger import Ledger
+
+HOLD_S = 1.0
+"""How long an effect may hold its workflow task open, in seconds, before it goes over to a regular activity."""
+
+LOOK_S = 0.5
+"""How often a worker looks whether the task still wants an effect that no activity waits for, in seconds."""
+
+LEAVE_S = 20.0
+"""How long a worker that is stopped waits for effects that no activity has taken over yet, in seconds."""
+
+GOES_OVER = "goes_over"
+"""The type of the error by which a local activity leaves its effect to a regular one."""
+
+ANOTHER_LEDGER = "another_ledger"
+"""The type of the error of a worker whose ledger is not the one that the task's effects are recorded in."""
+
+T = TypeVar("T")
+log = logger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _Running:
+    """An effect that was begun within a workflow task.
+
+    Attributes:
+        work: Performs and records it.
+        watch: Cancels it where the task does not want it any more, and no activity waits for it that would hear so.
+        why: Why it is canceled, if it is.
+        awaited_by: How many activities wait for it.
+        over: Set where it needs an answer of the task, which must be reachable for that.
+    """
+
+    work: asyncio.Task[Brought] = field(init=False)
+    watch: asyncio.Task[None] = field(init=False)
+    why: Stopped = Stopped.UNWANTED
+    awaited_by: int = 0
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Local:
+    """The effects of one worker process that were begun within workflow tasks.
+
+    Args:
+        ledger: Opens the ledger with the records.
+    """
+
+    def __init__(self, ledger: Callable[[], Ledger]) -> None:
+        self._ledger = ledger
+        self._id = ""
+        self._running: dict[tuple[str, str], _Running] = {}
+
+    async def ledger_id(self) -> str:
+        """The id of the ledger, which the task keeps: no worker with another ledger performs its effects so.
+
+        Raises:
+            LedgerUnavailable: The ledger cannot be used.
+        """
+        if not self._id:
+            ledger = self._ledger()
+            self._id = await ledger.run(ledger.store.identity)
+        return self._id
+
+    async def brought(self, ledger: str, command: RawValue, perform: Callable[[], Awaitable[Any]]) -> Any:
+        """The outcome of the current activity's effect: a `Brought` in a local activity, else the plain result.
+
+        Args:
+            ledger: The id of the ledger that the task's effects are recorded in.
+            command: The command, as it was sent.
+            perform: Performs the effect.
+
+        Raises:
+            ApplicationError: The effect failed, has gone over, or was not begun since this worker has another ledger.
+            CancelledError: The activity was canceled.
+        """
+        info = activity.info()
+        of = (info.workflow_run_id or "", info.activity_id)
+        if not info.is_local:
+            return await self._gone_over(of, ledger, command, perform)
+        running = self._running.get(of)  # begun by an earlier attempt of the workflow task, which was given up
+        if running is None:
+            running = self._running[of] = _Running()
+            running.work = asyncio.create_task(self._whole(running, ledger, command, perform))
+            running.work.add_done_callback(lambda _: self._running.pop(of, None))
+            running.watch = asyncio.create_task(_while_wanted(running))
+        try:
+            with _awaiting(running):
+                await _until_over(running)
+        except asyncio.CancelledError:
+            if _unwanted():
+                await _stop(running, Stopped.UNWANTED)
+            raise
+        if not running.work.done():
+            log.debug("effect_goes_over", invocation_id=info.activity_id, name=info.activity_type)
+            raise goes_over()
+        return running.work.result()
+
+    async def _gone_over(
+        self, of: tuple[str, str], ledger: str, command: RawValue, perform: Callable[[], Awaitable[Any]]
+    ) -> JsonValue:
+        running = self._running.get(of)
+        if running is None:
+            if await self.ledger_id() == ledger and (found := await self._looked(command)) is not None:
+                return found[1]
+            value: JsonValue = await perform()
+            return value
+        try:
+            with _awaiting(running):
+                await asyncio.wait([running.work])
+        except asyncio.CancelledError:
+            await _stop(running, why_stopped())
+            raise
+        return running.work.result()[1]
+
+    async def _whole(
+        self, running: _Running, ledger: str, command: RawValue, perform: Callable[[], Awaitable[Any]]
+    ) -> Brought:
+        STOPPED_BY.set(lambda: running.why)
+        NEEDS_TASK.set(running.over.set)
+        found = await self.ledger_id()
+        if found != ledger:
+            raise another_ledger(found, ledger)
+        recorded = await self._looked(command)
+        if recorded is not None:
+            return recorded
+        value = to_jsonable_python(await perform())
+        ask, outcomes = self._asked(command)
+        return await self._answered(outcomes.record, ask, value)
+
+    async def _looked(self, command: RawValue) -> Brought | None:
+        ask, outcomes = self._asked(command)
+        return await self._answered(outcomes.look, ask)
+
+    async def _answered(self, call: Callable[..., T], *args: Any) -> T:
+        ledger = self._ledger()
+        try:
+            return await until_answered(lambda: ledger.run(call, *args), activity.info().activity_id)
+        except Verdict as refused:
+            raise as_application_error(refused.failure) from None
+
+    def _asked(self, command: RawValue) -> tuple[Ask, Outcomes]:
+        info, outcomes = activity.info(), Outcomes(self._ledger())
+        ask = outcomes.asked(
+            info.activity_type,
+            command.payload.data,
+            info.namespace,
+            info.workflow_run_id or "",
+            info.workflow_id or "",
+            info.activity_id,
+        )
+        return ask, outcomes
+
+    async def close(self) -> None:
+        """Wait a while for effects that no activity has taken over, then cancel them: the worker is stopped."""
+        left = [running.work for running in self._running.values()]
+        if left:
+            await asyncio.wait(left, timeout=LEAVE_S)
+        for running in list(self._running.values()):
+            running.watch.cancel()
+            await _stop(running, Stopped.LEAVING)
+
+
+@contextmanager
+def _awaiting(running: _Running) -> Iterator[None]:
+    running.awaited_by += 1
+    try:
+        yield
+    finally:
+        running.awaited_by -= 1
+
+
+async def _while_wanted(running: _Running) -> None:
+    """Cancel an effect that has gone over, but whose regular activity was withdrawn before a worker had it."""
+    info = activity.info()
+    task = activity.client().get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+    while not running.work.done():
+        await asyncio.wait([running.work], timeout=LOOK_S)
+        if running.work.done() or running.awaited_by:
+            continue
+        try:
+            found = (await task.describe()).raw_description
+        except RPCError:
+            continue
+        asked_for = any(one.activity_id == info.activity_id for one in found.pending_activities)
+        # While a workflow task goes on, nobody knows what it will ask for.
+        if not (running.awaited_by or asked_for or found.HasField("pending_workflow_task")):
+            await _stop(running, Stopped.UNWANTED)
+
+
+async def _until_over(running: _Running) -> None:
+    needs = asyncio.ensure_future(running.over.wait())
+    try:
+        await asyncio.wait([running.work, needs], timeout=HOLD_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        needs.cancel()
+
+
+async def _stop(running: _Running, why: Stopped) -> None:
+    running.why = why
+    running.work.cancel()
+    if why is not Stopped.TIMED_OUT:  # then one with a receipt runs on, and the next attempt takes it over
+        await asyncio.wait([running.work])
+
+
+def _unwanted() -> bool:
+    """Whether the task cancels the effect; else the workflow task is given up, and the next one asks again."""
+    why = activity.cancellation_details()
+    return why is not None and why.cancel_requested and not why.worker_shutdown
+
+
+def goes_over() -> ApplicationError:
+    """The error by which a local activity leaves its effect to a regular one."""
+    benign = ApplicationErrorCategory.BENIGN  # neither logged nor counted by the SDK
+    return ApplicationError("it goes over to a regular activity", type=GOES_OVER, non_retryable=True, category=benign)
+
+
+def another_ledger(found: str, ledger: str) -> ApplicationError:
+    """The error of a worker that would perform effects again, since it does not see their receipts."""
+    message = (
+        f"this worker's ledger ({found}) is not the one that the effects of this task are recorded in ({ledger}), so "
+        "it would perform effects again; let REFOLD_LEDGER name the same ledger at all workers of the task queue: the "
+        "same file if they run on one host, else one PostgreSQL database"
+    )
+    return ApplicationError(message, type=ANOTHER_LEDGER, non_retryable=True)

@@ -1,0 +1,1 @@
+"""The short way: effects as local activities, with their outcomes in the ledger."""

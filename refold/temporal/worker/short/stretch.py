@@ -1,0 +1,181 @@
+"""In which order a task takes what comes, where its effects are performed within workflow tasks.
+
+A workflow task whose worker dies runs again, and by then more may have come: a message, another effect's outcome. The
+effects that were performed meanwhile are asked for again under the ids that they had only if the task takes the same
+events in the same order. So:
+
+1. *What comes from outside is taken before anything is performed*: the task asks for a timer of a millisecond, and so
+   ends the workflow task. From then on its order is in history.
+2. With the timer a *stretch* begins. What comes from outside is held until it has ended. Local outcomes are taken in
+   the order in which the effects were asked for, at the times that the ledger recorded; and what the task asks for
+   then is performed at once.
+3. The stretch closes after `STRETCH`, by those recorded times; or with the first outcome that is no recorded result:
+   a failure, or an effect that goes over to a regular activity. Then nothing more is begun, what is out is awaited,
+   what was held is taken, and the next stretch begins as the first one did.
+
+What is begun is therefore always known from history and records, and never from what happened to come first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import FailureError
+
+from refold.temporal.data.wire import LEDGER_ACTIVITY
+
+STRETCH = timedelta(seconds=2)
+"""For how long a stretch begins effects. Until it has ended, nobody reaches the task."""
+
+COMMIT = timedelta(milliseconds=1)
+LEDGER_PATIENCE = timedelta(seconds=8)
+
+
+class _State(Enum):
+    NONE = auto()
+    ASKED = auto()  # the timer is out
+    OPEN = auto()
+    CLOSED = auto()  # effects are out, and no more are begun
+
+
+class Stretches:
+    """One run's.
+
+    Args:
+        takes: Whether the run takes the short way; asked once, when it has a first effect for it.
+        goes_on: Begins what the task wants and was not begun.
+        settles: Takes the outcome of an effect that was begun under this key.
+        fails: Ends the run with an exception.
+    """
+
+    def __init__(
+        self,
+        takes: Callable[[], bool],
+        goes_on: Callable[[], None],
+        settles: Callable[[str, asyncio.Future[object]], None],
+        fails: Callable[[Exception], None],
+    ) -> None:
+        self._takes, self._goes_on, self._settles, self._fails = takes, goes_on, settles, fails
+        self._on: bool | None = None
+        self._state = _State.NONE
+        self._order: list[str] = []
+        self._came: dict[str, asyncio.Future[object]] = {}
+        self._held: list[Callable[[], object]] = []
+        self._first_at: datetime | None = None
+        self._commit: asyncio.Future[None] | None = None
+        self.ledger = ""
+        self.over: set[str] = set()
+
+    @property
+    def on(self) -> bool:
+        """Whether the run takes the short way."""
+        if self._on is None:
+            self._on = self._takes()
+        return self._on
+
+    @property
+    def used(self) -> bool:
+        """Whether the run has had an effect for the short way, and takes it."""
+        return bool(self._on)
+
+    @property
+    def none(self) -> bool:
+        """Whether no stretch goes on, and none is asked for: what comes is taken at once."""
+        return self._state is _State.NONE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether effects are begun."""
+        return self._state is _State.OPEN
+
+    def ask(self) -> None:
+        """Begin a stretch once the workflow task has ended."""
+        if self._state is _State.NONE:
+            self._state = _State.ASKED
+            self._commit = asyncio.ensure_future(self._committed())
+
+    def hold(self, take: Callable[[], object]) -> None:
+        """Take what comes from outside: at once, or after the stretch."""
+        if self.none:
+            take()
+        else:
+            self._held.append(take)
+
+    async def ended(self) -> bool:
+        """Wait for one's turn to be taken, after the stretch; False where there is none."""
+        if self.none:
+            return False
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held.append(lambda: None if turn.done() else turn.set_result(None))
+        await turn
+        return True
+
+    def begun(self, key: str, outcome: asyncio.Future[object]) -> None:
+        """An effect of the stretch is under way."""
+        self._order.append(key)
+        outcome.add_done_callback(lambda done: self._came_back(key, done))
+
+    def dropped(self, keys: Iterable[str]) -> None:
+        """These effects are not wanted any more, so that nobody waits for their outcomes."""
+        gone = set(keys)
+        self._order = [key for key in self._order if key not in gone]
+
+    def took(self, at: datetime) -> None:
+        """A result was taken that was recorded at this time."""
+        self._first_at = self._first_at or at
+        if at - self._first_at >= STRETCH:
+            self.close()
+
+    def close(self) -> None:
+        """Begin nothing more in this stretch."""
+        if self._state is _State.OPEN:
+            self._state = _State.CLOSED
+
+    async def _committed(self) -> None:
+        if not self.ledger:
+            try:
+                self.ledger = await workflow.execute_local_activity(
+                    LEDGER_ACTIVITY,
+                    result_type=str,
+                    schedule_to_close_timeout=LEDGER_PATIENCE,
+                    retry_policy=RetryPolicy(maximum_attempts=1),
+                )
+            except FailureError:  # no ledger that could be used: this run takes the regular way
+                self._on = False
+                self._end()
+                return
+        await workflow.sleep(COMMIT)
+        self._state, self._first_at = _State.OPEN, None
+        self._safely(self._goes_on)
+        self._ended_perhaps()
+
+    def _came_back(self, key: str, done: asyncio.Future[object]) -> None:
+        if key not in self._order:
+            self._settles(key, done)  # not wanted any more
+            return
+        self._came[key] = done
+        while self._order and self._order[0] in self._came:
+            first = self._order.pop(0)
+            self._settles(first, self._came.pop(first))
+        self._ended_perhaps()
+
+    def _ended_perhaps(self) -> None:
+        if not self._order and self._state in (_State.OPEN, _State.CLOSED):
+            self._end()
+
+    def _end(self) -> None:
+        self._state = _State.NONE
+        held, self._held = self._held, []
+        for take in (*held, self._goes_on):
+            self._safely(take)
+
+    def _safely(self, take: Callable[[], object]) -> None:
+        try:
+            take()
+        except Exception as error:  # noqa: BLE001 - raised again by the workflow; here it would be lost
+            self._fails(error)

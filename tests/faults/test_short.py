@@ -1,0 +1,116 @@
+"""Workers die in the middle of workflow tasks in which effects were performed, and more happens before the next one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from temporalio.client import Client
+
+from refold import Content, Status
+from refold.temporal import TemporalEngine
+from refold.temporal.client import search
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Folder
+from refold.temporal.dev import DevServer, dev_server
+from refold.testing.crash_sweep import CrashSweep, Kind, Point
+from tests.faults.processes import Ledger, Workers
+from tests.faults.test_crash_sweep import mail, make_sweep, model, shop  # noqa: F401 - fixtures
+from tests.temporal.conftest import HASTY
+from tests.temporal.test_task import collected, settled
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+async def server() -> AsyncIterator[DevServer]:
+    """A server that takes a workflow task for lost after two seconds."""
+    async with dev_server(settings=HASTY) as running:
+        yield running
+
+
+@pytest.fixture
+async def engine(server: DevServer, queue: str, values: Path) -> TemporalEngine:
+    """Over it."""
+    client = await Client.connect(server.address, data_converter=data_converter(Folder(values)))
+    await search.register(client)
+    return TemporalEngine(client, queue)
+
+
+async def test_nothing_is_spent_twice_whatever_comes_before_the_next_attempt(
+    workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, tmp_path: Path
+) -> None:
+    """
+    SIGKILL in a workflow task that has performed six effects; a message comes before the next attempt. The effects are
+    asked for again with the same arguments and ids, and answered by the ledger; the message comes after them.
+    """
+    workers.env["REFOLD_LEDGER"] = str(tmp_path / "receipts.db")
+    gate = tmp_path / "gate"
+    first = await workers.start(queue, modules=("tests.faults.short_skills",))
+    view = await engine.start("short_chain", Content.from_text(str(gate)))
+    await ledger.until("waits")
+    await first.kill()
+    await engine.client.get_workflow_handle(view.task_id).signal("message", "is anybody there?")
+    gate.touch()
+    await workers.start(queue, modules=("tests.faults.short_skills",))
+    done = await settled(engine, view.task_id)
+
+    assert (done.status, done.messages[-1].text) == (Status.COMPLETED, "charged 99")
+    noted = Counter(line.what for line in ledger.lines)
+    assert {what: times for what, times in noted.items() if times > 1} == {"waits": 2}
+    assert len(noted) == 8
+    entries = await collected(engine.journal(view.task_id))
+    assert [entry.event.kind for entry in entries].index("user_message", 1) > 6
+
+
+def around_the_money(points: list[Point]) -> Sequence[Point]:
+    """Where a card was charged, and nobody knows; and once the next decision is made."""
+    return [one for one in points if (one.kind, one.seq) in ((Kind.PERFORMED, 40), (Kind.AFTER, 41))]
+
+
+def every_other(points: list[Point]) -> Sequence[Point]:
+    """Every place of an effect."""
+    return [one for one in points if one.kind is not Kind.ENTRY]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(around_the_money, id="some"),
+        pytest.param(every_other, id="all", marks=[pytest.mark.sweep, pytest.mark.timeout(7_200)]),
+    ],
+)
+async def test_forty_steps_on_the_short_way(
+    make_sweep: Callable[[dict[str, str]], CrashSweep],  # noqa: F811
+    points: Callable[[list[Point]], Sequence[Point]],
+    shop: Any,  # noqa: F811
+    mail: Any,  # noqa: F811
+    model: Any,  # noqa: F811
+    tmp_path: Path,
+    values: Path,
+    ledger: Ledger,
+) -> None:
+    """
+    Whichever effect loses its worker: one charge, one mail, forty model calls, and the same journal.
+    """
+    env = {
+        **shop.environment,
+        **mail.environment,
+        **model.environment,
+        "REFOLD_LEDGER": str(tmp_path / "receipts.db"),
+        "REFOLD_STORAGE": str(values),
+        "REFOLD_MODEL": "openai:demo",
+        "REFOLD_DURABILITY": "ledger",
+        "FAULTS_LEDGER": str(ledger.path),
+    }
+    errand: JsonValue = {"order_id": "A1", "amount_cents": 4_200, "customer": "ada@example.org"}
+
+    report = await make_sweep(env).run("forty_steps", Content.from_data(errand), points=points)
+
+    told = {"charges": [4_200], "refunds": [], "mails": ["Order A1"], "model calls": 40}
+    assert report.outcome.told == told
+    assert report.points
