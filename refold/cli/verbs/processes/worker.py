@@ -219,7 +219,8 @@ async def worker(
         "max_concurrent_workflow_task_polls": pollers,
         "max_cached_workflows": cache,
         "max_task_queue_activities_per_second": rate,
-        **{"drain": _drained(drain, effects), "durability": durability},
+        "drain": _drained(drain, effects),
+        "durability": durability,
     }
     at = call.connection
     await temporal.run_worker(

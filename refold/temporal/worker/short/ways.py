@@ -62,8 +62,8 @@ def takes(skill: Skill) -> bool:
 def may(want: Want, task: Snapshot) -> bool:
     """Whether an effect may be performed within a workflow task.
 
-    Not one of a task that streams, whose text and reports ride on heartbeats; nor one that is tried again, was decided on, compensates, or belongs
-    to another task queue or an MCP server.
+    Not one of a task that streams, whose text and reports ride on heartbeats; nor one that is tried again, was decided
+    on, compensates, or belongs to another task queue or an MCP server.
     """
     if not isinstance(want, Perform) or task.stream:
         return False
