@@ -21,8 +21,8 @@ from tests.records.replaying import SKILLS
 
 Scenario = Callable[[On], Awaitable[None]]
 
-EVERY_DAY = [on_server.order_desk, on_server.compensation, on_server.blocked, on_server.gather, on_server.chat]
-RACES = [on_server.parts, on_server.parts_failed]
+EVERY_DAY = [on_server.order_desk, on_server.compensation, on_server.blocked, on_server.chat]
+RACES = [on_server.gather, on_server.parts, on_server.parts_failed]
 """Where several go on at once, they come back in either order, whichever way they take."""
 
 TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d:\d\d([0-9.]+)?(Z|\+00:00)?")
