@@ -210,15 +210,15 @@ async def worker(
         client = polling.client
         say_ready(call, found, address=client.service_client.config.target_host, namespace=client.namespace)
 
-    given: dict[str, Any] = {
-        **{"deployment": deployment, "build_id": build_id},
+    given: dict[str, Any] = {"deployment": deployment, "build_id": build_id, "durability": durability}
+    given |= {
         "threads": threads,
         "max_concurrent_activities": slots,
         "max_concurrent_activity_task_polls": pollers,
         "max_concurrent_workflow_task_polls": pollers,
         "max_cached_workflows": cache,
         "max_task_queue_activities_per_second": rate,
-        **{"drain": _drained(drain, effects), "durability": durability},
+        "drain": _drained(drain, effects),
     }
     at = call.connection
     await temporal.run_worker(
