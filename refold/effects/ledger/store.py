@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import errno
 import os
+import select as select_
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
@@ -24,17 +25,16 @@ from sqlalchemy import (
     Connection,
     Dialect,
     Engine,
+    Executable,
     Float,
     Index,
     Insert,
     Integer,
     MetaData,
     PoolProxiedConnection,
-    Select,
     String,
     Table,
     Text,
-    Update,
     and_,
     bindparam,
     create_engine,
@@ -43,12 +43,14 @@ from sqlalchemy import (
     func,
     insert,
     inspect,
+    literal_column,
     select,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -165,6 +167,8 @@ class Store:
         self._read = _Statement(_READ if self.file else _READ.with_for_update(), dialect)
         self._add = _Statement(insert(RECEIPTS), dialect, _NAMES)
         self._change = _Statement(_CHANGE, dialect, [name for name in _NAMES if name != "key"])
+        self._look = _Statement(_READ, dialect)
+        self._keep = _Statement(*_keeping(dialect, its_clock=self._clock is None))
         # SQLite allows one writer at a time. A writer waits for those of other processes by polling; within a process
         # a lock wakes the next writer at once, and one connection is enough.
         self._turn = threading.Lock() if self.file else None
@@ -194,8 +198,8 @@ class Store:
         with self._guarded():
             for last in (False, True):
                 try:
-                    with self._transaction() as cursor:
-                        return self._changed(cursor, key, change)
+                    with self._transaction(key) as (cursor, found, now):
+                        return self._changed(cursor, found, change(found, now))
                 except self._engine.dialect.loaded_dbapi.IntegrityError:
                     # Another process created this receipt in between, so the second round finds it.
                     if last:
@@ -208,8 +212,34 @@ class Store:
         Raises:
             LedgerUnavailable: The receipt cannot be read.
         """
-        with self._guarded(), self._transaction() as cursor:
-            return self._found(cursor, key)
+        with self._guarded(), self._transaction(key) as (_, found, _):
+            return found
+
+    def glance(self, key: str) -> Receipt | None:
+        """As `read`, but waits for no writer: a change that is not committed yet is not seen.
+
+        Raises:
+            LedgerUnavailable: The receipt cannot be read.
+        """
+        with self._guarded():
+            row = self._alone(self._look, {"of": key})
+            return None if row is None else self._receipt(row)
+
+    def keep(self, receipt: Receipt) -> Receipt:
+        """Write a receipt, with the time, unless its key has one already; returns the one that is there now.
+
+        Args:
+            receipt: What to write; its times are filled in here.
+
+        Raises:
+            LedgerUnavailable: The receipt was not written, or it is not known whether it was.
+        """
+        row: dict[str, Any] = {name: getattr(receipt, name) for name in _NAMES}
+        row |= {"state": receipt.state.value, "result": self.sealed(receipt.result or "")}
+        if self._clock is not None:
+            row |= {"began_at": self._clock(), "changed_at": self._clock()}
+        with self._guarded():
+            return self._receipt(self._alone(self._keep, row) or ())
 
     def of_task(self, task_id: str) -> list[Receipt]:
         """The receipts whose latest attempt a task made, oldest first.
@@ -343,9 +373,7 @@ class Store:
     # --- transactions: SQLAlchemy compiles each statement once; the driver executes it, since executing by SQLAlchemy
     # --- would take longer than the disk does
 
-    def _changed(self, cursor: DBAPICursor, key: str, change: Change) -> Receipt | None:
-        found = self._found(cursor, key)
-        changed = change(found, self._now(cursor))
+    def _changed(self, cursor: DBAPICursor, found: Receipt | None, changed: Receipt | None) -> Receipt | None:
         if changed is None or changed == found:
             return found
         row: dict[str, Any] = {name: getattr(changed, name) for name in _NAMES}
@@ -354,11 +382,10 @@ class Store:
         if found is None:
             self._add.run(cursor, row)
         else:
-            self._change.run(cursor, {**row, "of": key})
+            self._change.run(cursor, {**row, "of": found.key})
         return changed
 
-    def _found(self, cursor: DBAPICursor, key: str) -> Receipt | None:
-        self._read.run(cursor, {"of": key})
+    def _found(self, cursor: DBAPICursor) -> Receipt | None:
         row = cursor.fetchone()
         return None if row is None else self._receipt(row)
 
@@ -367,31 +394,65 @@ class Store:
         values |= {name: self.opened(values[name]) for name in ("result", "why") if values[name]}
         return Receipt(**{**values, "state": ReceiptState(values["state"])})
 
-    def _now(self, cursor: DBAPICursor) -> float:
-        if self._clock is not None:
-            return self._clock()
-        cursor.execute(_CLOCK)
-        (now,) = cursor.fetchone() or (0.0,)
-        return float(now)
+    def _alone(self, statement: _Statement, values: Mapping[str, Any]) -> Sequence[Any] | None:
+        """The first row of a statement that is a transaction of its own."""
+        self._make_once()
+        if self._turn is not None:
+            with self._turn, closing(self._connected().cursor()) as cursor:  # SQLite commits it by itself
+                statement.run(cursor, values)
+                return cursor.fetchone()
+        with self._explicit() as (connection, cursor), closing(connection.cursor()) as ends:
+            with self._together(connection):
+                _all(cursor, "BEGIN", _SAFELY)
+                statement.run(cursor, values)
+                ends.execute("COMMIT")
+            return cursor.fetchone()
+
+    def _connected(self) -> PoolProxiedConnection:
+        self._same_file()
+        if self._kept is None:
+            self._kept = self._engine.raw_connection()
+        return self._kept
+
+    def _together(self, connection: PoolProxiedConnection) -> AbstractContextManager[Any]:
+        """Within it, statements are sent together and their answers read later: a round trip for all of them."""
+        psycopg, driver = self._engine.dialect.loaded_dbapi, connection.driver_connection
+        # Not with a library older than PostgreSQL 14's.
+        return driver.pipeline() if driver and psycopg.Pipeline.is_supported() else nullcontext()
 
     @contextmanager
-    def _transaction(self) -> Iterator[DBAPICursor]:
+    def _explicit(self) -> Iterator[tuple[PoolProxiedConnection, DBAPICursor]]:
+        """A connection to PostgreSQL whose transactions begin and end with statements, which may be sent together."""
+        with closing(self._engine.raw_connection()) as connection, closing(connection.cursor()) as cursor:
+            driver: Any = connection.driver_connection
+            driver.autocommit = True
+            try:
+                yield connection, cursor
+            finally:
+                with suppress(Exception):  # the error that led here is the one to raise
+                    driver.rollback()  # sends nothing after a commit
+                    driver.autocommit = False
+
+    @contextmanager
+    def _transaction(self, key: str) -> Iterator[tuple[DBAPICursor, Receipt | None, float]]:
+        """A transaction that has read one receipt, and no other changes it meanwhile; with the time."""
         self._make_once()
         if self._turn is None:
-            connection = self._engine.raw_connection()
-            try:
-                with _committed(connection, _SAFELY) as cursor:
-                    yield cursor
-            finally:
-                connection.close()
+            with self._explicit() as (connection, cursor), closing(connection.cursor()) as clock:
+                with self._together(connection):
+                    _all(cursor, "BEGIN", _SAFELY)
+                    self._read.run(cursor, {"of": key})
+                    clock.execute(_CLOCK)
+                found, (now,) = self._found(cursor), clock.fetchone() or (0.0,)
+                with self._together(connection):
+                    yield cursor, found, self._clock() if self._clock else float(now)
+                    cursor.execute("COMMIT")
             return
-        with self._turn:
-            self._same_file()
-            if self._kept is None:
-                self._kept = self._engine.raw_connection()
+        with self._turn, _committed(self._connected()) as cursor:
             # IMMEDIATE takes the write lock at once: upgrading from a read lock fails if another writer was faster.
-            with _committed(self._kept, "BEGIN IMMEDIATE") as cursor:
-                yield cursor
+            cursor.execute("BEGIN IMMEDIATE")
+            self._read.run(cursor, {"of": key})
+            yield cursor, self._found(cursor), (self._clock or time.time)()
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -485,13 +546,22 @@ def _identity(file: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _keeping(dialect: Dialect, *, its_clock: bool) -> tuple[Insert, Dialect, list[str]]:
+    """A statement that adds a receipt unless its key has one, and returns the one that is there then."""
+    added = (postgresql if dialect.name == "postgresql" else sqlite).insert(RECEIPTS)
+    times = ("began_at", "changed_at") if its_clock else ()
+    if times:
+        added = added.values(dict.fromkeys(times, literal_column(_CLOCK.removeprefix("SELECT "))))
+    unchanged = {"key": RECEIPTS.c.key}  # a statement that does nothing would return nothing
+    kept = added.on_conflict_do_update(index_elements=["key"], set_=unchanged).returning(*RECEIPTS.c)
+    return kept, dialect, [name for name in _NAMES if name not in times]
+
+
 class _Statement:
     """A compiled statement, executed by the driver."""
 
-    def __init__(
-        self, statement: Select[Any] | Insert | Update, dialect: Dialect, sets: list[str] | None = None
-    ) -> None:
-        compiled = statement.compile(dialect=dialect, column_keys=sets)
+    def __init__(self, statement: Executable, dialect: Dialect, sets: list[str] | None = None) -> None:
+        compiled = statement.compile(dialect=dialect, column_keys=sets)  # type: ignore[attr-defined]
         assert isinstance(compiled, SQLCompiler)
         self._sql = compiled.string
         self._order = compiled.positiontup
@@ -500,11 +570,15 @@ class _Statement:
         cursor.execute(self._sql, values if self._order is None else [values[name] for name in self._order])
 
 
+def _all(cursor: DBAPICursor, *statements: str) -> None:
+    for statement in statements:
+        cursor.execute(statement)
+
+
 @contextmanager
-def _committed(connection: PoolProxiedConnection, begin: str) -> Iterator[DBAPICursor]:
+def _committed(connection: PoolProxiedConnection) -> Iterator[DBAPICursor]:
     cursor = connection.cursor()
     try:
-        cursor.execute(begin)
         yield cursor
         connection.commit()
     except BaseException:
@@ -550,9 +624,22 @@ def _postgres(url: URL) -> Engine:
     given: dict[str, Any] = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "application_name": "refold-ledger"}
     missing = {name: value for name, value in given.items() if name not in url.query}
     try:
-        return create_engine(url, pool_pre_ping=True, pool_size=8, connect_args=missing)
+        engine = create_engine(url, pool_size=8, connect_args=missing)
     except ModuleNotFoundError:
         raise _refused("PostgreSQL needs a driver: pip install 'refold[postgres]'") from None
+    event.listen(engine, "checkout", _still_there)
+    return engine
+
+
+def _still_there(connection: Any, *_: object) -> None:
+    """Notice a connection that the server has closed, without a round trip: an idle one has nothing to read.
+
+    One that broke in silence fails with its first statement, when nothing has changed yet.
+    """
+    waiting = select_.poll()
+    waiting.register(connection.pgconn.socket, select_.POLLIN)
+    if waiting.poll(0):
+        raise InvalidatePoolError  # the others are as old
 
 
 # Commits wait for the disk even if the server's default is asynchronous: a crash must not lose a receipt.
