@@ -29,9 +29,9 @@ def names(effects: Effects) -> list[str | None]:
 
 def test_what_is_registered() -> None:
     """
-    The model calls, the reminder, the callback, one activity a tool, and a fallback that can be left out.
+    The model calls, the reminder, the callback, the ledger, one activity a tool, and a fallback that can be left out.
     """
-    registered = ["refold.llm", "refold.chat", "refold.notify", "refold.callback", "tool.closed"]
+    registered = ["refold.llm", "refold.chat", "refold.notify", "refold.callback", "refold.ledger", "tool.closed"]
 
     assert names(Effects([closed])) == [*registered, None]
     assert names(Effects([closed], fallback=False)) == registered

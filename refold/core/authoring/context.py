@@ -435,13 +435,7 @@ class Ctx:
         return Transition.reject(reason)
 
     def await_input(
-        self,
-        slot: str,
-        message: str | Content,
-        *,
-        expect: Any = None,
-        timeout_s: float | None = None,
-        **carry: Any,
+        self, slot: str, message: str | Content, *, expect: Any = None, timeout_s: float | None = None, **carry: Any
     ) -> Transition:
         """Ask the user. The step with `resume_from` this step receives the reply, and the arguments in `carry`.
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, TypedDict, Unpack
 from pydantic import JsonValue, PydanticUserError
 
 from refold.core.authoring.context import Moment
+from refold.core.authoring.tool import durability_problems
 from refold.core.authoring.transition import Transition
 from refold.core.codec import misfit
 from refold.core.content import Content
@@ -215,8 +216,7 @@ def options_for(
             adapter(said["input"])
         except PydanticUserError as error:
             found.append(f"input={said['input']!r} is not a type that pydantic knows: {first_line(error)}")
-    if (kept := said.get("durability", "history")) not in ("history", "ledger"):
-        found.append(f"durability={kept!r} is neither 'history' nor 'ledger'")
+    found += durability_problems(said.get("durability", "history"))
     doc = inspect.getdoc(author) if author is not None and author.__doc__ else None
     first = " ".join((doc or "").partition("\n\n")[0].split())
     given: dict[str, Any] = {key: value for key, value in said.items() if value is not None and key not in unknown}

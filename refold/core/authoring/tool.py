@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Literal, ParamSpec, TypeVar, get_type_hints
 
 from refold.core.commands import EffectPolicy, Undo
 from refold.core.errors import DefinitionError, SkillError
@@ -28,7 +28,7 @@ class ToolSpec:
         name: The tool's name in commands, unique among the tools of a worker.
         function: The function, undecorated.
         description: For models and for people.
-        effect, timeout_s, undo, probe: As in `tool`.
+        effect, timeout_s, undo, probe, durability: As in `tool`.
         takes: The names of the parameters, in order.
         needs: The names of the parameters without a default.
     """
@@ -40,6 +40,7 @@ class ToolSpec:
     timeout_s: float = 600.0
     undo: ToolSpec | None = None
     probe: Callable[[str], Any] | None = None
+    durability: str = "history"
     takes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
@@ -83,6 +84,7 @@ def tool(
     timeout_s: float = 600.0,
     undo: Callable[..., Any] | None = None,
     probe: Callable[[str], Any] | None = None,
+    durability: Literal["history", "ledger"] = "history",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Declare a function a tool: `@tool(effect="idempotent")`.
 
@@ -95,13 +97,14 @@ def tool(
         probe: For `at_most_once` and `compensate`: a function, `async def` or not, that takes the idempotency key and
             returns `Done(result)`, `NotDone()` or `Unknown()` of `refold.effects`. Called when it is not known whether
             the effect took place; without a probe, a person decides.
+        durability: As in `SkillOptions`, for this tool alone.
 
     Returns:
         A decorator. The function can be called as before, except from a skill, which uses a command.
 
     Raises:
-        DefinitionError: The effect is missing or unknown; `undo`, `probe` or `timeout_s` does not fit; a parameter
-            cannot be passed by name, or has no annotation.
+        DefinitionError: The effect is missing or unknown; `undo`, `probe`, `timeout_s` or `durability` does not fit; a
+            parameter cannot be passed by name, or has no annotation.
     """
     if function is not None:
         raise DefinitionError(name or str(getattr(function, "__name__", "")), _effect_problems(None), what="tool")
@@ -110,7 +113,7 @@ def tool(
         own = name or str(getattr(author, "__name__", "tool"))
         parameters = list(inspect.signature(author).parameters.values())
         found = [*_effect_problems(effect), *_undo_problems(effect, undo, parameters), *_probe_problems(effect, probe)]
-        found += _parameter_problems(parameters)
+        found += [*_parameter_problems(parameters), *durability_problems(durability)]
         if not 0 < timeout_s <= LONGEST_CALL_S:
             found.append(
                 f"timeout_s={timeout_s!r} must be a number of seconds, more than 0 and at most {LONGEST_CALL_S:.0f}; "
@@ -136,6 +139,7 @@ def tool(
             timeout_s=timeout_s,
             undo=tool_spec(undo),
             probe=probe,
+            durability=durability,
             takes=tuple(parameter.name for parameter in parameters),
             needs=tuple(parameter.name for parameter in parameters if parameter.default is parameter.empty),
         )
@@ -143,6 +147,12 @@ def tool(
         return guarded
 
     return declare
+
+
+def durability_problems(durability: str) -> list[str]:
+    """What is wrong with where the outcomes of effects are kept; empty if nothing is."""
+    known = ("history", "ledger")
+    return [] if durability in known else [f"durability={durability!r} is neither 'history' nor 'ledger'"]
 
 
 def _effect_problems(effect: str | None) -> list[str]:

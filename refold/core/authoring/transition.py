@@ -144,12 +144,7 @@ class Transition:
 
     @staticmethod
     def await_input(
-        slot: str,
-        message: str | Content,
-        state: Any = UNCHANGED,
-        *,
-        expect: Any = None,
-        timeout_s: float | None = None,
+        slot: str, message: str | Content, state: Any = UNCHANGED, *, expect: Any = None, timeout_s: float | None = None
     ) -> Transition:
         """Ask the user, and wait in `state` for the reply. See `AskUser`.
 

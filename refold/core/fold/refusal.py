@@ -9,14 +9,7 @@ from pydantic import JsonValue
 from refold.core.authoring.skill import Skill, unfit_start
 from refold.core.chat import Reply
 from refold.core.codec import misfit
-from refold.core.commands import (
-    AskUser,
-    CallChat,
-    CallLlm,
-    CallSkill,
-    Command,
-    Sleep,
-)
+from refold.core.commands import AskUser, CallChat, CallLlm, CallSkill, Command, Sleep
 from refold.core.events import (
     RESULT_TYPES,
     BackoffOver,

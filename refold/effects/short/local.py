@@ -24,7 +24,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.service import RPCError
 
-from refold.effects.attempt import NEEDS_TASK, STOPPED_BY, as_application_error, why_stopped
+from refold.core.errors import DefinitionError
+from refold.effects.attempt import NEEDS_TASK, STOPPED_BY, as_application_error, left_to_others, why_stopped
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Stopped
 from refold.effects.ledger.ledgered_call import until_answered
@@ -60,17 +61,28 @@ class _Running:
 
     Attributes:
         work: Performs and records it.
-        watch: Cancels it where the task does not want it any more, and no activity waits for it that would hear so.
+        over: Done where it needs an answer of the task, which must be reachable for that.
+        watch: Cancels it where the task does not want it any more, and no activity waits for it that would be told so;
+            None while its first activity waits.
         why: Why it is canceled, if it is.
         awaited_by: How many activities wait for it.
-        over: Set where it needs an answer of the task, which must be reachable for that.
     """
 
     work: asyncio.Task[Brought] = field(init=False)
-    watch: asyncio.Task[None] = field(init=False)
+    over: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    watch: asyncio.Task[None] | None = None
     why: Stopped = Stopped.UNWANTED
     awaited_by: int = 0
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def needs_task(self) -> None:
+        """It asks the task something."""
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def outlasts(self) -> None:
+        """The activity that began it ends before it does."""
+        if self.watch is None:
+            self.watch = asyncio.create_task(_while_wanted(self))
 
 
 class Local:
@@ -117,15 +129,18 @@ class Local:
             running = self._running[of] = _Running()
             running.work = asyncio.create_task(self._whole(running, ledger, command, perform))
             running.work.add_done_callback(lambda _: self._running.pop(of, None))
-            running.watch = asyncio.create_task(_while_wanted(running))
         try:
             with _awaiting(running):
-                await _until_over(running)
+                either: list[asyncio.Future[Any]] = [running.work, running.over]
+                await asyncio.wait(either, timeout=HOLD_S, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             if _unwanted():
                 await _stop(running, Stopped.UNWANTED)
+            else:
+                running.outlasts()
             raise
         if not running.work.done():
+            running.outlasts()
             log.debug("effect_goes_over", invocation_id=info.activity_id, name=info.activity_type)
             raise goes_over()
         return running.work.result()
@@ -135,9 +150,10 @@ class Local:
     ) -> JsonValue:
         running = self._running.get(of)
         if running is None:
-            if await self.ledger_id() == ledger and (found := await self._looked(command)) is not None:
-                return found[1]
-            value: JsonValue = await perform()
+            if (another := await self._another(ledger)) is not None:
+                raise left_to_others(ANOTHER_LEDGER, another)
+            found = await self._looked(command)
+            value: JsonValue = await perform() if found is None else found[1]
             return value
         try:
             with _awaiting(running):
@@ -151,16 +167,29 @@ class Local:
         self, running: _Running, ledger: str, command: RawValue, perform: Callable[[], Awaitable[Any]]
     ) -> Brought:
         STOPPED_BY.set(lambda: running.why)
-        NEEDS_TASK.set(running.over.set)
-        found = await self.ledger_id()
-        if found != ledger:
-            raise another_ledger(found, ledger)
+        NEEDS_TASK.set(running.needs_task)
+        if (another := await self._another(ledger)) is not None:
+            raise ApplicationError(another, type=ANOTHER_LEDGER, non_retryable=True)
         recorded = await self._looked(command)
         if recorded is not None:
             return recorded
         value = to_jsonable_python(await perform())
         ask, outcomes = self._asked(command)
         return await self._answered(outcomes.record, ask, value)
+
+    async def _another(self, ledger: str) -> str | None:
+        """Why this worker would perform effects again, as it does not see their records; None if it does see them."""
+        try:
+            found = await self.ledger_id()
+        except DefinitionError as error:  # in a file of this host, which other hosts do not see
+            found = str(error)
+        if found == ledger:
+            return None
+        return (
+            f"this worker's ledger ({found}) is not the one that the effects of this task are recorded in ({ledger}), "
+            "so it would perform effects again; let REFOLD_LEDGER name the same ledger at all workers of the task "
+            "queue: the same file if they run on one host, else one PostgreSQL database"
+        )
 
     async def _looked(self, command: RawValue) -> Brought | None:
         ask, outcomes = self._asked(command)
@@ -191,7 +220,8 @@ class Local:
         if left:
             await asyncio.wait(left, timeout=LEAVE_S)
         for running in list(self._running.values()):
-            running.watch.cancel()
+            if running.watch is not None:
+                running.watch.cancel()
             await _stop(running, Stopped.LEAVING)
 
 
@@ -222,14 +252,6 @@ async def _while_wanted(running: _Running) -> None:
             await _stop(running, Stopped.UNWANTED)
 
 
-async def _until_over(running: _Running) -> None:
-    needs = asyncio.ensure_future(running.over.wait())
-    try:
-        await asyncio.wait([running.work, needs], timeout=HOLD_S, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        needs.cancel()
-
-
 async def _stop(running: _Running, why: Stopped) -> None:
     running.why = why
     running.work.cancel()
@@ -247,13 +269,3 @@ def goes_over() -> ApplicationError:
     """The error by which a local activity leaves its effect to a regular one."""
     benign = ApplicationErrorCategory.BENIGN  # neither logged nor counted by the SDK
     return ApplicationError("it goes over to a regular activity", type=GOES_OVER, non_retryable=True, category=benign)
-
-
-def another_ledger(found: str, ledger: str) -> ApplicationError:
-    """The error of a worker that would perform effects again, since it does not see their receipts."""
-    message = (
-        f"this worker's ledger ({found}) is not the one that the effects of this task are recorded in ({ledger}), so "
-        "it would perform effects again; let REFOLD_LEDGER name the same ledger at all workers of the task queue: the "
-        "same file if they run on one host, else one PostgreSQL database"
-    )
-    return ApplicationError(message, type=ANOTHER_LEDGER, non_retryable=True)

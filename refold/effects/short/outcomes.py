@@ -26,7 +26,7 @@ from pydantic_core import from_json, to_json
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.http.keys import wire_key
-from refold.effects.ledger.receipts import Ask, Receipt, ReceiptState
+from refold.effects.ledger.receipts import Ask, Receipt
 from refold.effects.ledger.receipts import resolve as resolved
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class Outcomes:
             Verdict: What was recorded under this command's id came of other arguments.
             LedgerUnavailable: The record cannot be read.
         """
-        found = self._ledger.look(ask.key)
-        return None if found is None or found.state is not ReceiptState.DONE else self._brought(ask, found)
+        found = self._ledger.store.glance(ask.key)
+        return None if found is None else self._brought(ask, found)
 
     def record(self, ask: Ask, value: JsonValue) -> Brought:
         """Record a result; one that was recorded before stays, and is returned.
@@ -86,10 +86,7 @@ class Outcomes:
             Verdict: As in `look`.
             LedgerUnavailable: The record was not written, or it is not known whether it was.
         """
-        written = to_json(value).decode()
-        found = self._ledger.store.change(ask.key, lambda found, now: resolved(found, ask, written, now))
-        assert found is not None
-        return self._brought(ask, found)
+        return self._brought(ask, self._ledger.store.keep(resolved(None, ask, to_json(value).decode(), 0.0)))
 
     def _brought(self, ask: Ask, found: Receipt) -> Brought:
         if found.fingerprint != ask.fingerprint:

@@ -47,7 +47,7 @@ from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.temporal.worker.refusals import refusals
 from refold.temporal.worker.registry import UnknownSkillWorkflow, refuse, workflows_of
 from refold.temporal.worker.sandbox import Sandbox, sandbox
-from refold.temporal.worker.short.ways import DURABILITY, durability_of, say
+from refold.temporal.worker.short.ways import DURABILITY, durability_of, in_ledger, say
 from refold.temporal.worker.workflow import DEFINITION
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class RefoldPlugin(SimplePlugin):
             notifier: Tells people of gates that wait for them; None takes `REFOLD_NOTIFY_URL`, else the worker's log.
             durability: `ledger` keeps the outcomes of all skills' effects in the ledger first, and in history once
                 the workflow task ends: faster, for workers that share one ledger. None takes `REFOLD_DURABILITY`, else
-                `history`, where each skill says for itself.
+                `history`, where each skill and each tool says for itself.
 
         Raises:
             DefinitionError: A skill or tool is defined wrongly, a skill has no workflow, two share a name, or the
@@ -128,7 +128,9 @@ class RefoldPlugin(SimplePlugin):
                 middleware=middleware,
                 threads=threads,
                 notifier=notifier,
-                records=self._short or any(cls.skill.options.durability == DURABILITY for cls in classes),
+                records=self._short
+                or bool(in_ledger(self._tools))
+                or any(cls.skill.options.durability == DURABILITY for cls in classes),
             )
             self._effects.local_lease_s = LEASES * recovery.heartbeat.total_seconds()
         super().__init__(
@@ -194,7 +196,7 @@ class RefoldPlugin(SimplePlugin):
             self._effects.server = config["client"].service_client.config.target_host
             if self._effects.ledger is not None:
                 self._effects.ledger.refuse_remote(self._effects.server)
-        say(config["client"].namespace, config["task_queue"], short=self._short)
+        say(config["client"].namespace, config["task_queue"], short=self._short, tools=in_ledger(self._tools))
         # The SDK fills in its default beforehand, so a value that the program chose looks the same.
         throttle = config.get("max_heartbeat_throttle_interval", HEARTBEAT_THROTTLE)
         config["max_heartbeat_throttle_interval"] = min(throttle, HEARTBEAT_THROTTLE)

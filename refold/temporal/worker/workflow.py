@@ -50,7 +50,7 @@ from refold.temporal.worker.handlers import MARK_ENTRIES, TaskHandlers
 from refold.temporal.worker.perform import CANCELED, How, begin, left_open, local_outcome, outcome
 from refold.temporal.worker.profile import Profile, of_skill
 from refold.temporal.worker.short.stretch import Stretches
-from refold.temporal.worker.short.ways import may, takes
+from refold.temporal.worker.short.ways import Ways, may
 
 
 class SkillWorkflow(TaskHandlers):
@@ -91,7 +91,7 @@ class SkillWorkflow(TaskHandlers):
         self._reports_end = start.reports_end
         self._ends_last = start.ends_last
         self._display = Display(self._base, later=start.later)
-        self._short = Stretches(partial(takes, self.skill), self._reconcile, self._settled_local, self._stop_with)
+        self._short = Stretches(Ways(self.skill).takes, self._reconcile, self._settled_local, self._stop_with)
         self._acting = False
         self._reported = ((), ()) if start.snapshot is None else _for_people(self._base)
         self._report: asyncio.Future[None] | None = None  # on its way to the parent
@@ -324,7 +324,7 @@ class SkillWorkflow(TaskHandlers):
     def _begin_in_time(self, key: str, want: Want, draining: bool) -> None:
         """Begin what is wanted, unless it has to wait: for a stretch, or for the next run."""
         short = self._short
-        if isinstance(want, Perform) and may(want, self._now) and want.invocation_id not in short.over and short.on:
+        if isinstance(want, Perform) and may(want, self._now) and short.take(want):
             if short.is_open:
                 self._begin(key, want, local=True)
             elif not draining:

@@ -51,7 +51,14 @@ async def large(size: int) -> str:
     return "x" * size
 
 
-TOOLS: list[Any] = [count, hold, moody, large]
+@tool(effect="read_only", durability="ledger")
+async def glance(what: str) -> str:
+    """Takes the short way, whatever skill and worker say."""
+    calls[what] += 1
+    return what
+
+
+TOOLS: list[Any] = [count, hold, moody, large, glance]
 
 
 @flow_skill(id="short_errand", durability="ledger")
@@ -73,6 +80,8 @@ class ShortErrand:
                         said.append(await ctx.tool(moody, how=rest))
                     case "large":
                         said.append(str(len(await ctx.tool(large, size=int(rest)))))
+                    case "glance":
+                        said.append(await ctx.tool(glance, what=rest))
                     case "unknown":
                         said.append(str(await ctx.tool("nobody_has_it")))
                     case _:

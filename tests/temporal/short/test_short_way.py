@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,15 +17,20 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.worker import Replayer
 
-from refold import Content, DefinitionError, Status
+from refold import Content, DefinitionError, InputRejected, Status
 from refold.effects.short import local
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
+from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
+from refold.temporal.encryption import Encryption
 from tests.temporal.conftest import PATIENT
 from tests.temporal.short import short_skills
-from tests.temporal.short.short_skills import TOOLS, calls, gates
+from tests.temporal.short.short_skills import TOOLS, calls, gates, glance, hold, moody
 from tests.temporal.test_task import settled
+from workflows import hello
+
+SECRET = "the secret word is tuesday"
 
 
 class Site:
@@ -33,11 +39,13 @@ class Site:
     def __init__(self, client: Client, values: Folder, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.client, self.values, self.folder = client, values, folder
         self.engine = TemporalEngine(client, f"short-{uuid4().hex[:8]}", patience=PATIENT)
+        self.codec: Encryption | None = None
         self._patch = monkeypatch
 
     def plugin(self, durability: str | None = None, ledger: str = "receipts.db") -> RefoldPlugin:
         self._patch.setenv("REFOLD_LEDGER", str(self.folder / ledger))
-        return RefoldPlugin([short_skills], TOOLS, model="scripted:demo", storage=self.values, durability=durability)
+        given: dict[str, Any] = {"storage": self.values, "durability": durability, "codec": self.codec}
+        return RefoldPlugin([short_skills], TOOLS, model="scripted:demo", **given)
 
     @asynccontextmanager
     async def worker(self, durability: str | None = None, ledger: str = "receipts.db") -> AsyncIterator[None]:
@@ -68,6 +76,11 @@ class Site:
         """What its failed workflow tasks said."""
         found = (one.workflow_task_failed_event_attributes.failure.message for one in await self.events(task_id))
         return [message for message in found if message]
+
+    async def pending(self, task_id: str) -> str:
+        """What its activities that are tried again failed with."""
+        found = (await self.client.get_workflow_handle(task_id).describe()).raw_description
+        return "\n".join(one.last_failure.message for one in found.pending_activities)
 
     async def until_began(self, what: str, times: int = 1) -> None:
         while calls[what] < times:  # noqa: ASYNC110 - a tool counts, which runs in this process
@@ -158,10 +171,9 @@ async def test_a_worker_with_another_ledger_performs_nothing(site: Site, hasty: 
     Its workflow task fails with the reason, and a worker with the right ledger goes on.
     """
     async with site.worker():
-        task_id = await site.start("count a", "hold gate", "count b")
+        task_id = await site.start("glance a", "hold gate", "glance b", skill="plain_errand")
         await site.until_began("gate")
         await site.engine.look(task_id)
-    gates.pop("gate").set()
     gates["gate"] = asyncio.Event()
     gates["gate"].set()
     async with site.worker(ledger="another.db"):
@@ -172,7 +184,27 @@ async def test_a_worker_with_another_ledger_performs_nothing(site: Site, hasty: 
     async with site.worker():
         done = await settled(site.engine, task_id)
 
-    assert (said(done), calls["a"], calls["b"]) == ("1 open 1", 1, 1)
+    assert (said(done), calls["a"], calls["b"]) == ("a open b", 1, 1)
+
+
+async def test_what_went_over_is_not_performed_with_another_ledger(site: Site, hasty: None) -> None:
+    """
+    The regular activity of an effect that was begun within a workflow task is left to workers that see its record.
+    """
+    async with site.worker():
+        task_id = await site.start("count a", "hold gate", "count b")
+        await site.until_began("gate")
+        await site.engine.look(task_id)
+    gates["gate"] = asyncio.Event()
+    gates["gate"].set()
+    async with site.worker(ledger="another.db"):
+        while "is not the one that the effects of this task are recorded in" not in await site.pending(task_id):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        assert (calls["gate"], calls["b"]) == (1, 0)
+    async with site.worker():
+        done = await settled(site.engine, task_id)
+
+    assert (said(done), calls["a"], calls["gate"], calls["b"]) == ("1 open 1", 1, 2, 1)
 
 
 @pytest.mark.parametrize(("before", "after"), [("history", "ledger"), ("ledger", "history")])
@@ -195,6 +227,87 @@ async def test_a_run_keeps_the_way_that_it_began_with(site: Site, hasty: None, b
     assert (kinds["ACTIVITY_TASK_SCHEDULED"], kinds["MARKER_RECORDED"] > 0) == (
         (3, False) if before == "history" else (1, True)
     )
+
+
+async def test_a_tool_says_for_itself(site: Site) -> None:
+    """
+    `@tool(durability="ledger")` takes the short way in a skill whose other effects do not, and a task without it has
+    nothing of it in its history; a worker whose tool says nothing replays it.
+    """
+    async with site.worker("history"):
+        mixed = await site.start("count a", "glance b", "glance c", "count d", "glance e", skill="plain_errand")
+        done = await settled(site.engine, mixed)
+        without = await site.start("count f", skill="plain_errand")
+        await settled(site.engine, without)
+
+    kinds, plain = await site.kinds(mixed), await site.kinds(without)
+    assert (said(done), set(calls.values())) == ("1 b c 1 e", {1})
+    assert (kinds["ACTIVITY_TASK_SCHEDULED"], plain["MARKER_RECORDED"]) == (2, 0)
+    history = await site.client.get_workflow_handle(mixed).fetch_history()
+    await Replayer(workflows=[], plugins=[RefoldPlugin([short_skills], storage=site.values)]).replay_workflow(history)
+
+
+async def test_what_comes_with_the_last_effects_is_answered(site: Site) -> None:
+    """
+    An update that reaches the worker while the task's last stretch goes on hears that the task has ended.
+    """
+    async with site.worker():
+        task_id = await site.start("hold gate")
+        await site.until_began("gate")
+        sending = asyncio.create_task(site.engine.send(task_id, Content.from_text("late")))
+        await asyncio.sleep(0)
+        gates["gate"].set()
+        done = await settled(site.engine, task_id)
+        with pytest.raises(InputRejected, match=r"ended|completed"):
+            await sending
+
+    assert (done.status, calls["gate"]) == (Status.COMPLETED, 1)
+
+
+async def test_what_the_ledger_holds_is_encrypted(site: Site) -> None:
+    """
+    With a codec neither the records nor the markers show what an effect was asked for, or what it brought.
+    """
+    site.codec = Encryption({"k": bytes(range(32))})
+    site.engine = TemporalEngine(
+        await Client.connect(
+            site.client.service_client.config.target_host, data_converter=data_converter(site.values, site.codec)
+        ),
+        site.engine.connection.task_queue,
+        patience=PATIENT,
+    )
+    site.client = site.engine.client
+    async with site.worker():
+        task_id = await site.start(f"glance {SECRET}", f"count {SECRET}")
+        done = await settled(site.engine, task_id)
+
+    written = b"".join(file.read_bytes() for file in site.folder.glob("receipts.db*"))
+    history = b"".join(event.SerializeToString() for event in await site.events(task_id))
+    assert (said(done), (await site.kinds(task_id))["ACTIVITY_TASK_SCHEDULED"]) == (f"{SECRET} 2", 0)
+    assert b"sealed:" in written
+    assert SECRET.encode() not in written + history
+
+
+@pytest.mark.parametrize(
+    ("skills", "tools", "durability"),
+    [
+        pytest.param([hello], [], "ledger", id="worker"),
+        pytest.param([short_skills], [moody, hold], None, id="skill"),
+        pytest.param([hello], [glance], None, id="tool"),
+    ],
+)
+def test_a_file_of_one_host_is_refused_before_a_remote_server(
+    skills: list[Any], tools: list[Any], durability: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A worker whose records other hosts would not see does not start, whether worker, skill or tool says `ledger`.
+    """
+    monkeypatch.setenv("REFOLD_LEDGER", str(tmp_path / "receipts.db"))
+    ledger = RefoldPlugin(skills, tools, durability=durability).ledger
+
+    assert ledger is not None
+    with pytest.raises(DefinitionError, match="a worker on another host would perform effects again"):
+        ledger.refuse_remote("temporal.example:7233")
 
 
 async def test_without_a_ledger_the_regular_way(site: Site) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import os
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Any
@@ -189,10 +189,10 @@ async def test_an_error_in_a_callback_leaves_no_task_waiting(
     """
     take = SkillWorkflow._take
 
-    def failing(self: SkillWorkflow, event: Event) -> Entry:
+    def failing(self: SkillWorkflow, event: Event, at: datetime | None = None) -> Entry:
         if isinstance(event, ActivityResult):
             raise SkillError("what nobody foresaw")
-        return take(self, event)
+        return take(self, event, at)
 
     monkeypatch.setattr(SkillWorkflow, "_take", failing)
     mill = Mill(client, values, seed=0)

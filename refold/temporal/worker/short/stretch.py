@@ -27,6 +27,8 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import FailureError
 
+from refold.core.commands import Effect
+from refold.core.fold.wanted import Perform
 from refold.temporal.data.wire import LEDGER_ACTIVITY
 
 STRETCH = timedelta(seconds=2)
@@ -46,8 +48,13 @@ class _State(Enum):
 class Stretches:
     """One run's.
 
+    Attributes:
+        used: Whether the run has had a stretch.
+        ledger: The id of the ledger that its effects are recorded in; empty before its first stretch.
+        over: The ids of effects that went over to regular activities.
+
     Args:
-        takes: Whether the run takes the short way; asked once, when it has a first effect for it.
+        takes: Whether an effect takes the short way.
         goes_on: Begins what the task wants and was not begun.
         settles: Takes the outcome of an effect that was begun under this key.
         fails: Ends the run with an exception.
@@ -55,33 +62,26 @@ class Stretches:
 
     def __init__(
         self,
-        takes: Callable[[], bool],
+        takes: Callable[[Effect], bool],
         goes_on: Callable[[], None],
         settles: Callable[[str, asyncio.Future[object]], None],
         fails: Callable[[Exception], None],
     ) -> None:
         self._takes, self._goes_on, self._settles, self._fails = takes, goes_on, settles, fails
-        self._on: bool | None = None
+        self._off = False
         self._state = _State.NONE
         self._order: list[str] = []
         self._came: dict[str, asyncio.Future[object]] = {}
         self._held: list[Callable[[], object]] = []
         self._first_at: datetime | None = None
         self._commit: asyncio.Future[None] | None = None
+        self.used = False
         self.ledger = ""
         self.over: set[str] = set()
 
-    @property
-    def on(self) -> bool:
-        """Whether the run takes the short way."""
-        if self._on is None:
-            self._on = self._takes()
-        return self._on
-
-    @property
-    def used(self) -> bool:
-        """Whether the run has had an effect for the short way, and takes it."""
-        return bool(self._on)
+    def take(self, want: Perform) -> bool:
+        """Whether an effect that may take the short way does."""
+        return not self._off and want.invocation_id not in self.over and self._takes(want.command)
 
     @property
     def none(self) -> bool:
@@ -96,7 +96,7 @@ class Stretches:
     def ask(self) -> None:
         """Begin a stretch once the workflow task has ended."""
         if self._state is _State.NONE:
-            self._state = _State.ASKED
+            self._state, self.used = _State.ASKED, True
             self._commit = asyncio.ensure_future(self._committed())
 
     def hold(self, take: Callable[[], object]) -> None:
@@ -146,7 +146,7 @@ class Stretches:
                     retry_policy=RetryPolicy(maximum_attempts=1),
                 )
             except FailureError:  # no ledger that could be used: this run takes the regular way
-                self._on = False
+                self._off = True
                 self._end()
                 return
         await workflow.sleep(COMMIT)

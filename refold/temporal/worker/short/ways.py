@@ -1,17 +1,20 @@
-"""Which effects may take the short way, and which tasks do: what a worker says counts when a run begins its first one.
+"""Which effects may take the short way, and which do: all of a worker's, those of a skill, or those of a tool.
 
-A run keeps to what it began with: the patch `refold.short` in its history says so, on whichever worker it goes on.
+A run keeps to what it began with, on whichever worker it goes on: a patch in its history says so, `refold.short` for
+all of its effects and `refold.short:NAME` for those of a tool, written when the first such effect is wanted.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from temporalio import workflow
 
 from refold.core.authoring.skill import Skill
-from refold.core.commands import CallChat, CallLlm, CallTool
+from refold.core.authoring.tool import tool_spec
+from refold.core.commands import CallChat, CallLlm, CallTool, Effect
 from refold.core.errors import DefinitionError
 from refold.core.fold.snapshot import Snapshot
 from refold.core.fold.wanted import Perform, Want
@@ -26,6 +29,7 @@ KNOWN = ("history", DURABILITY)
 Place: TypeAlias = tuple[str, str]
 
 _SHORT: set[Place] = set()
+_TOOLS: dict[Place, frozenset[str]] = {}
 
 
 def durability_of(given: str | None) -> str:
@@ -44,19 +48,38 @@ def durability_of(given: str | None) -> str:
     return named
 
 
-def say(namespace: str, task_queue: str, *, short: bool) -> None:
-    """Set what this process's worker of a task queue says for all its skills."""
+def in_ledger(tools: Iterable[Callable[..., Any]]) -> list[str]:
+    """The names of the tools that are declared with `durability="ledger"`."""
+    specs = [tool_spec(tool) for tool in tools]
+    return [spec.name for spec in specs if spec is not None and spec.durability == DURABILITY]
+
+
+def say(namespace: str, task_queue: str, *, short: bool, tools: Iterable[str] = ()) -> None:
+    """Set what this process's worker of a task queue says for all its skills, and what its tools say for themselves."""
     (_SHORT.add if short else _SHORT.discard)((namespace, task_queue))
+    _TOOLS[namespace, task_queue] = frozenset(tools)
 
 
-def takes(skill: Skill) -> bool:
-    """Whether the current run takes the short way. Called from workflow code, once a run.
+class Ways:
+    """Which effects of one run take the short way. Asked from workflow code, whenever one of them is wanted."""
 
-    Where nothing is said for it, a run that is rebuilt may have begun on a worker that said otherwise.
-    """
-    info = workflow.info()
-    said = skill.options.durability == DURABILITY or (info.namespace, info.task_queue) in _SHORT
-    return (said or workflow.unsafe.is_replaying()) and workflow.patched(PATCH)
+    def __init__(self, skill: Skill) -> None:
+        self._skill = skill
+        self._known: dict[str, bool] = {}
+
+    def takes(self, command: Effect) -> bool:
+        """Whether an effect that `may` take the short way does."""
+        info = workflow.info()
+        here = (info.namespace, info.task_queue)
+        if self._says("", self._skill.options.durability == DURABILITY or here in _SHORT):
+            return True
+        return isinstance(command, CallTool) and self._says(f":{command.name}", command.name in _TOOLS.get(here, ()))
+
+    def _says(self, of: str, said: bool) -> bool:
+        if of not in self._known:
+            # Where nothing is said here, a run that is rebuilt may have begun on a worker that said otherwise.
+            self._known[of] = (said or workflow.unsafe.is_replaying()) and workflow.patched(PATCH + of)
+        return self._known[of]
 
 
 def may(want: Want, task: Snapshot) -> bool:
