@@ -6,9 +6,14 @@ import asyncio
 import os
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from refold import Content, Ctx, Transition, flow_skill, step, tool
+from refold.effects import Done, NotDone, current
 from refold.temporal import workflow_for
-from tests.faults.skills import note
+from tests.faults.skills import LEDGER, note
+
+STEP_S = 0.02
 
 
 @tool(effect="idempotent")
@@ -48,4 +53,53 @@ class ShortChain:
         return ctx.complete(f"charged {last}")
 
 
+def walked(key: str) -> Done | NotDone:
+    """Whether the step was made."""
+    noted = f'"{current().invocation_id}"' in Path(os.environ[LEDGER]).read_text()
+    return Done(0) if noted else NotDone()
+
+
+@tool(effect="at_most_once", probe=walked)
+async def tread(n: int, at: str) -> int:
+    """A step that may be made once, and takes a while."""
+    await asyncio.sleep(STEP_S)
+    note(f"tread {n}")
+    return 0
+
+
+@tool(effect="idempotent")
+async def look_round(n: int, at: str) -> str:
+    """May be repeated, and takes a while."""
+    await asyncio.sleep(STEP_S)
+    note(f"look {n}")
+    return at
+
+
+class Far(BaseModel):
+    steps: int
+
+
+class Walk:
+    """Treads and looks round, as often as it is told; each time with the time at which it does."""
+
+    @step(start=True)
+    async def begin(self, ctx: Ctx, far: Far) -> Transition:
+        for n in range(far.steps):
+            await ctx.tool(tread, n=n, at=ctx.now.isoformat())
+            await ctx.tool(look_round, n=n, at=ctx.now.isoformat())
+        return ctx.complete("there")
+
+
+@flow_skill(id="short_walk", input=Far, durability="ledger")
+class ShortWalk(Walk):
+    """The short way."""
+
+
+@flow_skill(id="any_walk", input=Far)
+class AnyWalk(Walk):
+    """As the worker says."""
+
+
+ShortWalkWorkflow = workflow_for(ShortWalk)
+AnyWalkWorkflow = workflow_for(AnyWalk)
 ShortChainWorkflow = workflow_for(ShortChain)
