@@ -5,9 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import a2a, conversation, ledger, overhead, page
+from bench import a2a, conversation, ledger, overhead, page, short
 
-BENCHMARKS = {"a2a": a2a, "conversation": conversation, "ledger": ledger, "overhead": overhead, "page": page}
+BENCHMARKS = {
+    "a2a": a2a,
+    "conversation": conversation,
+    "ledger": ledger,
+    "overhead": overhead,
+    "page": page,
+    "short": short,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -42,12 +42,12 @@ class Process:
             RuntimeError: It has ended.
         """
         assert self.process.stdout is not None
-        line = await self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(
-                f"a benchmark's process ended with code {await self.process.wait()}; see its errors above"
-            )
-        return json.loads(line)
+        while line := await self.process.stdout.readline():
+            try:
+                return json.loads(line)
+            except ValueError:
+                continue  # a warning of the SDK's core
+        raise RuntimeError(f"a benchmark's process ended with code {await self.process.wait()}; see its errors above")
 
 
 @contextlib.asynccontextmanager

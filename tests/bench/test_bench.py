@@ -90,6 +90,19 @@ async def test_the_gateways_benchmark_tells_every_figure_with_its_limit() -> Non
     assert set(found["checks"]) == {"first_event_ms", "waiting_cpu", "waiting_memory"}
 
 
+@pytest.mark.server
+@pytest.mark.sweep
+async def test_both_ways_beside_each_other() -> None:
+    """
+    `python -m bench short --json`: time, throughput and history of effects within workflow tasks.
+    """
+    found = await quick("short")
+
+    limits = {key: one["limit"] for key, one in found["figures"].items() if one["limit"] is not None}
+    assert limits == {"time.plain": 0.35, "at_once.plain": 0.4, "bytes.20": 0.4}
+    assert all(one["ours"] > 0 and one["twin"] > 0 for one in found["figures"].values())
+
+
 @pytest.mark.parametrize(
     ("rounds", "passed"),
     [
