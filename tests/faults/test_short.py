@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer, dev_server
 from refold.testing.crash_sweep import CrashSweep, Kind, Point
 from tests.faults.processes import Ledger, Workers
-from tests.faults.test_crash_sweep import mail, make_sweep, model, shop  # noqa: F401 - fixtures
+from tests.faults.test_crash_sweep import all_points, mail, make_sweep, model, shop  # noqa: F401 - fixtures
 from tests.temporal.conftest import HASTY
 from tests.temporal.test_task import collected, settled
 
@@ -72,17 +71,11 @@ def around_the_money(points: list[Point]) -> Sequence[Point]:
     return [one for one in points if (one.kind, one.seq) in ((Kind.PERFORMED, 40), (Kind.AFTER, 41))]
 
 
-def every_point(points: list[Point]) -> Sequence[Point]:
-    """All of them, which takes half an hour; or those from and up to the numbers in REFOLD_SWEEP_POINTS=100:200."""
-    since, _, upto = os.environ.get("REFOLD_SWEEP_POINTS", "").partition(":")
-    return points[int(since or 0) : int(upto) if upto else None]
-
-
 @pytest.mark.parametrize(
     "points",
     [
         pytest.param(around_the_money, id="some"),
-        pytest.param(every_point, id="all", marks=[pytest.mark.sweep, pytest.mark.timeout(7_200)]),
+        pytest.param(all_points, id="all", marks=[pytest.mark.sweep, pytest.mark.timeout(7_200)]),
     ],
 )
 async def test_forty_steps_on_the_short_way(
