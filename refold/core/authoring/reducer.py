@@ -39,7 +39,7 @@ class ReducerSkill(Skill):
 
     def places(self) -> list[str]:
         """The types that the state may have, each by its `kind` or its class's name."""
-        return [_kind(member) for member in _members(self.annotation)]
+        return [kind_of(member) for member in _members(self.annotation)]
 
     def on(self, state: JsonValue, event: Event, moment: Moment, live: Live | None = None) -> Transition:
         """See `Skill.on`."""
@@ -96,7 +96,7 @@ def _members(annotation: Any) -> list[Any]:
     return [get_origin(annotation) or annotation]
 
 
-def _kind(member: Any) -> str:
+def kind_of(member: Any) -> str:
     """What `where` calls a state of this type."""
     field = getattr(member, "model_fields", {}).get("kind")
     default = getattr(member, "kind", None) if field is None else field.default

@@ -9,7 +9,7 @@ import inspect
 import re
 from typing import Any, get_args, get_type_hints
 
-from refold.core.authoring.reducer import ReducerSkill
+from refold.core.authoring.reducer import ReducerSkill, kind_of
 from refold.core.authoring.skill import Skill
 from refold.core.contracts.run import ContractedMachine
 from refold.core.steps.machine import StepMachine
@@ -183,6 +183,11 @@ def _reducer(skill: ReducerSkill, diagram: Diagram) -> None:
                 _gate_ends(outcome.target or source, outcome.gate, diagram)
     for state, ending in ended.items():
         diagram.edge(state, END, ending)
+
+
+def nodes_of(skill: Skill) -> dict[str, str]:
+    """What the diagram calls the states that a reducer gives another name by their `kind`; empty for other styles."""
+    return {kind_of(kind): kind.__name__ for kind in _kinds(skill)} if isinstance(skill, ReducerSkill) else {}
 
 
 def _kinds(skill: ReducerSkill) -> tuple[Any, ...]:

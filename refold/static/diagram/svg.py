@@ -5,12 +5,15 @@ Moves that lead back are left out of the layering and drawn at the side. Positio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
+from typing import TypeAlias
 
 from refold.core.authoring.skill import Skill
-from refold.static.diagram.graph import END, START, diagram_of
+from refold.static.diagram.graph import ANY, END, START, diagram_of, nodes_of
 
 CHAR, LINE = 7, 17
 """The width of a letter and the height of a line."""
@@ -24,6 +27,8 @@ SWEEPS = 6
 DOT = 16
 LANE = 22
 BEGIN, FINISH = "(start)", "(end)"
+Move: TypeAlias = tuple[str, str]
+"""From which step or state to which; the first comes from `BEGIN`, the last goes to `FINISH`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,7 @@ class Arrow:
         labels: What is written beside it.
         full: The same, not shortened.
         x, y: Where the first label begins.
+        taken: How often tasks took it; the first label says so, too.
     """
 
     source: str
@@ -63,6 +69,7 @@ class Arrow:
     full: str
     x: int
     y: int
+    taken: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +82,41 @@ class Drawing:
     arrows: tuple[Arrow, ...]
 
 
-def drawn(skill: Skill) -> Drawing:
-    """A skill's diagram, laid out. No code of the skill runs."""
+def drawn(skill: Skill, taken: Mapping[Move, int] = MappingProxyType({})) -> Drawing:
+    """A skill's diagram, laid out. No code of the skill runs.
+
+    Args:
+        skill: The skill.
+        taken: How often tasks took which move, between places as `Skill.where` names them. A move that the skill's code
+            does not name, as one that fails or goes where a variable says, is drawn, too.
+    """
     diagram = diagram_of(skill)
-    moves: dict[tuple[str, str], list[str]] = {}
+    moves: dict[Move, list[str]] = {}
     for source, target, label in diagram.edges:
         ends = (BEGIN if source == START else source, FINISH if target == END else target)
         moves.setdefault(ends, []).extend([label] if label else [])
+    counts = _counted(skill, moves.keys(), taken)
+    for ends, times in counts.items():
+        moves.setdefault(ends, []).insert(0, f"{times}×")
     nodes = {name: diagram.nodes.get(name, []) for ends in moves for name in ends}
     nodes |= {name: lines for name, lines in diagram.nodes.items() if name not in nodes}
-    return _placed(nodes, moves)
+    found = _placed(nodes, moves)
+    return replace(found, arrows=tuple(replace(one, taken=counts[one.source, one.target]) for one in found.arrows))
 
 
-def _placed(nodes: Mapping[str, Iterable[str]], moves: Mapping[tuple[str, str], list[str]]) -> Drawing:
+def _counted(skill: Skill, declared: Set[Move], taken: Mapping[Move, int]) -> Counter[Move]:
+    """How often each move of the diagram was taken: by the diagram's names, where they differ from the skill's own."""
+    names = nodes_of(skill)
+    found = Counter[Move]()
+    for (source, target), times in taken.items():
+        ends = (names.get(source, source), names.get(target, target))
+        if ends not in declared and (ANY, ends[1]) in declared:
+            ends = (ANY, ends[1])
+        found[ends] += times
+    return found
+
+
+def _placed(nodes: Mapping[str, Iterable[str]], moves: Mapping[Move, list[str]]) -> Drawing:
     layers = _ordered(_layers(nodes, list(moves)), list(moves))
     sizes = {name: _size(name, tuple(dict.fromkeys(lines))) for name, lines in nodes.items()}
     widths = [sum(sizes[name][1] for name in layer) + GAP_X * (len(layer) - 1) for layer in layers]
@@ -121,14 +150,14 @@ def _cut(line: str) -> str:
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
-def _layers(nodes: Iterable[str], moves: Iterable[tuple[str, str]]) -> list[list[str]]:
+def _layers(nodes: Iterable[str], moves: Iterable[Move]) -> list[list[str]]:
     """Each node below all that lead to it, moves back left out."""
     after: dict[str, list[str]] = {name: [] for name in nodes}
     for source, target in moves:
         if source != target:
             after[source].append(target)
     order, open_, done = list[str](), set[str](), set[str]()
-    back: set[tuple[str, str]] = set()
+    back: set[Move] = set()
     for root in sorted(after, key=lambda name: name != BEGIN):
         stack = [(root, iter(after[root]))] if root not in done else []
         open_.update(name for name, _ in stack)
@@ -158,7 +187,7 @@ def _layers(nodes: Iterable[str], moves: Iterable[tuple[str, str]]) -> list[list
     return [layer for layer in layers if layer]
 
 
-def _ordered(layers: list[list[str]], moves: Iterable[tuple[str, str]]) -> list[list[str]]:
+def _ordered(layers: list[list[str]], moves: Iterable[Move]) -> list[list[str]]:
     """The layers with neighbours near each other: each node goes to the middle of those that it is joined to."""
     joined: dict[str, list[str]] = {}
     for source, target in moves:
@@ -174,7 +203,7 @@ def _ordered(layers: list[list[str]], moves: Iterable[tuple[str, str]]) -> list[
 
 
 def _arrows(
-    boxes: Mapping[str, Box], moves: Mapping[tuple[str, str], list[str]], layer: Mapping[str, int], right: int
+    boxes: Mapping[str, Box], moves: Mapping[Move, list[str]], layer: Mapping[str, int], right: int
 ) -> tuple[tuple[Arrow, ...], int]:
     """The moves, and how far the drawing reaches to the right with them.
 

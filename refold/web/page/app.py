@@ -19,13 +19,14 @@ from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import skill_id
 from refold.engine import Engine
 from refold.seen.logs import logger
-from refold.web.page import deciding, inbox, past, skills, task
+from refold.web.page import deciding, inbox, past, task
 from refold.web.page.doors import door_routes
 from refold.web.page.frame import HEADERS, Call, Handler, Refused, Site, route, told
 from refold.web.page.lists import listing, saved
 from refold.web.page.lists.bulk import Bulk
 from refold.web.page.lists.history import History
 from refold.web.page.people import Access
+from refold.web.page.skills import pages as skills
 from refold.web.page.streams import Bell
 from refold.web.page.templates import HERE
 

@@ -36,6 +36,7 @@ from refold.engine import (
 )
 from refold.record import TaskRecord
 from refold.web.page.people import Access, Person, forged
+from refold.web.page.skills.ways import Ways
 from refold.web.page.streams import OpenStreams
 from refold.web.page.templates import render
 
@@ -96,6 +97,7 @@ class Site:
     skills: Mapping[str, Skill] = field(default_factory=dict)
     temporal_ui: str | None = None
     streams: OpenStreams = field(default_factory=OpenStreams)
+    ways: Ways = field(default_factory=Ways)
 
 
 @dataclass(kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -55,10 +55,15 @@ async def open_page(engine: FakeEngine) -> AsyncIterator[Open]:
     async with AsyncExitStack() as stack:
 
         async def opened(
-            *, key: str | None = None, address: str = "127.0.0.1", ui: str | None = None, **access: Any
+            *,
+            key: str | None = None,
+            address: str = "127.0.0.1",
+            ui: str | None = None,
+            skills: Sequence[Any] = SKILLS,
+            **access: Any,
         ) -> Browser:
             settings = Access(check=who, **access) if key is not None else Access(**access)
-            app = page_app(engine, settings, Pages(skills=SKILLS, temporal_ui=ui))
+            app = page_app(engine, settings, Pages(skills=skills, temporal_ui=ui))
             transport = httpx2.ASGITransport(app=app, client=(address, 1234))
             http = await stack.enter_async_context(httpx2.AsyncClient(transport=transport, base_url=HOST))
             browser = Browser(http)
