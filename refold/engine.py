@@ -4,6 +4,7 @@ EngineError               what runs the tasks cannot do as asked
 ├── TaskNotFound          no task has this id
 ├── TaskExists            a task with this id was started before
 ├── UnknownSkill          nobody serves a skill of this name
+├── ScheduleNotFound      no schedule has this id
 ├── NotConnected          no server answers at the address
 ├── NoWorker              the server answers, but no worker does
 │   └── CodeChanged       its worker's code differs from what was recorded
@@ -72,6 +73,14 @@ class UnknownSkill(EngineError):
         self.known = tuple(known)
         listed = ", ".join(sorted(known)) or "none"
         super().__init__(f"no skill {skill!r}; the skills known here: {listed}")
+
+
+class ScheduleNotFound(EngineError):
+    """No schedule has this id."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(f"no schedule {shortened(id, 200)!r}; `refold schedule list` shows the schedules")
 
 
 class NotConnected(EngineError):
@@ -152,6 +161,8 @@ class PendingView(_View):
         due_at: When the next attempt, or the end of the sleep, is due; None while an attempt is running.
         blocked: It waits for its dependency, or for an operator.
         queue: The task queue of its own that it is sent to; None for the task's.
+        held: It is not sent out before the task goes on: people decide first, or a blocked command is resolved.
+        until: When a part times out, if it has a timeout and has begun.
     """
 
     invocation_id: str
@@ -161,6 +172,8 @@ class PendingView(_View):
     failure: str | None = lean()
     due_at: datetime | None = lean()
     queue: str | None = lean()
+    held: bool = lean(False)
+    until: datetime | None = lean()
 
 
 class WaitView(_View):
@@ -422,6 +435,47 @@ class Listed(_View):
     def place(self) -> Place:
         """Its place in the order."""
         return Place(at=self.status_at, task_id=self.task_id)
+
+
+class ScheduleView(_View):
+    """A schedule as people and programs see it.
+
+    Attributes:
+        id: Its id. The ids of its tasks begin with it.
+        skill: The skill of the tasks.
+        times: When it is due: `cron 0 7 * * 1-5 (Europe/Berlin)`, `every 2h`.
+        overlap: What becomes of a start that is due while an earlier task is open; empty in a list.
+        paused: It starts nothing until it is resumed.
+        note: What was said when it was created, paused or resumed.
+        next: When it is due next, the nearest first; empty if never.
+        owner: Of its tasks.
+        input: The first message of its tasks, as text.
+        started: How many tasks it has started; None in a list, as the next two.
+        skipped: How many starts were left out because a task was open.
+        missed: How many starts were left out because the server was down for longer than the time to catch up in.
+        running: The open tasks that its overlap looks at, none where the overlap is `allow`; empty in a list, as
+            `owner`, `input` and `task_queue`.
+        last: The task that it started last.
+        task_queue: Where its tasks go.
+        unchecked: Why nobody has checked that a worker has the skill and takes the input; only after `create`.
+    """
+
+    id: str
+    skill: str
+    times: str
+    overlap: str = lean("")
+    paused: bool = False
+    note: str = ""
+    next: tuple[datetime, ...] = ()
+    owner: str | None = lean()
+    input: str = lean("")
+    started: int | None = lean()
+    skipped: int | None = lean()
+    missed: int | None = lean()
+    running: tuple[str, ...] = lean(())
+    last: str | None = None
+    task_queue: str = lean("")
+    unchecked: str = lean("")
 
 
 class Engine(Protocol):
@@ -909,6 +963,8 @@ def _pending(pending: Pending) -> PendingView:
         due_at=pending.due_at,
         blocked=pending.blocked,
         queue=getattr(command, "queue", None),
+        held=not pending.started and not pending.blocked and pending.due_at is None,
+        until=pending.until,
     )
 
 

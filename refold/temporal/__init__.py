@@ -10,11 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from refold.engine import ScheduleNotFound as ScheduleNotFound
+    from refold.engine import ScheduleView as ScheduleView
     from refold.temporal.client.engine import TemporalEngine, connect
     from refold.temporal.dev import DevServerError, dev_server
     from refold.temporal.replay.replaying import Replayed, Replays
     from refold.temporal.replay.sources import Choice, histories
-    from refold.temporal.schedules.schedules import ScheduleExists, ScheduleNotFound, Schedules, ScheduleView
+    from refold.temporal.schedules.schedules import ScheduleExists, Schedules
     from refold.temporal.schedules.timing import Overlap, Timing
     from refold.temporal.seen.open_tasks import OpenTasks
     from refold.temporal.seen.runtime import measure

@@ -228,6 +228,8 @@ def _pending(pending: PendingView) -> str:
         text += "  blocked"
     elif pending.failure:
         text += f"  after: {snippet(pending.failure)}"
+    if pending.held:
+        text += "  begins when the task goes on"
     if pending.due_at is not None:
         text += f"  due {pending.due_at.astimezone():%H:%M:%S}"
     return clean(text)

@@ -116,7 +116,9 @@ async def why_silent(client: Client, description: WorkflowExecutionDescription) 
 
 async def why_effects_wait(client: Client, view: TaskView) -> str:
     """Which effects of a task were sent to a task queue of their own that nobody polls; empty if none were."""
-    out = [one for one in view.pending if one.queue is not None and not one.blocked and one.due_at is None]
+    out = [
+        one for one in view.pending if one.queue is not None and not one.blocked and not one.held and one.due_at is None
+    ]
     kinds = {one: _PARTS if one.command.startswith(("skill ", "workflow ")) else _EFFECTS for one in out}
     ago_s = {(one.queue, kinds[one]): 0.0 for one in out}
     for queue, kind in ago_s:

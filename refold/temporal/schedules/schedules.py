@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict
 from pydantic_core import PydanticSerializationError, to_json
 from temporalio.api.schedule.v1 import SchedulePatch, TriggerImmediatelyRequest
 from temporalio.api.workflowservice.v1 import PatchScheduleRequest
@@ -39,8 +38,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.events import UserMessage
-from refold.core.values import lean, shortened
-from refold.engine import EngineError, Listed, checked
+from refold.core.values import shortened
+from refold.engine import EngineError, Listed, ScheduleNotFound, ScheduleView, checked
 from refold.temporal.client import search, starting, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals, server_refused, unwritable
@@ -80,14 +79,6 @@ NEXT = 5
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+=,-]{0,99}")
 
 
-class ScheduleNotFound(EngineError):
-    """No schedule has this id."""
-
-    def __init__(self, id: str) -> None:
-        self.id = id
-        super().__init__(f"no schedule {shortened(id, 200)!r}; `refold schedule list` shows the schedules")
-
-
 class ScheduleExists(EngineError):
     """A schedule with this id is there."""
 
@@ -96,49 +87,6 @@ class ScheduleExists(EngineError):
         super().__init__(
             f"schedule {id!r} exists already: `refold schedule show {id}` shows it; delete it first, or take another id"
         )
-
-
-class ScheduleView(BaseModel):
-    """A schedule as people and programs see it.
-
-    Attributes:
-        id: Its id. The ids of its tasks begin with it.
-        skill: The skill of the tasks.
-        times: When it is due: `cron 0 7 * * 1-5 (Europe/Berlin)`, `every 2h`.
-        overlap: What becomes of a start that is due while an earlier task is open; empty in a list.
-        paused: It starts nothing until it is resumed.
-        note: What was said when it was created, paused or resumed.
-        next: When it is due next, the nearest first; empty if never.
-        owner: Of its tasks.
-        input: The first message of its tasks, as text.
-        started: How many tasks it has started; None in a list, as the next two.
-        skipped: How many starts were left out because a task was open.
-        missed: How many starts were left out because the server was down for longer than the time to catch up in.
-        running: The open tasks that its overlap looks at, none where the overlap is `allow`; empty in a list, as
-            `owner`, `input` and `task_queue`.
-        last: The task that it started last.
-        task_queue: Where its tasks go.
-        unchecked: Why nobody has checked that a worker has the skill and takes the input; only after `create`.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    skill: str
-    times: str
-    overlap: str = lean("")
-    paused: bool = False
-    note: str = ""
-    next: tuple[datetime, ...] = ()
-    owner: str | None = lean()
-    input: str = lean("")
-    started: int | None = lean()
-    skipped: int | None = lean()
-    missed: int | None = lean()
-    running: tuple[str, ...] = lean(())
-    last: str | None = None
-    task_queue: str = lean("")
-    unchecked: str = lean("")
 
 
 class Schedules:

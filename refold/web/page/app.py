@@ -19,15 +19,17 @@ from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import skill_id
 from refold.engine import Engine
 from refold.seen.logs import logger
-from refold.web.page import deciding, inbox, past, task
+from refold.web.page import deciding, inbox, schedules
 from refold.web.page.doors import door_routes
-from refold.web.page.frame import HEADERS, Call, Handler, Refused, Site, route, told
+from refold.web.page.frame import HEADERS, Call, Handler, Refused, Schedules, Site, route, told
 from refold.web.page.lists import listing, saved
 from refold.web.page.lists.bulk import Bulk
 from refold.web.page.lists.history import History
 from refold.web.page.people import Access
 from refold.web.page.skills import pages as skills
 from refold.web.page.streams import Bell
+from refold.web.page.task import pages as task
+from refold.web.page.task import past
 from refold.web.page.templates import HERE
 
 log = logger("refold.page")
@@ -43,10 +45,12 @@ class Pages:
         skills: The skills that people can look at and start: skill classes, tables, compiled skills.
         temporal_ui: The address of Temporal's UI for this namespace, such as
             `http://127.0.0.1:8233/namespaces/default/workflows`; None shows no link to it.
+        schedules: What starts tasks by the clock, such as `TemporalEngine.schedules`; None shows none.
     """
 
     skills: Iterable[Any] = ()
     temporal_ui: str | None = None
+    schedules: Schedules | None = None
 
 
 def page_app(engine: Engine, access: Access, pages: Pages | None = None) -> Starlette:
@@ -61,7 +65,7 @@ def page_app(engine: Engine, access: Access, pages: Pages | None = None) -> Star
     """
     pages = pages or Pages()
     compiled = {skill_id(one): one for one in map(skill_of, pages.skills)}
-    site = Site(engine=engine, access=access, skills=compiled, temporal_ui=pages.temporal_ui)
+    site = Site(engine=engine, access=access, skills=compiled, temporal_ui=pages.temporal_ui, schedules=pages.schedules)
 
     async def wrong(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -103,6 +107,8 @@ def _routes(site: Site) -> list[BaseRoute]:
         "/tasks": listing.tasks,
         "/skills": skills.skills,
         "/skills/{skill}": skills.skill,
+        "/schedules": schedules.schedules,
+        "/schedules/{schedule:path}": schedules.schedule,
         "/gate/{task_id:path}": inbox.gate,
         "/task/{task_id:path}": task.task,
         "/head/{task_id:path}": task.head,
@@ -125,6 +131,7 @@ def _routes(site: Site) -> list[BaseRoute]:
         "/resolve": deciding.resolve,
         "/bulk": Bulk().bulk,
         "/skills/{skill}": skills.start,
+        "/schedules/{schedule:path}": schedules.act,
         "/act/{task_id:path}": task.act,
         "/fork/{task_id:path}": past.fork,
     }

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue, PydanticUserError
 
+from refold.callbacks.address import without_addresses
 from refold.core.errors import InputRejected
 from refold.core.schema import Schema, adapter, resolve
 
@@ -145,7 +146,10 @@ def _kind(part: Mapping[str, Any]) -> Kind:
 
 
 def fields_of_value(show: Mapping[str, JsonValue], editable: Sequence[str]) -> tuple[Field, ...]:
-    """The form to change some keys of an object: a field for each, and one for each member of an object there."""
+    """The form to change some keys of an object: a field for each, and one for each member of an object there.
+
+    What holds the address of a callback has none, as nobody is shown it; it stays as it is.
+    """
     found: list[Field] = []
     for key in editable:
         value = show.get(key)
@@ -153,7 +157,7 @@ def fields_of_value(show: Mapping[str, JsonValue], editable: Sequence[str]) -> t
             found += [_of_value((key, name), inner) for name, inner in value.items()]
         else:
             found.append(_of_value((key,), value))
-    return tuple(found)
+    return tuple(one for one in found if without_addresses(one.value) == one.value)
 
 
 def _of_value(path: tuple[str, ...], value: JsonValue) -> Field:

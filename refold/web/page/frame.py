@@ -10,10 +10,10 @@ Rule 3: whatever the engine refuses becomes one sentence, and a status that says
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote, urlencode
 
 from pydantic import JsonValue
@@ -27,8 +27,11 @@ from refold.engine import (
     CodeChanged,
     Engine,
     EngineError,
+    Listed,
     NotConnected,
     NoWorker,
+    ScheduleNotFound,
+    ScheduleView,
     TaskExists,
     TaskNotFound,
     TaskView,
@@ -65,12 +68,45 @@ HEADERS = {
 STATUS: Mapping[type[EngineError | InputRejected], int] = {
     TaskNotFound: 404,
     UnknownSkill: 404,
+    ScheduleNotFound: 404,
     TaskExists: 409,
     InputRejected: 409,
     CodeChanged: 503,
     NoWorker: 503,
     NotConnected: 503,
 }
+
+
+class Schedules(Protocol):
+    """What starts tasks by the clock: `TemporalEngine.schedules`, whose methods say what each does."""
+
+    def list(self) -> AsyncIterator[ScheduleView]:
+        """All schedules."""
+        ...
+
+    async def look(self, id: str) -> ScheduleView:
+        """One schedule; raises `ScheduleNotFound`, as the following do."""
+        ...
+
+    async def runs(self, id: str, *, limit: int = 20) -> Sequence[Listed]:
+        """The tasks that it has started, the newest first; those of one that was deleted, too."""
+        ...
+
+    async def of(self, task_id: str) -> str | None:
+        """The schedule that started a task; None if none did."""
+        ...
+
+    async def pause(self, id: str, note: str = ...) -> ScheduleView:
+        """Start nothing until `resume`."""
+        ...
+
+    async def resume(self, id: str, note: str = ...) -> ScheduleView:
+        """Start tasks again."""
+        ...
+
+    async def run_now(self, id: str) -> str:
+        """Start a task now, and return its id; `InputRejected` if none could be started."""
+        ...
 
 
 class Refused(Exception):
@@ -90,12 +126,14 @@ class Site:
         access: Who may use the page.
         skills: The skills that can be drawn and started from here, by id.
         temporal_ui: The address of Temporal's UI for this namespace, up to the task's id; None shows no link.
+        schedules: What starts tasks by the clock; None if nothing does.
     """
 
     engine: Engine
     access: Access
     skills: Mapping[str, Skill] = field(default_factory=dict)
     temporal_ui: str | None = None
+    schedules: Schedules | None = None
     streams: OpenStreams = field(default_factory=OpenStreams)
     ways: Ways = field(default_factory=Ways)
 
@@ -191,7 +229,7 @@ def url(request: Request, path: str, **query: Any) -> str:
 
 
 def task_path(task_id: str, under: str = "task") -> str:
-    """The path of a task; an id may hold anything, slashes too."""
+    """The path of a task, or of what else has an id, which may hold anything, slashes too."""
     return f"/{under}/{quote(task_id, safe='')}"
 
 
@@ -208,12 +246,14 @@ def page(
     html = render(
         template,
         url=address,
+        schedule_url=lambda id, **query: url(request, task_path(id, "schedules"), **query),
         task_url=lambda task_id, under="task", **query: url(request, task_path(task_id, under), **query),
         person=person,
         here=request.url.path.removeprefix(root(request)) or "/",
         fragment="hx-request" in request.headers,
         temporal_ui=site.temporal_ui,
         known_skills=site.skills,
+        by_clock=site.schedules is not None,
         **values,
     )
     response = Response(html, status, media_type="text/html")

@@ -89,7 +89,7 @@ async def _items(call: Call, listed: Listed) -> Sequence[Item]:
         view = await call.engine.look(listed.task_id) if blocked else None
     except EngineError:
         return ()  # it is not theirs, was deleted meanwhile, or cannot be read now
-    items = list(items_of(record, call.person, view))
+    items = list(items_of(record, call.person, view, listed.moved_at))
     if not items and record.note and not record.waits and not record.ended:
         return (silent(record),)
     return items

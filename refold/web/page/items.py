@@ -30,7 +30,8 @@ class Item:
     """One thing that waits for a person.
 
     Attributes:
-        kind: A gate, a question, a blocked command, or a task that cannot be asked for what it waits.
+        kind: A gate, a question, a call to the task's own address, a blocked command, or a task that cannot be asked
+            for what it waits.
         task_id: The task that takes the answer.
         skill: Its skill.
         id: The gate's id, or that of the blocked command; unique within the task.
@@ -49,7 +50,7 @@ class Item:
         expects: What the answer must be, in words; empty takes any text.
     """
 
-    kind: Literal["gate", "question", "blocked", "silent"]
+    kind: Literal["gate", "question", "callback", "blocked", "silent"]
     task_id: str
     skill: str
     id: str
@@ -78,20 +79,23 @@ class Item:
         return self.asks.strip().partition("\n")[2].strip()
 
 
-def items_of(record: TaskRecord, person: Person, view: TaskView | None = None) -> Iterator[Item]:
+def items_of(
+    record: TaskRecord, person: Person, view: TaskView | None = None, blocked_since: datetime | None = None
+) -> Iterator[Item]:
     """What waits in a task, oldest first; not what waits in its parts, which is listed with them.
 
     Args:
         record: The task.
         person: For whom.
         view: The same task, for its blocked commands; None if it has none.
+        blocked_since: Since when they are blocked; None if that is not known.
     """
     for wait in record.waits:
         if wait.gate not in record.reported_by:
             yield item_of(record, wait, person)
     for one in () if view is None else view.unresolved:
         if one.task_id == record.task_id:
-            yield _unresolved(record, one, person)
+            yield _unresolved(record, one, person, blocked_since)
     known = set() if view is None else {one.invocation_id for one in view.unresolved}
     for pending in () if view is None else view.pending:
         if pending.blocked and pending.invocation_id not in known:
@@ -105,6 +109,7 @@ def items_of(record: TaskRecord, person: Person, view: TaskView | None = None) -
                         failure=pending.failure or "",
                     ),
                     person,
+                    blocked_since,
                 ),
                 until=pending.due_at,
             )
@@ -138,7 +143,7 @@ def _question(about: dict[str, object], ask: AskUser, person: Person) -> Item:
     called = "it waits for a call to its own address, so nobody answers it here" if ask.callback is not None else ""
     return Item(
         **about,  # type: ignore[arg-type]  # the fields that every item has
-        kind="question",
+        kind="question" if ask.callback is None else "callback",
         fields=fields,
         expects="" if ask.expect is None else type_name(ask.expect),
         why_not=called or ("" if person.acts else "you may read here and change nothing"),
@@ -191,7 +196,7 @@ def _listed(names: Sequence[str], word: str = "and") -> str:
     return f"{', '.join(first)} {word} {last}" if first else last
 
 
-def _unresolved(record: TaskRecord, one: Unresolved, person: Person) -> Item:
+def _unresolved(record: TaskRecord, one: Unresolved, person: Person, since: datetime | None) -> Item:
     return Item(
         kind="blocked",
         task_id=one.task_id,
@@ -199,7 +204,7 @@ def _unresolved(record: TaskRecord, one: Unresolved, person: Person) -> Item:
         id=one.invocation_id,
         name=one.command,
         asks=one.failure or "nobody knows whether it took place",
-        since=record.status_at,
+        since=since,
         why_not="" if person.acts else "you may read here and change nothing",
     )
 

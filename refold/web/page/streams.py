@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from datetime import datetime, timedelta
@@ -13,7 +14,8 @@ from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
 from refold.core.fold.journal import Entry
-from refold.engine import Engine, EngineError, NoWorker, TaskFilter, TaskNotFound, Tokens
+from refold.engine import Engine, EngineError, NoWorker, Progress, TaskFilter, TaskNotFound, Tokens
+from refold.web.page.templates import as_long, line, plain
 
 ALIVE_S = 20.0
 """Seconds between two signs of life in a stream where nothing happens."""
@@ -29,6 +31,9 @@ SLOWER = 1.5
 
 FIRST = 100
 """How many of the tasks that changed last are compared."""
+
+REPORT_CHARS = 2_000
+"""How much of a tool's report is shown, in characters."""
 
 LAG = timedelta(seconds=10)
 """By how much the server's list of tasks may lag."""
@@ -97,7 +102,8 @@ async def _next(news: AsyncGenerator[News]) -> News | None:
 
 
 async def task_news(engine: Engine, task_id: str, after: int, *, text: bool) -> AsyncGenerator[News]:
-    """What happens to a task after an entry: `changed` for each entry, and if wanted `text` for what a model writes.
+    """What happens to a task after an entry: `changed` for each entry, and if wanted `text` for what a model writes and
+    `progress` for what a tool reports, which is kept nowhere.
 
     Ends with `ended` once the task has ended. While no worker runs, or the server is away, it waits for them.
     """
@@ -109,7 +115,11 @@ async def task_news(engine: Engine, task_id: str, after: int, *, text: bool) -> 
                         after = one.seq
                         yield "changed", {"seq": one.seq}
                     elif text and isinstance(one, Tokens):
-                        yield "text", one.model_dump(mode="json", exclude={"kind"})
+                        yield "text", {**one.model_dump(mode="json", exclude={"kind"}), "text": as_long(one.text)}
+                    elif text and isinstance(one, Progress):
+                        said = one.said if isinstance(one.said, str) else json.dumps(one.said, ensure_ascii=False)
+                        shown = {"tool": line(one.tool), "said": plain(said, REPORT_CHARS)}
+                        yield "progress", {"invocation_id": one.invocation_id, "attempt": one.attempt, **shown}
             yield "ended", {"seq": after}
             return
         except TaskNotFound:

@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from refold.callbacks.address import without_addresses
 from refold.words.reasoning import unreasoned
 from refold.words.text import clean, snippet
 
@@ -31,10 +32,16 @@ _UNSEEN = re.compile(
 
 
 def plain(text: object, limit: int = LONGEST) -> str:
-    """Text as it is shown: whole lines, without characters that hide or turn others, and not endless."""
+    """Text as it is shown: whole lines, not endless, without callbacks' addresses or characters that hide others."""
     whole = str(text)
-    seen = _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", clean(whole[:limit]))
+    shown = clean(without_addresses(whole[:limit]))
+    seen = _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", shown)
     return seen if len(whole) <= limit else f"{seen}… (cut here; {len(whole):,} characters in all)"
+
+
+def as_long(text: str) -> str:
+    """Text as `plain` shows it, but with as many characters as it has, since a stream counts them."""
+    return _UNSEEN.sub("\N{REPLACEMENT CHARACTER}", clean(without_addresses(text.replace("\r", "\n"), "•")))
 
 
 def line(text: object, limit: int = LINE) -> str:

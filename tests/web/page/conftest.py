@@ -11,6 +11,7 @@ import pytest
 
 from refold.testing import FakeEngine
 from refold.web.page import Access, Pages, page_app
+from refold.web.page.frame import Schedules
 from tests.web.page.skills import SKILLS
 
 HOST = "http://127.0.0.1:9000"
@@ -60,10 +61,11 @@ async def open_page(engine: FakeEngine) -> AsyncIterator[Open]:
             address: str = "127.0.0.1",
             ui: str | None = None,
             skills: Sequence[Any] = SKILLS,
+            schedules: Schedules | None = None,
             **access: Any,
         ) -> Browser:
             settings = Access(check=who, **access) if key is not None else Access(**access)
-            app = page_app(engine, settings, Pages(skills=skills, temporal_ui=ui))
+            app = page_app(engine, settings, Pages(skills=skills, temporal_ui=ui, schedules=schedules))
             transport = httpx2.ASGITransport(app=app, client=(address, 1234))
             http = await stack.enter_async_context(httpx2.AsyncClient(transport=transport, base_url=HOST))
             browser = Browser(http)

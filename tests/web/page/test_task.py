@@ -60,7 +60,8 @@ async def test_the_story_says_what_happened_and_why_it_waits(engine: FakeEngine,
     page = (await ada.get("/task/o1")).text
     assert "Waits for people" in page
     assert "planned → running → paused" in page
-    assert 'It waits for people: <span dir="auto">purchase</span>, until <time' in page
+    assert "it waits for an approval: purchase</span>, since <time" in page
+    assert ", until <time" in page
     assert 'href="/at/o1?seq=1"' in page
     assert "owner olga" in page
     part = (await ada.get("/story/o1?after=0", headers={"HX-Request": "true"})).text

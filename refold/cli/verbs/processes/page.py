@@ -20,6 +20,7 @@ from refold.a2a.security.http_errors import Refused
 from refold.cli.errors import CallError
 from refold.core.authoring.skill import Skill
 from refold.engine import Engine
+from refold.temporal import TemporalEngine
 from refold.web.hosts import is_loopback
 from refold.web.page import Access, Pages, access_from_env, page_app
 from refold.web.page.people import Check
@@ -52,7 +53,8 @@ def with_page(
     """
     if any(f"/{skill.options.card.id}" == PATH for skill in skills):
         raise CallError(f"a skill is called {PATH[1:]!r}, and the page is served there; give the skill another id")
-    page = page_app(engine, access, Pages(skills=skills, temporal_ui=temporal_ui))
+    schedules = engine.schedules if isinstance(engine, TemporalEngine) else None
+    page = page_app(engine, access, Pages(skills=skills, temporal_ui=temporal_ui, schedules=schedules))
 
     async def to_page(request: Request) -> Response:
         return RedirectResponse(f"{request.scope.get('root_path', '')}{PATH}/", 307)

@@ -3,7 +3,7 @@
 "use strict";
 (() => {
   const SOON_MS = 120, AGAIN_MS = 3000;
-  let stream = null, timer = 0, broken = false;
+  let stream = null, timer = 0, broken = false, over = false;
 
   // Times: UTC comes from the server; a reader sees their own zone, and how long ago.
   const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -58,6 +58,7 @@
       box.dir = "auto";
       box.dataset.id = one.invocation_id;
       box.length_ = 0;
+      if (one.tool) box.append(`${one.tool}: `);
       place.append(box);
       heard.set(key, box);
     }
@@ -66,9 +67,20 @@
     box.append(letters.slice(known).join(""));
     box.length_ = Math.max(box.length_, one.offset + letters.length);
   }
+  // What a tool reports: the newest report in place of the one before.
+  function report(one) {
+    const place = document.getElementById("writing"), key = `report ${one.invocation_id}`;
+    if (!place || document.querySelector(`.entry[data-done="${CSS.escape(one.invocation_id)}"]`)) return;
+    const box = heard.get(key) || document.createElement("p");
+    box.className = "writing";
+    box.dir = "auto";
+    box.dataset.id = one.invocation_id;
+    box.textContent = `${one.tool}: ${one.said}`;
+    if (!heard.has(key)) { heard.set(key, box); place.append(box); }
+  }
   function forget() {
     for (const [key, box] of heard) {
-      if (!document.querySelector(`.entry[data-done="${CSS.escape(box.dataset.id)}"]`)) continue;
+      if (!over && !document.querySelector(`.entry[data-done="${CSS.escape(box.dataset.id)}"]`)) continue;
       box.remove();
       heard.delete(key);
     }
@@ -81,7 +93,8 @@
     stream.addEventListener("open", () => { if (broken) { broken = false; soon(); } });
     stream.addEventListener("changed", soon);
     stream.addEventListener("text", (event) => write(JSON.parse(event.data)));
-    stream.addEventListener("ended", () => { delete document.body.dataset.live; close(); soon(); });
+    stream.addEventListener("progress", (event) => report(JSON.parse(event.data)));
+    stream.addEventListener("ended", () => { over = true; delete document.body.dataset.live; close(); soon(); });
     stream.addEventListener("error", () => {
       broken = true;
       if (stream && stream.readyState === EventSource.CLOSED) { close(); setTimeout(connect, AGAIN_MS); }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,18 +13,21 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
-from refold.core.commands import CallSkill, Sleep
+from refold.callbacks.address import without_addresses
+from refold.core.commands import CallSkill
 from refold.core.content import Artifact, Part
+from refold.core.errors import InputRejected
 from refold.core.events import SkillResult
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Receipt
 from refold.core.lifecycle import TaskState
 from refold.cost import model_calls, total
-from refold.engine import PendingView, TaskView
-from refold.record import TaskRecord, receipts
+from refold.engine import EngineError, TaskView
+from refold.record import receipts
 from refold.web.page.frame import Call, Refused, check_accept, json_response, task_path
 from refold.web.page.items import items_of
 from refold.web.page.streams import task_news
+from refold.web.page.task.why import blocked_since, only_calls, why
 from refold.words.costs import in_words
 from refold.words.entries import consequences, event_text, moves_text
 from refold.words.reasoning import unreasoned, without_reasoning
@@ -74,31 +78,69 @@ def told(entry: Entry, *, payloads: bool) -> Told:
 async def task(call: Call) -> Response:
     """`GET /task/TASK`: the task."""
     check_accept(call.request)
-    record, view = await asyncio.gather(call.record(call.task_id), call.view(call.task_id))
-    first = max(0, view.seq - ENTRIES)
-    offspring, story = await asyncio.gather(call.engine.offspring(call.task_id), _story(call, first, view.seq))
+    standing = await _standing(call)
+    newest: Sequence[Entry] = standing["newest"]
+    view: TaskView = standing["view"]
+    first = newest[0].seq - 1 if newest else view.seq
     return call.page(
         "task.html",
-        view=view.model_copy(update={"offspring": offspring}),
-        record=record,
-        items=list(items_of(record, call.person, view)),
-        story=story,
+        items=list(items_of(standing["record"], call.person, view, blocked_since(newest))),
+        story=[told(entry, payloads=call.person.payloads) for entry in newest],
         first=first,
-        last=story[-1].entry.seq if story else first,
-        **_standing(record, view),
+        last=newest[-1].seq if newest else first,
+        entries=ENTRIES,
+        **standing,
     )
 
 
 async def head(call: Call) -> Response:
     """`GET /head/TASK`: how the task stands, as a part of its page."""
+    return call.page("head.html", **await _standing(call))
+
+
+async def _standing(call: Call) -> dict[str, Any]:
+    """How the task stands, and what can be done about it."""
     record, view = await asyncio.gather(call.record(call.task_id), call.view(call.task_id))
-    return call.page("head.html", view=view, record=record, **_standing(record, view))
+    (newest, unread), offspring, schedule = await asyncio.gather(
+        _newest(call, view), call.engine.offspring(call.task_id), _schedule(call)
+    )
+    recovered = any(one.how == "recovered" for one in offspring)
+    dry = view.forked_from is not None and not view.forked_from.live
+    return {
+        "view": view.model_copy(update={"offspring": offspring, "schedule": schedule}),
+        "record": record,
+        "newest": newest,
+        "unread": unread,
+        "ended": record.ended,
+        "why": await why(call.engine, record, view, newest),
+        "only_calls": only_calls(record),
+        "recoverable": view.lifecycle is TaskState.FAILED and bool(view.seq) and not recovered and not dry,
+        "held": view.lifecycle is TaskState.PLANNED and "`refold release " in view.note,
+    }
+
+
+async def _schedule(call: Call) -> str | None:
+    """The schedule that started the task."""
+    return None if call.site.schedules is None else await call.site.schedules.of(call.task_id)
+
+
+async def _newest(call: Call, view: TaskView) -> tuple[list[Entry], str]:
+    """The newest entries; or none, and why they cannot be read."""
+    if not view.seq:
+        return [], ""
+    try:
+        after = max(0, view.seq - ENTRIES)
+        return [entry async for entry in call.engine.journal(view.task_id, after=after)], ""
+    except (EngineError, InputRejected) as error:
+        return [], str(error)
 
 
 async def waits(call: Call) -> Response:
     """`GET /waits/TASK`: what the task waits for, as a part of its page."""
     record, view = await asyncio.gather(call.record(call.task_id), call.view(call.task_id))
-    return call.page("waits.html", record=record, items=list(items_of(record, call.person, view)))
+    newest, _ = await _newest(call, view) if view.lifecycle is TaskState.BLOCKED else ([], "")
+    items = list(items_of(record, call.person, view, blocked_since(newest)))
+    return call.page("waits.html", record=record, items=items)
 
 
 async def story(call: Call) -> Response:
@@ -114,61 +156,12 @@ async def story(call: Call) -> Response:
 
 async def _story(call: Call, after: int, until: int) -> list[Told]:
     found: list[Told] = []
-    async for entry in call.engine.journal(call.task_id, after=after):
-        if entry.seq > until:
-            break
-        found.append(told(entry, payloads=call.person.payloads))
+    async with aclosing(call.engine.journal(call.task_id, after=after)) as entries:
+        async for entry in entries:
+            if entry.seq > until:
+                break
+            found.append(told(entry, payloads=call.person.payloads))
     return found
-
-
-def _standing(record: TaskRecord, view: TaskView) -> dict[str, Any]:
-    """What the page says of how the task stands, and what can be done about it."""
-    ended = record.ended
-    recovered = any(one.how == "recovered" for one in view.offspring)
-    dry = view.forked_from is not None and not view.forked_from.live
-    return {
-        "ended": ended,
-        "why": why(view),
-        "recoverable": view.lifecycle is TaskState.FAILED and bool(view.seq) and not recovered and not dry,
-        "held": view.lifecycle is TaskState.PLANNED and "`refold release " in view.note,
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
-    """One reason why a task does not go on at this moment.
-
-    Attributes:
-        text: The reason.
-        until: Until when; None if nobody knows.
-    """
-
-    text: str
-    until: datetime | None = None
-
-
-def why(view: TaskView) -> list[Why]:
-    """Why a task that is open does not go on: what it waits for, in words. People's turns are shown as such."""
-    found = list(_reasons(view.pending))
-    if view.sealing:
-        found.append(Why(text=f"it goes on in a new run once these end: {', '.join(view.sealing)}"))
-    return found
-
-
-def _reasons(pending: Sequence[PendingView]) -> Iterator[Why]:
-    for one in pending:
-        if one.blocked and one.due_at is not None:
-            yield Why(text=f"{one.command} is blocked; its dependency is asked again", until=one.due_at)
-        elif one.blocked:
-            yield Why(text=f"{one.command} is blocked until an operator resolves it")
-        elif one.due_at is not None and one.command.startswith(f"{Sleep.model_fields['kind'].default} "):
-            yield Why(text=f"it sleeps: {one.command}", until=one.due_at)
-        elif one.due_at is not None:
-            yield Why(text=f"{one.command} failed; attempt {one.attempt + 1} comes", until=one.due_at)
-        else:
-            attempt = f", attempt {one.attempt}" if one.attempt > 1 else ""
-            where = f" on task queue {one.queue}" if one.queue else ""
-            yield Why(text=f"{one.command} is being performed{attempt}{where}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,13 +255,16 @@ async def raw(call: Call) -> Response:
     """`GET /raw/TASK?what=view|journal`: the task as JSON, as `refold show --json` and `refold journal --json`."""
     call.need_payloads()
     if call.asked("what") != "journal":
-        return json_response(without_reasoning((await call.view(call.task_id)).model_dump_json()))
+        return json_response(_raw(await call.view(call.task_id)))
     await call.record(call.task_id)
     entries = call.engine.journal(call.task_id)
     return StreamingResponse(
-        (f"{without_reasoning(entry.model_dump_json())}\n".encode() async for entry in entries),
-        media_type="application/x-ndjson",
+        (f"{_raw(entry)}\n".encode() async for entry in entries), media_type="application/x-ndjson"
     )
+
+
+def _raw(value: TaskView | Entry) -> str:
+    return without_addresses(without_reasoning(value.model_dump_json()))
 
 
 async def live(call: Call) -> Response:

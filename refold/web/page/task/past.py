@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import islice
 
@@ -17,7 +18,7 @@ from refold.core.fold.snapshot import Snapshot
 from refold.differences import NOTHING, differences
 from refold.engine import view_of
 from refold.web.page.frame import Call, Refused, check_accept, task_path
-from refold.web.page.task import ENTRIES, told
+from refold.web.page.task.pages import ENTRIES, told
 from refold.words.reasoning import unreasoned
 
 CHANGES = 200
@@ -80,9 +81,9 @@ async def _before(call: Call, seq: int) -> Snapshot | None:
 
 
 async def _entry(call: Call, seq: int) -> Entry | None:
-    async for entry in call.engine.journal(call.task_id, after=seq - 1):
-        return entry if entry.seq == seq else None
-    return None
+    async with aclosing(call.engine.journal(call.task_id, after=seq - 1)) as entries:
+        first = await anext(entries, None)
+    return first if first is not None and first.seq == seq else None
 
 
 _SHOWN = ("lifecycle", "progress", "reason", "messages", "artifacts", "waits", "pending", "state")
@@ -144,8 +145,9 @@ async def beside(call: Call) -> Response:
 
 async def _from(call: Call, task_id: str, after: int) -> list[object]:
     found: list[object] = []
-    async for entry in call.engine.journal(task_id, after=after):
-        found.append(told(entry, payloads=True))
-        if len(found) == ENTRIES:
-            break
+    async with aclosing(call.engine.journal(task_id, after=after)) as entries:
+        async for entry in entries:
+            found.append(told(entry, payloads=True))
+            if len(found) == ENTRIES:
+                break
     return found
