@@ -24,6 +24,7 @@ from starlette.routing import Route
 from refold.core.authoring.skill import Skill
 from refold.core.errors import InputRejected
 from refold.engine import (
+    CodecError,
     CodeChanged,
     Engine,
     EngineError,
@@ -32,6 +33,7 @@ from refold.engine import (
     NoWorker,
     ScheduleNotFound,
     ScheduleView,
+    StorageError,
     TaskExists,
     TaskNotFound,
     TaskView,
@@ -74,6 +76,8 @@ STATUS: Mapping[type[EngineError | InputRejected], int] = {
     CodeChanged: 503,
     NoWorker: 503,
     NotConnected: 503,
+    CodecError: 503,
+    StorageError: 503,
 }
 
 
@@ -171,8 +175,8 @@ class Call:
 
     def number(self, name: str, usual: int, *, least: int = 0, most: int = 1_000_000_000) -> int:
         """A number of the address's query; what is none counts as not given, and what is out of bounds as the bound."""
-        given = self.asked(name)
-        return max(least, min(int(given), most)) if given.isascii() and given.isdigit() else usual
+        given = whole(self.asked(name))
+        return usual if given is None else max(least, min(given, most))
 
     async def record(self, task_id: str) -> TaskRecord:
         """A task that the person may see.
@@ -215,6 +219,16 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[Response]]
+
+LONGEST_NUMBER = 18
+"""The most digits of a number in an address or a form."""
+
+
+def whole(given: str) -> int | None:
+    """A text of digits as a number, one of too many digits as the largest; None for any other text."""
+    if not (given.isascii() and given.isdigit()):
+        return None
+    return int(given) if len(given) <= LONGEST_NUMBER else 10**LONGEST_NUMBER
 
 
 def root(request: Request) -> str:

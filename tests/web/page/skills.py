@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
 from refold import Artifact, Content, Ctx, DecisionMade, GatePolicy, RetryPolicy, Transition, flow_skill, step, tool
+from refold.effects import current
 from refold.temporal import workflow_for
 
 
@@ -32,6 +34,15 @@ class Reply(BaseModel):
 async def charge(amount_cents: int) -> str:
     """Charges an amount."""
     return f"charged {amount_cents}"
+
+
+@tool(effect="read_only", timeout_s=60)
+async def count_shelves() -> str:
+    """Reports how far it is, for two seconds."""
+    for shelf in range(1, 11):
+        current().progress(f"shelf {shelf} of 10")
+        await asyncio.sleep(0.2)
+    return "all counted"
 
 
 @flow_skill(id="order", input=Order, tags=["shop"], examples=['{"item": "tea", "amount_cents": 500}'])
@@ -120,6 +131,15 @@ class Charges:
         return ctx.complete(done)
 
 
+@flow_skill(id="counts")
+class Counts:
+    """Counts with a tool that reports its progress."""
+
+    @step(start=True)
+    async def count(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(await ctx.tool(count_shelves))
+
+
 @flow_skill(id="echo")
 class Echo:
     """Says what it was told, shows it at a gate, asks it, and hands it over."""
@@ -141,6 +161,7 @@ QuizWorkflow = workflow_for(Quiz)
 GuardedWorkflow = workflow_for(Guarded)
 AgainWorkflow = workflow_for(Again)
 ChargesWorkflow = workflow_for(Charges)
+CountsWorkflow = workflow_for(Counts)
 EchoWorkflow = workflow_for(Echo)
 
-SKILLS = (Orders, Two, Asks, Quiz, Guarded, Again, Charges, Echo)
+SKILLS = (Orders, Two, Asks, Quiz, Guarded, Again, Charges, Counts, Echo)

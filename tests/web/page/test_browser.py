@@ -263,6 +263,20 @@ async def test_the_story_comes_as_it_happens(opened: Open, engine: Engine) -> No
     await picture(page, "task")
 
 
+async def test_a_tools_progress_is_shown_while_it_runs(opened: Open, engine: Engine) -> None:
+    """
+    The newest report in place of the one before; the result replaces it, and nothing of it is kept.
+    """
+    await engine.start("counts", Content.from_text("go"), task_id="count-1")
+    page = await opened("task/count-1")
+
+    report = page.locator(".writing")
+    await expect(report).to_have_text(re.compile(r"^count_shelves: shelf \d+ of 10$"), timeout=SOON_MS)
+    await expect(page.locator("#head .state")).to_have_text("Done", timeout=SOON_MS)
+    await expect(report).to_have_count(0)
+    await expect(page.get_by_text("shelf")).to_have_count(1)  # the name of the tool, in what was asked for
+
+
 async def test_time_travel_and_what_if(opened: Open, engine: Engine) -> None:
     """
     The slider leads to any entry; a branch stands beside what happened.
@@ -343,7 +357,7 @@ async def test_everybody_can_use_it(opened: Open, engine: Engine, scheme: str) -
     pages = ["", f"task/all-{scheme}", f"at/all-{scheme}", "tasks"]
     if scheme == "light":  # the others have no colours of their own
         pages += [f"calls/all-{scheme}", f"content/all-{scheme}", f"ask/all-{scheme}?to=cancel"]
-        pages += ["skills", "skills/order", "signin", "nope", "decisions", "tasks?skill=order"]
+        pages += ["skills", f"skills/order?task=all-{scheme}", "skills/order?recent=5", "schedules", "signin", "nope", "decisions", "tasks?skill=order"]
     for path in pages:
         await page.set_viewport_size({"width": 1280, "height": 800})
         await page.goto(path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import html
 import re
 from html.parser import HTMLParser
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -12,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from refold import Content
-from refold.engine import NotConnected, TaskFilter
+from refold.engine import CodecError, EngineError, NotConnected, StorageError, TaskFilter
 from refold.testing import FakeEngine
 from refold.web.page import Access, Pages, page_app
 from refold.web.page.templates import HERE
@@ -127,16 +129,63 @@ async def test_odd_requests_get_their_status(engine: FakeEngine, ada: Browser) -
     assert (await ada.send("/decide", comment="")).status_code == 400
 
 
-async def test_a_server_that_is_away_is_said(engine: FakeEngine, ada: Browser) -> None:
+@pytest.mark.parametrize("number", ["9" * 5_000, "-1", "1e3", "٣", "0x1", " 1", "1_000", "+1", "0" * 4_999 + "1"])
+async def test_a_number_of_any_form_is_one_or_is_none(engine: FakeEngine, ada: Browser, number: str) -> None:
     """
-    Each page says in a sentence that it cannot be read now.
+    Too large, negative, in other digits: an address shows what there is, and a form names no entry.
     """
     await order(engine)
-    engine.fault = NotConnected("no server answers at localhost:7233")
+    names = (
+        "at/o1?seq=",
+        "story/o1?after=",
+        "story/o1?until=",
+        "artifact/o1?name=x&part=",
+        "explain/o1?field=item&upto=",
+    )
+    for path in (*(f"/{name}" for name in names), "/skills/order?recent="):
+        answer = await ada.get(f"{path}{quote(number)}")
+        assert answer.status_code in (200, 404), path
+    assert (await ada.send("/fork/o1", seq=number)).status_code in (400, 409)
+    typed = {'f:["item"]': "tea", 'f:["amount_cents"]': number}
+    assert (await ada.send("/skills/order", **typed)).status_code in (303, 409)
 
-    for path in ("/", "/tasks", "/task/o1", "/calls/o1", "/at/o1"):
+
+async def test_a_part_that_is_gone_says_so_to_scripts_as_to_people(engine: FakeEngine, ada: Browser) -> None:
+    """
+    A task that was deleted while its page is open: each part of the page is not found, and its stream ends.
+    """
+    await order(engine)
+    assert (await ada.get("/task/o1")).status_code == 200
+    del engine._tasks["o1"]
+
+    for path in ("head", "waits", "story", "task", "calls", "content", "raw", "at", "gate"):
+        answer = await ada.get(f"/{path}/o1", headers={"HX-Request": "true"})
+        assert (answer.status_code, "no task" in answer.text) == (404, True), path
+    assert (await ada.get("/live/o1?after=1")).status_code == 404
+    form = {"task": "o1", "gate": "o1/1.1", "digest": "x", "decision": "approve"}
+    assert (await ada.send("/decide", **form)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        NotConnected("no server answers at localhost:7233"),
+        CodecError("the value was written with key 'a', which is not here"),
+        StorageError("value a1b2 is not in the storage"),
+    ],
+    ids=lambda fault: type(fault).__name__,
+)
+async def test_what_cannot_be_read_is_said(engine: FakeEngine, ada: Browser, fault: EngineError) -> None:
+    """
+    The server is away, a value is encrypted with a key that is not here, or is lost: each page says so in a sentence.
+    """
+    await order(engine)
+    engine.fault = fault
+
+    for path in ("/", "/tasks", "/task/o1", "/calls/o1", "/at/o1", "/skills/order?task=o1", "/skills/order?recent=5"):
         answer = await ada.get(path)
-        assert (answer.status_code, "no server answers" in answer.text) == (503, True), path
+        assert (answer.status_code, html.escape(str(fault), quote=False) in answer.text.replace("&#39;", "'")) == (
+            503, True), path  # fmt: skip
 
 
 async def test_a_bug_is_a_number_in_the_log(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:

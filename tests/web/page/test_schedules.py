@@ -113,6 +113,8 @@ async def test_a_schedule_changes_only_after_a_question(engine: FakeEngine, open
     assert (again.status_code, "morning-1 is open" in again.text) == (409, True)
     assert (await ada.send("/schedules/morning", to="delete")).status_code == 400
     assert (await ada.send("/schedules/none", to="pause")).status_code == 404
+    forged = await ada.http.post("/schedules/morning", data={"to": "pause"}, headers={"Sec-Fetch-Site": "cross-site"})
+    assert (forged.status_code, kept.views["morning"].paused) == (403, False)
 
 
 async def test_a_task_leads_to_the_schedule_that_started_it(engine: FakeEngine, open_page: Open) -> None:

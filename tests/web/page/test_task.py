@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import aclosing
 
 import pytest
@@ -281,3 +282,44 @@ async def test_the_bell_rings_once_for_all_and_rests_without_listeners(
     before = looks
     await asyncio.sleep(0.05)  # longer than a pause between two looks
     assert looks == before
+
+
+@flow_skill(id="talks")
+class Talks:
+    """Asks for a tool after each message, and hands something over."""
+
+    @step(start=True)
+    async def ask(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.ask("more", "And?")
+        ctx.hand_over(Artifact.from_text(f"a{ctx.now.timestamp()}-{content.text}", "x" * 100))
+        return ctx.goto("ask", content=content)
+
+
+async def test_a_long_task_has_pages_of_messages_and_calls(
+    open_page: Open, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The newest first; each link leads to those before them, until all were seen once.
+    """
+    monkeypatch.setattr("refold.web.page.task.pages.CALLS", 3)
+    monkeypatch.setattr("refold.web.page.task.pages.MESSAGES", 4)
+    monkeypatch.setattr("refold.web.page.task.pages.ARTIFACTS", 2)
+    engine.skills["talks"] = FakeEngine([Talks]).skills["talks"]
+    await engine.start("talks", Content.from_text("message 0"), task_id="t1")
+    for number in range(1, 9):
+        await engine.advance(1)
+        await engine.send("t1", Content.from_text(f"message {number}"))
+    ada = await open_page(loopback="ada")
+
+    for under, each in (("content", r'"text" dir="auto">(message \d)<'), ("calls", r'"quiet">(t1/\d+\.\d+)<')):
+        path, seen = f"/{under}/t1", list[str]()
+        while path:
+            page = (await ada.get(path)).text
+            seen = re.findall(each, page) + seen
+            more = re.search(r'href="([^"]+)">[\d,]+ earlier<', page)
+            path = more[1].replace("&amp;", "&") if more else ""
+        assert seen == list(dict.fromkeys(seen))
+        assert len(seen) == 9
+    assert "The newest 2 of 8 are shown" in (await ada.get("/content/t1")).text
+    for odd in ("0", "-1", "x", "9" * 5_000):
+        assert (await ada.get(f"/content/t1?before={odd}")).status_code == 200

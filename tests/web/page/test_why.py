@@ -155,10 +155,12 @@ async def test_a_blocked_call_is_blocked_since_it_failed_first(engine: FakeEngin
     await engine.fail("b", "count", DOWN)
     await engine.advance(60)
     await engine.fail("b", "count", DOWN)
+    await engine.advance(5)
+    await engine.send("b", Content.from_text("and?"), early=True)
 
     (told,) = await said(ada, "b")
     assert told.startswith("tool count is blocked; its dependency is asked again, since 09:00, until 09:03")
-    assert "2026" in (await ada.get("/waits/b")).text.partition("tried again")[0].rpartition("since")[2]
+    assert "T09:00:00" in (await ada.get("/waits/b")).text.partition("tried again")[0].rpartition("since")[2]
 
 
 async def test_a_part_that_is_blocked_is_named(engine: FakeEngine, ada: Browser) -> None:

@@ -110,6 +110,12 @@
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
+  // A part that is refused, as the task was deleted meanwhile or may be seen no more: the whole page says why.
+  document.addEventListener("htmx:response:error", () => {
+    const note = document.querySelector(".stale");
+    if (note) note.hidden = false;
+  });
+
   document.addEventListener("htmx:after:swap", () => { times(document); forget(); });
   document.addEventListener("DOMContentLoaded", () => { times(document); connect(); });
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import JsonValue
 from pydantic_core import to_json
@@ -34,6 +34,11 @@ from refold.words.reasoning import unreasoned, without_reasoning
 
 ENTRIES = 100
 """How many entries of the story one page shows."""
+
+CALLS, MESSAGES, ARTIFACTS = 200, 100, 200
+"""How many calls, messages and artifacts one page shows, the newest."""
+
+T = TypeVar("T")
 
 IMAGES = frozenset({"image/avif", "image/gif", "image/jpeg", "image/png", "image/webp"})
 """Files that are shown; any other is only saved, since a browser might run what is in it."""
@@ -188,7 +193,7 @@ class Performed:
 
 
 async def calls(call: Call) -> Response:
-    """`GET /calls/TASK`: all that the task asked for, with attempts, receipts and what model calls cost."""
+    """`GET /calls/TASK?before=`: what the task asked for, with attempts, receipts and what model calls cost."""
     check_accept(call.request)
     record = await call.record(call.task_id)
     entries = [entry async for entry in call.engine.journal(call.task_id)]
@@ -211,14 +216,41 @@ async def calls(call: Call) -> Response:
         for one in entry.commands
     ]
     spent = list(model_calls(call.task_id, entries))
-    return call.page("calls.html", record=record, performed=performed, spent=spent, cost=in_words(total(spent)))
+    shown = _newest_of(call, performed, CALLS)
+    return call.page(
+        "calls.html", record=record, performed=shown, spent=spent[-CALLS:], paid=len(spent), cost=in_words(total(spent))
+    )
 
 
 async def content(call: Call) -> Response:
-    """`GET /content/TASK`: all messages and artifacts."""
+    """`GET /content/TASK?before=`: messages, the newest last, and artifacts."""
     check_accept(call.request)
     call.need_payloads()
-    return call.page("content.html", record=await call.record(call.task_id), images=IMAGES)
+    record = await call.record(call.task_id)
+    shown = _newest_of(call, record.messages, MESSAGES)
+    return call.page("content.html", record=record, messages=shown, most=ARTIFACTS, images=IMAGES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch(Generic[T]):
+    """Some of many things that happened one after the other.
+
+    Attributes:
+        of: These.
+        first: How many came before them.
+        later: How many came after them.
+    """
+
+    of: Sequence[T]
+    first: int
+    later: int
+
+
+def _newest_of(call: Call, every: Sequence[T], size: int) -> Stretch[T]:
+    """The newest; those before number `before`, if the address names one."""
+    end = call.number("before", len(every), least=min(1, len(every)), most=len(every))
+    first = max(0, end - size)
+    return Stretch(of=every[first:end], first=first, later=len(every) - end)
 
 
 async def artifact(call: Call) -> Response:

@@ -17,7 +17,7 @@ from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.differences import NOTHING, differences
 from refold.engine import view_of
-from refold.web.page.frame import Call, Refused, check_accept, task_path
+from refold.web.page.frame import Call, Refused, check_accept, task_path, whole
 from refold.web.page.task.pages import ENTRIES, told
 from refold.words.reasoning import unreasoned
 
@@ -121,11 +121,11 @@ async def explain(call: Call) -> Response:
 async def fork(call: Call) -> Response:
     """`POST /fork/TASK`: a new task that branches off from an entry; dry unless the form says live."""
     await call.record(call.task_id)
-    given = call.form.get("seq", "")
-    if not (given.isascii() and given.isdigit()):
+    seq = whole(call.form.get("seq", ""))
+    if seq is None:
         raise Refused(400, "the form names no entry, so nothing happened")
     live = call.form.get("live") == "yes"
-    view = await call.engine.fork(call.task_id, at=int(given), live=live, by=call.person.name)
+    view = await call.engine.fork(call.task_id, at=seq, live=live, by=call.person.name)
     said = "It branches off, and its effects are real." if live else "It branches off; no effect takes place."
     return call.go(task_path(view.task_id, "beside"), said)
 

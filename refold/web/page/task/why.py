@@ -124,7 +124,7 @@ def blocked_since(newest: Sequence[Entry], about: str = "") -> datetime | None:
     moved = [entry for entry in newest if any(move.to_state is TaskState.BLOCKED for move in entry.moves)]
     if not moved:
         return None
-    later = (entry for entry in newest if entry.seq >= moved[-1].seq and _id_of(entry.event) == about)
+    later = (entry for entry in newest if entry.seq >= moved[-1].seq and about and _id_of(entry.event) == about)
     return next(later, moved[-1]).at
 
 
