@@ -357,7 +357,16 @@ async def test_everybody_can_use_it(opened: Open, engine: Engine, scheme: str) -
     pages = ["", f"task/all-{scheme}", f"at/all-{scheme}", "tasks"]
     if scheme == "light":  # the others have no colours of their own
         pages += [f"calls/all-{scheme}", f"content/all-{scheme}", f"ask/all-{scheme}?to=cancel"]
-        pages += ["skills", f"skills/order?task=all-{scheme}", "skills/order?recent=5", "schedules", "signin", "nope", "decisions", "tasks?skill=order"]
+        pages += [
+            "skills",
+            f"skills/order?task=all-{scheme}",
+            "skills/order?recent=5",
+            "schedules",
+            "signin",
+            "nope",
+            "decisions",
+            "tasks?skill=order",
+        ]
     for path in pages:
         await page.set_viewport_size({"width": 1280, "height": 800})
         await page.goto(path)

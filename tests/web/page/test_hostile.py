@@ -215,7 +215,8 @@ async def test_without_a_worker_nothing_is_lost(engine: FakeEngine, ada: Browser
     await order(engine)
     wait = (await engine.record("o1")).waits[0]
     engine.worker = False
-    assert "no worker answers" in (await ada.get("/task/o1")).text
+    for path in ("task", "at"):
+        assert "no worker answers" in (await ada.get(f"/{path}/o1")).text, path
     form = approval("o1", wait)
     assert (await ada.send("/decide", **form)).status_code == 503
     engine.worker = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -21,6 +22,7 @@ from refold.web.page.skills.ways import Way, way_of
 RECENT, MOST_RECENT = 20, 50
 """Over how many tasks moves are counted, and over how many at the most."""
 
+OPEN = (TaskState.RUNNING, TaskState.PAUSED, TaskState.BLOCKED, TaskState.RETRYING)
 SHOWN_PLACES = 100
 """How many places of a task's way are written out: its last."""
 
@@ -42,15 +44,18 @@ async def skill(call: Call) -> Response:
     """`GET /skills/SKILL?task=&recent=`: one skill, with the way that a task took, or the moves of the newest tasks."""
     check_accept(call.request)
     found = _skill(call)
-    running = {}
-    if call.person.sees_all:
-        for state in (TaskState.RUNNING, TaskState.PAUSED, TaskState.BLOCKED, TaskState.RETRYING):
-            running[state] = await call.engine.count(TaskFilter(skill=found.options.card.id, lifecycle=state))
+    running = await _running(call, found) if call.person.sees_all else {}
     if call.asked("task"):
         return _page(call, found, running=running, **await _way(call, found, call.asked("task")))
     if call.asked("recent"):
         return _page(call, found, running=running, **await _recent(call, found))
     return _page(call, found, running=running)
+
+
+async def _running(call: Call, found: Skill) -> dict[TaskState, int]:
+    """How many tasks of a skill are open, by state."""
+    each = [TaskFilter(skill=found.options.card.id, lifecycle=state) for state in OPEN]
+    return dict(zip(OPEN, await asyncio.gather(*map(call.engine.count, each)), strict=True))
 
 
 def _page(call: Call, found: Skill, *, status: int = 200, moves: Counter[Move] | None = None, **more: Any) -> Response:
