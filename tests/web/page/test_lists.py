@@ -50,6 +50,16 @@ async def test_filters_stand_in_the_address(engine: FakeEngine, ada: Browser) ->
         assert (await ada.get(f"/tasks?{wrong}")).status_code == 404
 
 
+@pytest.mark.parametrize("at", ["9999-12-31T23:59:59.999999+00:00", "0001-01-01T00:00:00+23:59", "2026-01-01", "x", ""])
+async def test_a_place_that_cannot_be_begins_the_list_anew(engine: FakeEngine, ada: Browser, at: str) -> None:
+    """
+    At the ends of the calendar, without a zone, or no time at all.
+    """
+    await order(engine, "o1")
+
+    assert listed((await ada.get("/tasks", params={"after": f"{at} o0"})).text) == ["o1"]
+
+
 async def test_pages_follow_one_another(engine: FakeEngine, ada: Browser) -> None:
     """
     120 tasks are three pages, each task once.

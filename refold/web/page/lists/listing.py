@@ -19,6 +19,9 @@ PAGE = 50
 SCANNED = 2_000
 """How many tasks are searched for a text in their ids, for one page."""
 
+FIRST_YEAR, LAST_YEAR = 1970, 9998
+"""Between which years a place in the list can be; near the ends of the calendar no time can be added."""
+
 AGES = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
 
 
@@ -26,8 +29,9 @@ async def tasks(call: Call) -> Response:
     """`GET /tasks?skill=&lifecycle=&owner=&age=&text=&after=`: the tasks, the latest change first."""
     check_accept(call.request)
     wanted = wanted_of(call)
-    found, following = await page_of(call, wanted, place_in(call.asked("after")))
-    counts = await _counts(call, wanted)
+    (found, following), counts = await asyncio.gather(
+        page_of(call, wanted, place_in(call.asked("after"))), _counts(call, wanted)
+    )
     given = {name: call.asked(name) for name in FILTERS}
     skills = sorted({*call.site.skills, *filter(None, [wanted.skill])})
     return call.page(
@@ -92,7 +96,7 @@ def place_in(given: str) -> Place | None:
     at, _, task_id = given.partition(" ")
     with suppress(ValueError):
         moment = datetime.fromisoformat(at)
-        if moment.tzinfo is not None and task_id:
+        if moment.tzinfo is not None and task_id and FIRST_YEAR <= moment.year <= LAST_YEAR:
             return Place(at=moment, task_id=task_id)
     return None
 

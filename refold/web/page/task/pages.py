@@ -105,10 +105,14 @@ async def head(call: Call) -> Response:
 
 async def _standing(call: Call) -> dict[str, Any]:
     """How the task stands, and what can be done about it."""
-    record, view = await asyncio.gather(call.record(call.task_id), call.view(call.task_id))
-    (newest, unread), offspring, schedule = await asyncio.gather(
-        _newest(call, view), call.engine.offspring(call.task_id), _schedule(call)
+    # All at once, as the time goes into waiting; nothing of it is shown to somebody to whom the record is refused.
+    record, view, offspring, schedule = await asyncio.gather(
+        call.record(call.task_id),
+        call.engine.look(call.task_id),
+        call.engine.offspring(call.task_id),
+        _schedule(call),
     )
+    newest, unread = await _newest(call, view)
     recovered = any(one.how == "recovered" for one in offspring)
     dry = view.forked_from is not None and not view.forked_from.live
     return {
@@ -142,7 +146,7 @@ async def _newest(call: Call, view: TaskView) -> tuple[list[Entry], str]:
 
 async def waits(call: Call) -> Response:
     """`GET /waits/TASK`: what the task waits for, as a part of its page."""
-    record, view = await asyncio.gather(call.record(call.task_id), call.view(call.task_id))
+    record, view = await asyncio.gather(call.record(call.task_id), call.engine.look(call.task_id))
     newest, _ = await _newest(call, view) if view.lifecycle is TaskState.BLOCKED else ([], "")
     items = list(items_of(record, call.person, view, blocked_since(newest)))
     return call.page("waits.html", record=record, items=items)
