@@ -118,7 +118,7 @@ async def _listed(engine: TemporalEngine, tasks: int, waiting: int) -> bool:
 async def _served(http: httpx2.AsyncClient, gateway: int, name: str, path: str) -> Check:
     """How long a page takes over a server, from the first byte asked to the last one answered."""
     took, spent, size = [], [], 0
-    for _ in range(11):
+    for _ in range(21):
         before, began = cpu_of(gateway), time.perf_counter()
         answer = await http.get(path.removeprefix("/"))
         took.append((time.perf_counter() - began) * 1000)
@@ -167,7 +167,7 @@ async def _many(tasks: int, waiting: int, entries: int) -> FakeEngine:
 
 async def _timed(http: httpx2.AsyncClient, name: str, path: str) -> Check:
     took, size = [], 0  # of CPU, so that what else the machine does is not measured
-    for _ in range(11):
+    for _ in range(21):
         began = time.process_time()
         answer = await http.get(path)
         took.append((time.process_time() - began) * 1000)

@@ -30,7 +30,8 @@ ROOM = 4
 FEW = 200
 """The number of tasks that a window may always hold, since reading them is quicker than finding a smaller window."""
 
-BATCH = 100
+BATCH, FEWEST = 100, 10
+"""How many tasks at the most, and at the least, are looked up by their ids at once."""
 
 Within = Callable[[datetime, datetime | None], str]
 """A filter for the tasks whose time is at or after the first, and before the second; None has no end."""
@@ -65,8 +66,9 @@ class NewestFirst:
         high = None if after is None else after[0] + MOMENT
         async for rows in self._windows(limit, since, high):
             rest = [row for row in rows if after is None or self._place(row) > (EPOCH - after[0], after[1])]
-            for start in range(0, len(rest), BATCH):
-                found += await self._newest_runs(rest[start : start + BATCH])
+            size = min(BATCH, max(limit, FEWEST))  # mostly none is dropped, so that no more are needed
+            for start in range(0, len(rest), size):
+                found += await self._newest_runs(rest[start : start + size])
                 if len(found) >= limit:
                     return found[:limit]
         return found
