@@ -37,8 +37,8 @@ def live(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], list[str]]:
     noted: dict[tuple[str, int], list[str]] = {}
     take = SkillWorkflow._take
 
-    def noting(self: SkillWorkflow, event: Any) -> Entry:
-        entry = take(self, event)
+    def noting(self: SkillWorkflow, event: Any, *at: Any) -> Entry:
+        entry = take(self, event, *at)
         noted.setdefault((self._now.task_id, entry.seq), []).append(self._now.model_dump_json())
         return entry
 
