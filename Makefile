@@ -5,7 +5,8 @@
 #   make quick   linters and the tests that need no server
 #   make sweep   the long fault sweeps
 #   make faults  everything that can die dies at random under 200 tasks; SEED=7 chooses what
-#   make bench   what refold costs against a hand-written workflow; `python -m bench a2a`: its gateway; `page`: the page
+#   make bench   what refold costs against a hand-written workflow; `python -m bench a2a`: its gateway; `page`: the page;
+#                `peers`: beside other engines
 #   make format  ruff's fixes and formatting
 #   make lock    requirements.lock again from pyproject.toml
 #   make clean   remove the environment and every cache

@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from bench import a2a, conversation, ledger, overhead, page, short
+from bench import a2a, conversation, fair, ledger, overhead, page, short
+from bench.peers import compare
 
 BENCHMARKS = {
     "a2a": a2a,
     "conversation": conversation,
+    "fair": fair,
     "ledger": ledger,
     "overhead": overhead,
     "page": page,
+    "peers": compare,
     "short": short,
 }
 

@@ -17,7 +17,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 import httpx2
@@ -33,11 +33,17 @@ from refold.testing import FakeEngine
 from refold.web.page import Access, Pages, page_app
 
 OPEN_LIMIT_MS = 300.0
+LONG_LIMIT_MS = 2_000.0
+"""Of the pages that fold or look through many entries or tasks."""
+
 IDLE_LIMIT = 0.001
 """Of a core, for each open page."""
 
 BATCH = 20
 """How many tasks are made in one engine."""
+
+ROUNDS = 21
+"""How often a page is opened."""
 
 AT_ONCE = 40
 """How many tasks are started together."""
@@ -51,6 +57,14 @@ PATHS = {
     "past": "/at/long?seq=1500",
     "way": "/skills/bench-long?task=long",
 }
+SERVED = PATHS | {
+    "list of one state": "/tasks?lifecycle=done",
+    "list of nothing": "/tasks?skill=nobody",
+    "list of ids that begin so": "/tasks?text=t49",
+    "list of ids that contain it": "/tasks?text=zz&anywhere=yes",
+}
+LONG = frozenset({"decisions", "past", "way", "list of ids that contain it"})
+PROCESSES = ("gateway", "server", "worker")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,8 +93,8 @@ async def _over_server(options: argparse.Namespace) -> list[Check]:
         if options.server:
             engine = await connect(address=up["address"])
             await _made(engine, options.tasks, options.waiting, options.entries)
-            for name, path in PATHS.items():
-                checks.append(await _served(http, up["gateway_pid"], name, path))
+            for name, path in SERVED.items():
+                checks.append(await _served(http, up, name, path))
         if options.pages:
             checks.append(await _idle(http, up["gateway_pid"], options.pages, options.idle))
     return checks
@@ -115,21 +129,25 @@ async def _listed(engine: TemporalEngine, tasks: int, waiting: int) -> bool:
     return counts[0] >= tasks and counts[1] >= waiting
 
 
-async def _served(http: httpx2.AsyncClient, gateway: int, name: str, path: str) -> Check:
-    """How long a page takes over a server, from the first byte asked to the last one answered."""
-    took, spent, size = [], [], 0
-    for _ in range(21):
-        before, began = cpu_of(gateway), time.perf_counter()
+async def _served(http: httpx2.AsyncClient, up: dict[str, Any], name: str, path: str) -> Check:
+    """What a page takes over a server: of CPU in each process, and from the first byte asked to the last one answered.
+
+    The CPU is judged, since whatever else the machine does makes the waiting longer.
+    """
+    took, size = [], 0
+    await http.get(path.removeprefix("/"))
+    before = {one: cpu_of(up[f"{one}_pid"]) for one in PROCESSES}
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
         answer = await http.get(path.removeprefix("/"))
         took.append((time.perf_counter() - began) * 1000)
-        spent.append((cpu_of(gateway) - before) * 1000)
         size = len(answer.raise_for_status().content)
-    middle, best = median(took), min(took)
-    found = f"{best:.0f} ms at best, {middle:.0f} ms in the middle, {mean(spent):.0f} ms of the gateway's CPU, "
-    found += f"{size // 1024} KB; limit {OPEN_LIMIT_MS:.0f} ms"
-    # The best, as whatever else the machine does makes each of the others longer.
-    passed = best <= OPEN_LIMIT_MS
-    return Check(name=f"{name} opens soon over a server", key=f"served_{name}", passed=passed, found=found)
+    spent = {one: (cpu_of(up[f"{one}_pid"]) - before[one]) * 1000 / ROUNDS for one in PROCESSES}
+    whole, limit = sum(spent.values()), LONG_LIMIT_MS if name in LONG else OPEN_LIMIT_MS
+    each = ", ".join(f"{one} {ms:.0f}" for one, ms in spent.items())
+    found = f"{whole:.0f} ms of CPU ({each}); limit {limit:.0f} ms; "
+    found += f"answered after {min(took):.0f} ms at best, {median(took):.0f} ms in the middle; {size // 1024} KB"
+    return Check(name=f"{name} opens soon over a server", key=f"served_{name}", passed=whole <= limit, found=found)
 
 
 async def _opening(tasks: int, waiting: int, entries: int) -> list[Check]:
@@ -167,7 +185,7 @@ async def _many(tasks: int, waiting: int, entries: int) -> FakeEngine:
 
 async def _timed(http: httpx2.AsyncClient, name: str, path: str) -> Check:
     took, size = [], 0  # of CPU, so that what else the machine does is not measured
-    for _ in range(21):
+    for _ in range(ROUNDS):
         began = time.process_time()
         answer = await http.get(path)
         took.append((time.process_time() - began) * 1000)

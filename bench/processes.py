@@ -14,7 +14,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,22 @@ class Process:
 
 
 @contextlib.asynccontextmanager
-async def running(*arguments: str) -> AsyncIterator[Process]:
-    """One of our modules as a process, while the block runs."""
+async def running(
+    *arguments: str, python: Path = Path(sys.executable), environment: Mapping[str, str] | None = None
+) -> AsyncIterator[Process]:
+    """One of our modules as a process, while the block runs.
+
+    Args:
+        arguments: The module, and what it is given.
+        python: Of which environment.
+        environment: Its variables; None for those of this process.
+    """
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
+        str(python),
         "-m",
         *arguments,
         cwd=ROOT,
+        env=environment,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=2**24,

@@ -370,6 +370,7 @@ class TaskFilter(Value):
         status: With this status, in A2A's words.
         owner: Of this owner; empty selects tasks without an owner.
         context: Of this conversation; a task that belongs to none is one of its own, by its id.
+        begins: Whose id begins with this text.
         since: Whose status changed at this time, or later.
         moved_since: Whose status or lifecycle state changed at this time, or later; see `Listed.moved_at`.
         waits: True selects tasks that wait for people: at a question, at a gate, or blocked.
@@ -380,6 +381,7 @@ class TaskFilter(Value):
     status: Status | None = None
     owner: str | None = None
     context: str | None = None
+    begins: str | None = None
     since: datetime | None = None
     moved_since: datetime | None = None
     waits: bool = False
@@ -499,6 +501,7 @@ class Engine(Protocol):
         started_by: str | None = None,
         hold: bool = False,
         start_delay: timedelta | None = None,
+        batch: bool = False,
     ) -> TaskView:
         """Start a task and return its status; `submitted` if no worker took the task within a few seconds.
 
@@ -515,6 +518,7 @@ class Engine(Protocol):
             previous: The task whose conversations with models the new task continues; both have the same owner.
             hold: The task stays planned, and does nothing, until `release`.
             start_delay: The task stays planned for so long, or until `release`; more than 0, at most 10 years.
+            batch: Nobody waits for the task: where workers are busy, the work of other tasks goes first.
 
         Raises:
             InputRejected: The skill cannot start from this content, the previous task has another owner, or the delay

@@ -1,19 +1,15 @@
-"""What every test is kept from: the receipts of whoever runs the tests, the logs of the test before, and the clock.
-
-And the order of the files: those that take longest come first, so that processes which share them end at the same time.
-"""
+"""What every test is kept from: the receipts of whoever runs the tests, the logs of the test before, and the clock."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.costs"]
+pytest_plugins = ["tests.costs", "tests.servers"]
 
 # Five thousand tests are a million objects that live until the end: not looked through again and again for garbage.
 gc.disable()
@@ -27,16 +23,6 @@ def pytest_collection_finish() -> None:
     """All tests are there; what they leave behind is collected as ever."""
     gc.freeze()
     gc.enable()
-
-
-@pytest.hookimpl(trylast=True)  # when all marks are there
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First the files that kill processes, then those that need a server, then all others."""
-    places: dict[Path, int] = {}
-    for item in items:
-        place = next((place for place, mark in enumerate(("fault", "server")) if item.get_closest_marker(mark)), 2)
-        places[item.path] = min(place, places.get(item.path, place))
-    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -23,7 +23,7 @@ from refold.callbacks.address import PATH as CALLBACKS
 _FILES = re.compile(rb'"(raw|bytes|fileWithBytes)"')
 """What a body with a file by value has somewhere: A2A's names of it, 1.0's and 0.3's."""
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]*={0,2}\s*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_\-\s]*+={0,2}\s*")  # possessive: blanks are looked at once, however many they are
 
 
 class JsonOnly:

@@ -56,8 +56,8 @@ class Settings(BaseModel):
         documentation_url: Its documentation.
         extensions: The extensions that it supports.
         private: Ids of skills that only authenticated callers may see and use.
-        on_busy: Whether a message to a running task is refused, held for the task's next question, or interrupts it:
-            a step with `on_interrupt` meets it, and where there is none, it is held.
+        on_busy: Whether a message to a running task is refused, held for the task's next question, or interrupts a
+            step with `on_interrupt`; where there is none, the task holds it.
         direct: Ids of skills that answer with a message instead of a task, if they complete without a question.
         signing_keys: They sign the cards, each once; none leaves them unsigned. The gateway serves the public keys.
         serves_0_3: Whether clients of 0.3 are served beside those of 1.0.

@@ -96,7 +96,7 @@ from refold.seen.logs import logger
 if TYPE_CHECKING:
     from refold.effects.ledger.ledger import Ledger
     from refold.effects.ledger.spending import Spending
-    from refold.effects.ledger.store import Seal, Store
+    from refold.effects.ledger.store import Seal
     from refold.effects.mcp.tools import McpTools
     from refold.effects.models.request import Show
 
@@ -285,17 +285,12 @@ class Effects:
         )
 
         async def innermost(command: Any, emit: Callable[[Any], None]) -> Any:
+            if reports is not None:
+                reports.through = emit
             return await perform(command, None if show is None else Emitting(emit))
 
-        async def reporting(command: Any, emit: Callable[[Any], None]) -> Any:
-            assert reports is not None
-            reports.through = emit
-            return await perform(command, None)
-
-        skill = info.workflow_type or ""
-        if reports is not None:
-            return await self._middleware.perform(skill, kind, turn, reports.show, reporting)
-        return await self._middleware.perform(skill, kind, turn, shown(show), innermost)
+        seen = shown(show) if reports is None else reports.show
+        return await self._middleware.perform(info.workflow_type or "", kind, turn, seen, innermost)
 
     @cached_property
     def ledger_of_undone(self) -> Ledger:
@@ -320,9 +315,7 @@ class Effects:
         """The ledger, open; also where no tool of this worker needs one."""
         if self.open.ledger is not None:
             return self.open.ledger
-        ledger = self.ledger_of_undone
-        if self.server is not None:
-            ledger.refuse_remote(self.server)
+        ledger = self._shared_ledger()
         if not self._records_open:
             self._records_open = True
             self._closing.enter_context(ledger)
@@ -341,6 +334,7 @@ class Effects:
         """The memory of a call's owner, for the current activity."""
         info = activity.info()
         own_key = command.key is not None and command.key_scope == "owner"
+        # None is sent as nothing. Where the task sends the owner for such a command, nothing means that it has none.
         told = owner is not None or own_key or command.name in MEMORY_TOOLS
         scope = scope_of(info.namespace, owner or "") if told else None
         id = info.activity_id
@@ -348,19 +342,26 @@ class Effects:
         def patiently(call: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
             return until_answered(call, id)
 
-        return Memory(self._store_of_owners, scope=scope, task_id=info.workflow_id or "", patiently=patiently)
+        return Memory(
+            lambda: self._shared_ledger().store, scope=scope, task_id=info.workflow_id or "", patiently=patiently
+        )
 
-    def _store_of_owners(self) -> Store:
+    def _shared_ledger(self) -> Ledger:
+        """The ledger, for what all workers of the task queue must see.
+
+        Raises:
+            DefinitionError: It is a file, and the workers may run on several hosts.
+        """
         ledger = self.ledger_of_undone
         if self.server is not None:
             ledger.refuse_remote(self.server)
-        return ledger.store
+        return ledger
 
     def _open_spending(self) -> Spending:
         if self._spending is None:
             from refold.effects.ledger.spending import Spending
 
-            self._spending = Spending(self._store_of_owners())
+            self._spending = Spending(self._shared_ledger().store)
         return self._spending
 
     @property

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import to_json
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import AsyncActivityCancelledError
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -48,6 +50,9 @@ LEASES = 3
 WANTED_PATIENCE = timedelta(seconds=2)
 """How long the server may take to say whether an attempt is still wanted."""
 
+FREE_PATIENCE = timedelta(milliseconds=500)
+"""How long the server may take to let any worker take a task's next step; less than any heartbeat timeout."""
+
 OTHERS_S = 600.0
 """For how long, in seconds, a command that no worker knows is offered to other workers before it fails."""
 
@@ -81,7 +86,7 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]], *, coun
     )
     began = time.monotonic()
     try:
-        result = encodable(await call())
+        result = encodable(await _performed(info, call))
     except asyncio.CancelledError as error:
         if _asked_to_stop():
             bound.info("effect_canceled", seconds=_since(began))
@@ -98,6 +103,29 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]], *, coun
     bound.info("effect_failed", seconds=_since(began), failure=failure.type, kind=failure.kind.value)
     _count(kind, counted, failure.kind.value, began)
     raise as_application_error(failure)
+
+
+async def _performed(info: activity.Info, call: Callable[[], Awaitable[T]]) -> T:
+    """Perform an effect; where an earlier attempt lost its worker, let any worker take the task's next step meanwhile.
+
+    The server gives a task's next step to the worker that has the task in its cache, mostly the lost one, and waits
+    for it (`Profile.sticky`). A worker that lives on after all loads the task again.
+    """
+    if info.attempt == 1 or info.is_local or not info.workflow_id:
+        return await call()
+    freeing = asyncio.create_task(_free(info.namespace, info.workflow_id, info.workflow_run_id or ""))
+    try:
+        return await call()
+    finally:
+        await freeing
+
+
+async def _free(namespace: str, workflow_id: str, run_id: str) -> None:
+    task = WorkflowExecution(workflow_id=workflow_id, run_id=run_id)
+    request = ResetStickyTaskQueueRequest(namespace=namespace, execution=task)
+    # RuntimeError: there is no client, in a test of an activity. The step then waits, as it does without.
+    with suppress(RPCError, RuntimeError):
+        await activity.client().workflow_service.reset_sticky_task_queue(request, timeout=FREE_PATIENCE)
 
 
 def _count(kind: str, name: str, outcome: str, began: float) -> None:

@@ -363,6 +363,19 @@ def _where(function: Callable[..., Any]) -> str:
 
 
 def _tool(spec: ToolSpec) -> Tool:
+    """The tool of a declaration. Made once, and kept with the function: a worker's start asks for it several times."""
+    made = getattr(spec.function, _MADE, None)
+    if not isinstance(made, Tool) or made.spec is not spec:
+        made = _made(spec)
+        with suppress(AttributeError):  # a callable that takes no attributes
+            setattr(spec.function, _MADE, made)
+    return made
+
+
+_MADE = "__refold_made__"
+
+
+def _made(spec: ToolSpec) -> Tool:
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
     try:

@@ -41,6 +41,8 @@ DISPATCH_RATE = "history.transferProcessorMaxPollRPS=2000"
 # Without this a timer may fire a second late, and so delay the retry of a lost effect. The default allows for clocks of
 # several machines that differ; here there is one machine.
 TIMER_SHIFT = 'history.timerProcessorMaxTimeShift="100ms"'
+# Without this the server gives out work in the order in which it came, whoever's it is.
+FAIRNESS = "matching.enableFairness=true"
 TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
 
 # A commit stays durable, at a quarter of the fsyncs.
@@ -174,9 +176,8 @@ def _arguments(
     arguments = ["server", "start-dev", "--ip", HOST, "--port", str(port), "--namespace", namespace]
     arguments += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port), "--ui-disable-news-fetch"]
     arguments += ["--log-level", "warn"]
-    arguments += ["--dynamic-config-value", DISPATCH_RATE, "--dynamic-config-value", TIMER_SHIFT]
-    if time_skipping:
-        arguments += ["--dynamic-config-value", TIME_SKIPPING]
+    for setting in (DISPATCH_RATE, TIMER_SHIFT, FAIRNESS, *([TIME_SKIPPING] if time_skipping else [])):
+        arguments += ["--dynamic-config-value", setting]
     for key, value in settings.items():
         arguments += ["--dynamic-config-value", f"{key}={value}"]
     if db is not None:

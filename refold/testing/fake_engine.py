@@ -202,8 +202,9 @@ class FakeEngine:
         started_by: str | None = None,
         hold: bool = False,
         start_delay: timedelta | None = None,
+        batch: bool = False,
     ) -> TaskView:
-        """See `Engine.start`. Generated ids are `{skill}-1`, `{skill}-2`, …"""
+        """See `Engine.start`. Generated ids are `{skill}-1`, `{skill}-2`, … Here no task waits for another one."""
         self._reach()
         check_later(hold, start_delay)
         if skill not in self.skills:
@@ -841,6 +842,7 @@ def _is(task: Snapshot, wanted: TaskFilter) -> bool:
         and wanted.status in (None, task.status)
         and (wanted.owner is None or (task.parent is None and wanted.owner == (task.owner or "")))
         and (wanted.context is None or (task.parent is None and wanted.context == (task.context or task.task_id)))
+        and (wanted.begins is None or task.task_id.startswith(wanted.begins))
         and (not wanted.waits or bool(task.open_waits) or task.lifecycle is TaskState.BLOCKED)
         and (wanted.since is None or wanted.since <= (task.status_at or task.at))
         and (wanted.moved_since is None or wanted.moved_since <= _moved_at(task))

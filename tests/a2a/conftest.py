@@ -20,10 +20,10 @@ from refold.temporal.data.storage import Folder
 from refold.testing import FakeEngine
 from tests.a2a import skills
 
-# The server, its client and where it keeps large values are the Temporal tests'.
-from tests.temporal.conftest import PATIENT, client, pytest_collection_modifyitems, server, values
+# The server's client and where it keeps large values are the Temporal tests'.
+from tests.temporal.conftest import PATIENT, client, pytest_collection_modifyitems, values
 
-__all__ = ["client", "pytest_collection_modifyitems", "server", "values"]
+__all__ = ["client", "pytest_collection_modifyitems", "values"]
 
 BASE = "http://gateway.test"
 VERSION = {"A2A-Version": "1.0"}

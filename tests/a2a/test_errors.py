@@ -275,6 +275,17 @@ async def test_a_file_that_is_not_base64_is_named(path: str, version: str, call:
     assert (answer.status_code, told.get("id")) == ((200, 7) if path == "/" else (400, None))
 
 
+@pytest.mark.timeout(60)
+async def test_a_file_of_blanks_is_refused_at_once(gateway: Calls) -> None:
+    """
+    Each character is looked at once. In the square of their number, these would take seven minutes, and the gateway
+    would answer nobody meanwhile.
+    """
+    refused = await gateway.error("SendMessage", {"message": said(parts=[{"raw": " " * 200_000 + "!"}])})
+
+    assert "parts[0] has a file that is not base64" in refused["message"]
+
+
 @pytest.mark.parametrize("raw", ["aGk=", "aGk", "_-__", "a\nGk=\n", ""])
 async def test_every_form_of_base64_is_taken(raw: str, gateway: Calls) -> None:
     """

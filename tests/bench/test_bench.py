@@ -34,7 +34,7 @@ async def quick(name: str, *words: str) -> dict[str, Any]:
 @pytest.mark.server
 @pytest.mark.parametrize(
     "parts",
-    [pytest.param(["cpu", "history"], id="some"), pytest.param([], id="all", marks=pytest.mark.sweep)],
+    [pytest.param(["history"], id="some"), pytest.param([], id="all", marks=pytest.mark.sweep)],
 )
 async def test_overhead_tells_every_figure_with_its_limit(parts: list[str]) -> None:
     """
@@ -103,6 +103,21 @@ async def test_both_ways_beside_each_other() -> None:
     assert all(one["ours"] > 0 and one["twin"] > 0 for one in found["figures"].values())
 
 
+@pytest.mark.server
+@pytest.mark.sweep
+async def test_refold_beside_other_engines() -> None:
+    """
+    `python -m bench peers --json`: each side's figures of each round, and what a killed process repeated.
+    """
+    sides = ("refold-ledger", "refold-once", "hand-local")
+    found = await quick("peers", *(word for side in sides for word in ("--only", side)))
+
+    (figures,) = found["rounds"]
+    assert found["missing"] == {}
+    assert {side: one["kill.twice"] for side, one in figures.items()} == dict(zip(sides, (1, 0, 10), strict=True))
+    assert all(value > 0 for one in figures.values() for name, value in one.items() if "twice" not in name)
+
+
 @pytest.mark.parametrize(
     ("rounds", "passed"),
     [
@@ -143,3 +158,16 @@ def test_the_script_pauses_once_and_approves_at_the_end() -> None:
         decisions.append(verdict(text)["decision"])
 
     assert decisions == ["NeedsRevision", "NeedsHumanInput", "Approved"]
+
+
+@pytest.mark.server
+@pytest.mark.sweep
+async def test_fairness_is_measured_with_and_without() -> None:
+    """
+    `python -m bench fair --json`: ten tasks beside a burst and alone; the limit is on what the server's fairness gives.
+    """
+    found = await quick("fair")
+
+    limits = {key: one["limit"] for key, one in found["figures"].items()}
+    assert limits == {"fair": 2.0, "burst_as_a_batch": 2.0, "without": None}
+    assert all(one["ours"] > 0 and one["twin"] > 0 for one in found["figures"].values())

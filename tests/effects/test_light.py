@@ -62,6 +62,8 @@ def run(script: str, *args: str) -> str:
         ("refold.effects", HEAVY),
         # A worker that was killed is back before the libraries that models need are loaded.
         ("refold.temporal.worker.run", PROVIDERS | {"sqlalchemy"}),
+        # One provider's library takes as long to load as all others: it is loaded where a model needs it.
+        ("refold.effects.models.chat", {"anthropic", "openai"}),
         ("refold.temporal.worker.workflow", PROVIDERS | {"httpx", "httpx2"}),
         # `refold --help` and wrong calls need no server.
         ("refold.cli.app", HEAVY),
@@ -85,21 +87,21 @@ def test_the_first_model_calls_wait_for_what_they_need() -> None:
 
 def test_effects_that_are_left_at_once_end() -> None:
     """
-    A worker that stops while the model libraries load ends cleanly.
+    A worker that stops before it was asked for a model call ends cleanly, and has loaded no libraries for one.
     """
     script = """
-import asyncio
+import asyncio, sys
 from refold.effects.activities import Effects
 
 async def main():
     async with Effects():
-        pass
-    print("left")
+        await asyncio.sleep(0.1)
+    print("left", "pydantic_ai" in sys.modules)
 
 asyncio.run(main())
 """
 
-    assert run(script) == "left\n"
+    assert run(script) == "left False\n"
 
 
 def test_a_missing_library_fails_calls_for_good() -> None:

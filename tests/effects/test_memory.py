@@ -11,8 +11,10 @@ import pytest
 
 from refold.effects import Never
 from refold.effects.ledger.store import Store, store_of
-from refold.effects.memory import Memory, Turn
+from refold.effects.ledger.tables import is_there
+from refold.effects.memory import Memory, Turn, held
 from refold.effects.memory.memory import ranked
+from refold.effects.memory.tables import FACTS, TURNS
 from tests.services.postgres import Postgres, postgres
 
 
@@ -175,3 +177,17 @@ async def test_encrypted_where_receipts_are(store: Store) -> None:
         return
     written = b"".join(file.read_bytes() for file in Path(str(store.file)).parent.iterdir())
     assert b"marzipan" not in written
+
+
+async def test_reading_makes_no_table(store: Store) -> None:
+    """
+    Whoever may only read can look into a memory that nobody has used; there is nothing to recall or to delete.
+    """
+    assert await memory(store).recall("") == []
+    assert held.held(store, "ann") == held.Held(facts=[], sessions={})
+    with pytest.raises(held.NotRemembered, match="there is no session 's1'"):
+        held.forget_session(store, "ann", "s1")
+    with pytest.raises(held.NotRemembered, match="nothing is remembered"):
+        held.forget_all(store, "ann")
+
+    assert not store.within(lambda connection: any(is_there(connection, one) for one in (FACTS, TURNS)))

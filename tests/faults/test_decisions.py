@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
 
 import pytest
 from pydantic import JsonValue
@@ -13,17 +12,15 @@ from temporalio.api.enums.v1 import PendingWorkflowTaskState
 
 from refold import Content, DecisionMade, Status
 from refold.temporal import TemporalEngine
-from refold.temporal.dev import DevServer, dev_server
+from refold.temporal.dev import DevServer
 from tests.faults.processes import Workers, until
-from tests.temporal.conftest import HASTY
 from tests.temporal.test_task import collected, settled
 
 
 @pytest.fixture(scope="module")
-async def server() -> AsyncIterator[DevServer]:
+def server(hasty_server: DevServer) -> DevServer:
     """A server that gives what a killed worker had to the next one after two seconds instead of ten."""
-    async with dev_server(settings=HASTY) as running:
-        yield running
+    return hasty_server
 
 
 @pytest.mark.sweep

@@ -42,7 +42,8 @@ async def test_a_call_that_lost_its_worker_is_the_same_call(
     asking: Workers, engine: TemporalEngine, queue: str, model: Model
 ) -> None:
     """
-    SIGKILL inside a model call: attempt 2 carries the same InvocationId and idempotency key, and the task goes on.
+    SIGKILL inside a model call: attempt 2 carries the same InvocationId and idempotency key, and the task goes on at
+    once: its next step does not wait for the lost worker, which had the task in its cache.
     """
     model.begin(lose=1, times=2)
     first = await asking.start(queue)
@@ -64,6 +65,8 @@ async def test_a_call_that_lost_its_worker_is_the_same_call(
     assert list(model.asked.values()) == [3], "one key, asked three times"
     journaled = [entry.event for entry in await collected(engine.journal(view.task_id))]
     assert [event.invocation_id for event in journaled if isinstance(event, LlmResult)] == [f"{view.task_id}/1.1"]
+    history = await engine.client.get_workflow_handle(view.task_id).fetch_history()
+    assert not [one for one in history.events if one.HasField("workflow_task_timed_out_event_attributes")]
 
 
 async def test_the_text_of_a_lost_attempt_is_not_taken_for_the_next(
@@ -106,7 +109,7 @@ async def test_each_skill_recovers_as_it_says(
 ) -> None:
     """
     SIGKILL of a worker with four skills. Nobody can say whether it paid: the first skill is told and goes on, the
-    second asks a person. The third has ten seconds, although its worker says one. The fourth has a profile of its
+    second asks a person. The third has five seconds, although its worker says one. The fourth has a profile of its
     own; its call may be repeated, and is.
     """
     skills = ("policies_told", "policies_asks", "policies_patient", "policies_repeats")
@@ -129,7 +132,7 @@ async def test_each_skill_recovers_as_it_says(
     )
     assert [one.command for one in asked.unresolved] == ["tool pay_blindly"]
     assert (repeated.status, repeated.messages[-1].text) == (Status.COMPLETED, "through")
-    assert [await noticed_after(engine, id) for id in started] == [(1, 5), (1, 5), (10, 5), (1, 2)]
+    assert [await noticed_after(engine, id) for id in started] == [(1, 5), (1, 5), (5, 5), (1, 2)]
     begun = ledger.noted("begun")
     assert [begun.count(f"{id}/1.1") for id in started] == [1, 1, 1, 2]
 
@@ -137,8 +140,8 @@ async def test_each_skill_recovers_as_it_says(
 @pytest.mark.parametrize(
     ("recovery", "seconds", "beside"),
     [
-        # Effects that the worker was given and could not begin send no heartbeat: they have 10 seconds.
-        pytest.param("default", 8.0, 2, marks=pytest.mark.sweep),
+        # Effects that the worker was given and could not begin send no heartbeat: they have 5 seconds.
+        pytest.param("default", 4.0, 2, marks=pytest.mark.sweep),
         # Four heartbeat timeouts long; whatever has begun is kept alive.
         pytest.param("fast-recovery", 4.0, 0),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,19 @@ from refold.temporal import TemporalEngine
 from refold.temporal.client import search
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
-from refold.temporal.dev import DevServer, dev_server
+from refold.temporal.dev import DevServer
 from refold.testing.crash_sweep import CrashSweep, Kind, Point
 from tests.faults.processes import Ledger, Workers
 from tests.faults.test_crash_sweep import all_points, mail, make_sweep, model, shop  # noqa: F401 - fixtures
-from tests.temporal.conftest import HASTY
 from tests.temporal.test_task import collected, settled
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-async def server() -> AsyncIterator[DevServer]:
+def server(hasty_server: DevServer) -> DevServer:
     """A server that takes a workflow task for lost after two seconds."""
-    async with dev_server(settings=HASTY) as running:
-        yield running
+    return hasty_server
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import signal
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -22,9 +22,9 @@ from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.dev import DevServer, dev_server
 from tests.faults.processes import Ledger, Workers, until
+from tests.servers import HASTY
 from tests.services.postgres import Postgres, postgres
 from tests.services.serving import free_port
-from tests.temporal.conftest import HASTY
 from tests.temporal.test_task import collected, settled
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.sweep]  # seconds each; `test_short` kills a worker in every run
@@ -35,10 +35,9 @@ FAR = Content.from_data({"steps": STEPS})
 
 
 @pytest.fixture(scope="module")
-async def server() -> AsyncIterator[DevServer]:
+def server(hasty_server: DevServer) -> DevServer:
     """A server that takes a workflow task for lost after two seconds."""
-    async with dev_server(settings=HASTY) as running:
-        yield running
+    return hasty_server
 
 
 @pytest.fixture

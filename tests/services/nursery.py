@@ -17,6 +17,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import selectors
 import signal
@@ -32,6 +33,8 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 LOADED = ["refold.cli.app", "refold.temporal.worker.run", "pydantic_ai.models.openai", "sqlalchemy", "uvicorn", "grpc"]
+SERVED = ["workflows", "activities", "tests.faults.skills"]
+"""Modules and packages that most of the children serve."""
 STREAMS = 3
 
 
@@ -135,9 +138,16 @@ def _close(nursery: subprocess.Popen[bytes], folder: Path) -> None:
 
 def main(where: str) -> None:
     """Serve until stdin closes."""
+    from temporalio.worker._worker import load_default_build_id  # loaded by the process that forks alone
+
     sys.path[0] = str(Path.cwd())
     for module in LOADED:
         importlib.import_module(module)
+    for module in SERVED:
+        found = importlib.import_module(module)
+        for _, name, _ in pkgutil.iter_modules(getattr(found, "__path__", ())):
+            importlib.import_module(f"{module}.{name}")
+    load_default_build_id()  # the SDK keeps it: a hash of all modules, a third of what a worker's start costs
     assert threading.active_count() == 1, "a process with threads cannot be forked"
     gc.freeze()
     asked = socket.socket(socket.AF_UNIX)

@@ -16,7 +16,7 @@ from temporalio.worker import Replayer
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
-from refold.temporal.dev import DevServer, dev_server
+from refold.temporal.dev import DevServer
 from tests.temporal import budget_skills, owner_skills, skills
 from workflows import hello, react, research_loop, research_loop_steps, research_loop_table
 
@@ -32,33 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 PATIENT = timedelta(seconds=60)
 """A worker that is there answers in the end, however busy the machine is."""
-
-
-SETTINGS = {
-    "history.workflowIdReuseMinimalInterval": '"0s"',
-    # A workflow that has just closed is else deleted only after a retry, seconds later.
-    "history.transferProcessorEnsureCloseBeforeDelete": "false",
-    "history.visibilityProcessorEnsureCloseBeforeDelete": "false",
-}
-"""Of a server on which nobody waits for what is to come anyway."""
-
-
-@pytest.fixture(scope="session")
-async def server() -> AsyncIterator[DevServer]:
-    """A server whose workflows' clocks can be moved by `temporalio.testing.TimeSkipper`."""
-    async with dev_server(time_skipping=True, settings=SETTINGS) as running:
-        yield running
-
-
-HASTY = {"history.defaultWorkflowTaskTimeout": '"2s"', "history.workflowTaskRetryMaxInterval": '"1s"'}
-"""A workflow task that is lost or fails is tried again soon."""
-
-
-@pytest.fixture(scope="session")
-async def hasty_server() -> AsyncIterator[DevServer]:
-    """A server that takes a workflow task for lost after two seconds instead of ten, for tests in which many are."""
-    async with dev_server(settings=HASTY) as running:
-        yield running
 
 
 @pytest.fixture(scope="session")

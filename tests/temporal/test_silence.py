@@ -6,11 +6,20 @@ import re
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
+from temporalio.worker import (
+    HandleQueryInput,
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInstance,
+    WorkflowInterceptorClassInput,
+)
+from temporalio.worker._workflow import _DeadlockError
 
 from refold import Ctx, Event, Status, TaskState, Transition, flow_skill
 from refold.engine import NoWorker, TaskFilter
@@ -107,26 +116,49 @@ async def test_a_start_that_is_delayed_is_planned(engine: TemporalEngine) -> Non
     await engine.client.get_workflow_handle(id).terminate()
 
 
-BUSY = threading.Semaphore(0)
-"""How many more times the worker has no time for a task."""
-
-
 @flow_skill(id="begun_late")
 class BegunLate:
-    """Asks for a message; its fold goes on for ever, until it is interrupted, while the worker is busy."""
+    """Asks for a message."""
 
     @staticmethod
     def initial() -> skills.Open:
         return skills.Open()
 
     def on_event(self, state: skills.Open, event: Event, ctx: Ctx) -> Transition:
-        if BUSY.acquire(blocking=False):
-            while not threading.Event().wait(0.01):
-                pass
         return Transition.await_input("next", "And then?", state)
 
 
 BegunLateWorkflow = workflow_for(BegunLate)
+
+BUSY = threading.Semaphore(0)
+"""How many more times the worker has no time for a query."""
+
+
+class WithoutTime(WorkflowInboundInterceptor):
+    """Fails queries as the SDK does after two seconds in which a worker did not get to the answer.
+
+    Not by letting the two seconds pass: the SDK then interrupts the thread, and evicts the task in another one. Where
+    the machine is busy and the first has not ended yet, the eviction never succeeds, and the worker never ends.
+    """
+
+    async def handle_query(self, input: HandleQueryInput) -> Any:
+        if BUSY.acquire(blocking=False):
+            raise _DeadlockError.from_deadlocked_workflow(cast(WorkflowInstance, NotBegun()), 2)
+        return await super().handle_query(input)
+
+
+class NotBegun:
+    """An instance of a workflow that no thread has begun to ask."""
+
+    def get_thread_id(self) -> int | None:
+        return None
+
+
+class LateWorker(Interceptor):
+    """Of a worker without time."""
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
+        return WithoutTime
 
 
 async def test_a_worker_without_time_is_asked_again(client: Client) -> None:
@@ -134,9 +166,10 @@ async def test_a_worker_without_time_is_asked_again(client: Client) -> None:
     The SDK gives it two seconds for each answer, and fails the query after that; the second answer comes.
     """
     plugin = RefoldPlugin([BegunLate], sandboxed=False)
-    async with make_worker(client, plugin, task_queue="without-time"):
+    async with make_worker(client, plugin, task_queue="without-time", interceptors=[LateWorker()]):
         engine = TemporalEngine(client, "without-time", patience=PATIENT)
         task_id = (await settled(engine, (await engine.start("begun_late", text("go"))).task_id)).task_id
         BUSY.release()
         assert (await engine.at(task_id, 1)).status is Status.INPUT_REQUIRED
+        assert not BUSY.acquire(blocking=False), "the first answer was one"
         await engine.client.get_workflow_handle(task_id).terminate()

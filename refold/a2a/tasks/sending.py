@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -11,6 +11,7 @@ from a2a.types import Message as A2AMessage
 from a2a.types import Role, SendMessageRequest
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 from a2a.utils.task import validate_history_length
+from pydantic import JsonValue
 
 from refold.a2a.caller import caller_of, owns
 from refold.a2a.calls import tenant_of
@@ -117,6 +118,7 @@ class Sender:
         modes.check_output(chosen.options.card, request.configuration.accepted_output_modes)
         if problem := unfit_start(chosen, content):
             raise InvalidParamsError(problem)
+        batch = batch_in(first.metadata)
         key = idempotency.key_of(context)
         delivery = None if key is None else idempotency.delivery_of(caller, skill, key)
         task_id = f"{skill}-{delivery or uuid4().hex}"
@@ -132,6 +134,7 @@ class Sender:
                 message_id=message.message_id or None,
                 delivery_id=delivery,
                 previous=await self._before(chosen, caller, message.context_id),
+                batch=batch,
             )
         except TaskExists:
             if delivery is None:
@@ -215,6 +218,18 @@ class Sender:
             config = request.configuration.task_push_notification_config
             config.task_id = task_id
             await self.push.keep(config, context, new_task=new_task)
+
+
+def batch_in(metadata: Mapping[str, JsonValue]) -> bool:
+    """Whether a new task is a batch, for which nobody waits, by the metadata of its message or request.
+
+    Raises:
+        InvalidParamsError: The metadata's `batch` is neither true nor false.
+    """
+    batch = metadata.get("batch", False)
+    if not isinstance(batch, bool):
+        raise InvalidParamsError(f"metadata.batch says whether nobody waits for the task, true or false; got {batch!r}")
+    return batch
 
 
 def slot_in(message: A2AMessage) -> str | None:

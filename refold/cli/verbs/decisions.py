@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
 import typer
@@ -25,15 +25,19 @@ PAGE = 20
 """How many waiting tasks are looked at together."""
 
 Gates = Annotated[
-    list[str],
-    typer.Argument(metavar="GATE", help="The gate's name or id; needed if several are open. All of them, or none."),
+    list[str] | None,
+    typer.Argument(
+        metavar="GATE",
+        help="The gate's name or id; needed if several are open. Several are decided together: all of them, or none.",
+        show_default=False,
+    ),
 ]
 As = Annotated[
     str | None, typer.Option("--as", metavar="NAME", help="Your name. Else REFOLD_APPROVER, else your user name.",
                              envvar="REFOLD_APPROVER")
 ]  # fmt: skip
 Digests = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--digest",
         metavar="DIGEST",
@@ -43,7 +47,7 @@ Digests = Annotated[
 ]
 Comment = Annotated[str, typer.Option("--comment", "-m", help="The reason, for the journal.")]
 Set = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option("--set", metavar="KEY=JSON", help="Change data that the gate declares editable; repeatable."),
 ]
 VouchedBy = Annotated[
@@ -89,28 +93,28 @@ async def inbox(
 
 
 async def approve(
-    call: Call, task_id: TaskId, gates: Gates = [], approver: As = None, digests: Digests = [],  # noqa: B006 - typer's
-    comment: Comment = "", vouched_by: VouchedBy = None, changed: Set = [], wait: Wait = False,  # noqa: B006 - for none
+    call: Call, task_id: TaskId, gates: Gates = None, approver: As = None, digests: Digests = None,
+    comment: Comment = "", vouched_by: VouchedBy = None, changed: Set = None, wait: Wait = False,
 ) -> int:  # fmt: skip
     """Grant the request of a gate, or of several together. A grant after its timeout is recorded for `refold recover`.
 
     With --set the changed data is granted: `--set 'arguments={"amount_cents": 500}'`. Earlier grants become void.
     """
-    decisions = _decisions(gates, digests, approved=True, comment=comment, changes=_changes(changed))
+    decisions = _decisions(gates or (), digests or (), approved=True, comment=comment, changes=_changes(changed or ()))
     return await _decide(call, task_id, decisions, approver, vouched_by, wait)
 
 
 async def deny(
-    call: Call, task_id: TaskId, gates: Gates = [], approver: As = None, digests: Digests = [],  # noqa: B006 - typer's
+    call: Call, task_id: TaskId, gates: Gates = None, approver: As = None, digests: Digests = None,
     comment: Comment = "", vouched_by: VouchedBy = None, wait: Wait = False,
 ) -> int:  # fmt: skip
     """Deny the request of a gate, or of several together."""
-    decisions = _decisions(gates, digests, approved=False, comment=comment, changes={})
+    decisions = _decisions(gates or (), digests or (), approved=False, comment=comment, changes={})
     return await _decide(call, task_id, decisions, approver, vouched_by, wait)
 
 
 def _decisions(
-    gates: list[str], digests: list[str], *, approved: bool, comment: str, changes: dict[str, JsonValue]
+    gates: Sequence[str], digests: Sequence[str], *, approved: bool, comment: str, changes: dict[str, JsonValue]
 ) -> list[Decision]:
     named: list[str | None] = [*gates] or [None]
     if digests and len(digests) != len(named):
@@ -242,7 +246,7 @@ def _json(text: str, option: str = "--outcome") -> JsonValue:
     return value
 
 
-def _changes(given: list[str]) -> dict[str, JsonValue]:
+def _changes(given: Sequence[str]) -> dict[str, JsonValue]:
     changes = {}
     for one in given:
         name, is_, text = one.partition("=")

@@ -85,6 +85,11 @@ PauseOnFailure = Annotated[
     bool, typer.Option("--pause-on-failure", help="It pauses itself when one of its tasks fails.")
 ]
 
+Batch = Annotated[
+    bool,
+    typer.Option("--batch/--no-batch", help="Whether the work of other tasks goes first where workers are busy."),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the verbs, as a group of their own."""
@@ -117,6 +122,7 @@ async def create(
     stream: Annotated[bool, typer.Option("--stream", help="Stream the model's text to watchers.")] = False,
     paused: Annotated[bool, typer.Option("--paused", help="It starts nothing until `refold schedule resume`.")] = False,
     pause_on_failure: PauseOnFailure = False,
+    batch: Batch = True,
     note: Note = "",
 ) -> None:
     """Create a schedule, and print it.
@@ -148,6 +154,7 @@ async def create(
         stream=stream,
         paused=paused,
         pause_on_failure=pause_on_failure,
+        batch=batch,
         note=note,
     )
     _print(call, view)

@@ -31,6 +31,9 @@ OnBusy = Annotated[
         "question; it interrupts the task, in a step with `on_interrupt`, and elsewhere is held.",
     ),
 ]
+Batch = Annotated[
+    bool, typer.Option("--batch", help="Nobody waits for it: where workers are busy, other tasks' work goes first.")
+]
 Previous = Annotated[
     str | None,
     typer.Option("--previous", metavar="TASK_ID", help="The task whose conversation the new task continues."),
@@ -83,6 +86,7 @@ async def start(
         str | None,
         typer.Option("--delay", metavar="TIME", help="The task stays planned for so long: 2h, 30m; units d, h, m, s."),
     ] = None,
+    batch: Batch = False,
     wait: Wait = False,
 ) -> int:
     """Start a task of a skill, and print its status.
@@ -103,6 +107,7 @@ async def start(
         started_by=started_by or getpass.getuser(),
         hold=hold,
         start_delay=None if delay is None else timedelta(seconds=seconds_of(delay)),
+        batch=batch,
     )
     if wait:
         view = await settled(call, engine, view.task_id, after=0)

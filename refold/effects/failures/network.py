@@ -258,6 +258,7 @@ def permanent(type: str, message: str, status: int | None = None) -> Failure:
 
 
 _LONGEST_MESSAGE = 300
+_LOOKED_AT = 2_000  # characters: an answer may be megabytes in one line, and a pattern takes their square
 _SECRETS = (
     (re.compile(r"(\w[\w+.-]*://)(?:[^/\s@]*@)?([^/\s?#]+)[^\s'\")]*"), r"\1\2"),  # an address: its host is enough
     (re.compile(r"(?i)\b(bearer|basic)\s+\S+"), r"\1 ***"),
@@ -268,7 +269,7 @@ _SECRETS = (
 
 def scrubbed(said: str) -> str:
     """The first line of a text that came from outside, at most 300 characters, with likely secrets removed."""
-    text = next((line.strip() for line in said.splitlines() if line.strip()), "")
+    text = next((line.strip() for line in said.splitlines() if line.strip()), "")[:_LOOKED_AT]
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"

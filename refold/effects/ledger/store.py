@@ -21,11 +21,11 @@ from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 from sqlalchemy import (
+    ClauseElement,
     Column,
     Connection,
     Dialect,
     Engine,
-    Executable,
     Float,
     Index,
     Insert,
@@ -560,8 +560,8 @@ def _keeping(dialect: Dialect, *, its_clock: bool) -> tuple[Insert, Dialect, lis
 class _Statement:
     """A compiled statement, executed by the driver."""
 
-    def __init__(self, statement: Executable, dialect: Dialect, sets: list[str] | None = None) -> None:
-        compiled = statement.compile(dialect=dialect, column_keys=sets)  # type: ignore[attr-defined]
+    def __init__(self, statement: ClauseElement, dialect: Dialect, sets: list[str] | None = None) -> None:
+        compiled = statement.compile(dialect=dialect, column_keys=sets)
         assert isinstance(compiled, SQLCompiler)
         self._sql = compiled.string
         self._order = compiled.positiontup

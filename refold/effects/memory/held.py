@@ -14,7 +14,7 @@ from sqlalchemy import Column, Connection, Table, delete, select
 
 from refold.core.errors import RefoldError
 from refold.effects.ledger.store import Store
-from refold.effects.ledger.tables import make
+from refold.effects.ledger.tables import is_there
 from refold.effects.memory.memory import session_hash
 from refold.effects.memory.tables import FACTS, TURNS
 from refold.effects.memory.turn import Turn
@@ -63,15 +63,14 @@ def held(store: Store, scope: str) -> Held:
     """
 
     def read(connection: Connection) -> Held:
-        _make(store, connection)
         rows = select(FACTS).where(FACTS.c.owner == scope).order_by(FACTS.c.at.desc(), FACTS.c.digest)
         facts = [
-            Fact(id=row.digest[:ID_CHARS], at=row.at, said=store.opened(row.said)) for row in connection.execute(rows)
+            Fact(id=row.digest[:ID_CHARS], at=row.at, said=store.opened(row.said))
+            for row in (connection.execute(rows) if is_there(connection, FACTS) else ())
         ]
         sessions: dict[str, list[Turn]] = {}
-        for row in connection.execute(
-            select(TURNS).where(TURNS.c.owner == scope).order_by(TURNS.c.session, TURNS.c.number)
-        ):
+        turns = select(TURNS).where(TURNS.c.owner == scope).order_by(TURNS.c.session, TURNS.c.number)
+        for row in connection.execute(turns) if is_there(connection, TURNS) else ():
             answered = None if row.answered is None else store.opened(row.answered)
             turn = Turn(asked=store.opened(row.asked), answered=answered)
             sessions.setdefault(row.session[:ID_CHARS], []).append(turn)
@@ -89,10 +88,13 @@ def forget_all(store: Store, scope: str) -> tuple[int, int]:
     """
 
     def drop(connection: Connection) -> tuple[int, int]:
-        _make(store, connection)
-        sessions = len(set(connection.execute(select(TURNS.c.session).where(TURNS.c.owner == scope)).scalars()))
-        facts = connection.execute(delete(FACTS).where(FACTS.c.owner == scope)).rowcount
-        connection.execute(delete(TURNS).where(TURNS.c.owner == scope))
+        facts = sessions = 0
+        if is_there(connection, FACTS):
+            facts = connection.execute(delete(FACTS).where(FACTS.c.owner == scope)).rowcount
+        if is_there(connection, TURNS):
+            mine = TURNS.c.owner == scope
+            sessions = len(connection.execute(select(TURNS.c.session).where(mine).distinct()).all())
+            connection.execute(delete(TURNS).where(mine))
         return facts, sessions
 
     facts, sessions = store.within(drop)
@@ -111,7 +113,7 @@ def forget_fact(store: Store, scope: str, id: str) -> None:
         NotRemembered: There is none, or several begin so.
         LedgerUnavailable: The database does not answer.
     """
-    _forget(store, FACTS, FACTS.c.digest, scope, "fact", id, id)
+    _forget(store, FACTS, FACTS.c.digest, scope, "fact", id)
 
 
 def forget_session(store: Store, scope: str, session: str) -> None:
@@ -124,12 +126,13 @@ def forget_session(store: Store, scope: str, session: str) -> None:
         NotRemembered: There is none, or several begin so.
         LedgerUnavailable: The database does not answer.
     """
-    _forget(store, TURNS, TURNS.c.session, scope, "session", session, session_hash(session), session)
+    _forget(store, TURNS, TURNS.c.session, scope, "session", session_hash(session), session)
 
 
-def _forget(store: Store, table: Table, column: Column[str], scope: str, what: str, named: str, *begins: str) -> None:
+def _forget(store: Store, table: Table, column: Column[str], scope: str, what: str, *begins: str) -> None:
     def drop(connection: Connection) -> int:
-        make(store, connection, table)
+        if not is_there(connection, table):
+            return 0
         there = set(connection.execute(select(column).where(table.c.owner == scope)).scalars())
         usable = [begin for begin in begins if len(begin) >= ID_CHARS]
         found = next((some for begin in usable if (some := [one for one in there if one.startswith(begin)])), [])
@@ -138,9 +141,4 @@ def _forget(store: Store, table: Table, column: Column[str], scope: str, what: s
         return len(found)
 
     if (found := store.within(drop)) != 1:
-        raise NotRemembered(f"{'several have a' if found else 'there is no'} {what} {named!r}")
-
-
-def _make(store: Store, connection: Connection) -> None:
-    for table in (FACTS, TURNS):
-        make(store, connection, table)
+        raise NotRemembered(f"{'several have a' if found else 'there is no'} {what} {begins[-1]!r}")

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 
 from refold.effects.ledger.store import Store
-from refold.effects.ledger.tables import alone, make
+from refold.effects.ledger.tables import alone, is_there, make
 from refold.effects.memory.turn import Turn
 
 SEARCHED = 1_000
@@ -100,6 +100,7 @@ def keep(store: Store, connection: Connection, owner: str, text: str) -> None:
 
 def facts(store: Store, connection: Connection, owner: str) -> list[str]:
     """An owner's facts, the newest one first."""
-    make(store, connection, FACTS)
+    if not is_there(connection, FACTS):
+        return []
     rows = select(FACTS.c.said).where(FACTS.c.owner == owner).order_by(FACTS.c.at.desc(), FACTS.c.digest)
     return [store.opened(said) for said in connection.execute(rows.limit(SEARCHED)).scalars()]

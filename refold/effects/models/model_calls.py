@@ -1,7 +1,8 @@
-"""Model calls of a worker that already polls while the providers' libraries still load in a thread.
+"""Model calls of a worker that works while the providers' libraries are not loaded yet, or load in a thread.
 
-The libraries take longer to load than the rest of a worker. A restarted worker polls sooner without them, and folds,
-tools and timers do not need them; a model call waits for them, heartbeating.
+The libraries take as long to load as the rest of a worker. They are loaded for the first call, which waits for them,
+heartbeating; or else `IDLE_S` after the start, when a restarted worker has taken over what another one left: folds,
+tools and timers do not need them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from refold.effects.models.request import Show
     from refold.effects.models.resolve import Models
     from refold.effects.tools import Tool
+
+IDLE_S = 2.0
+"""How long after its start a worker that was asked for no model call loads the libraries, in seconds."""
 
 log = logger(__name__)
 
@@ -51,13 +55,15 @@ class ModelCalls:
     """Makes model calls once the libraries are loaded. One for each worker, created on its event loop."""
 
     def __init__(self, default: str | None, http: HttpClient) -> None:
-        """Start loading the libraries in a thread.
+        """Load nothing yet.
 
         Args:
             default: The model of calls that name none; None takes `REFOLD_MODEL`, else the scripted one.
             http: The client that providers share.
         """
-        self._loading = asyncio.create_task(asyncio.to_thread(_load, default, http))
+        self._default, self._http = default, http
+        self._loading: asyncio.Task[_Loaded | Failure] | None = None
+        self._later = asyncio.get_running_loop().call_later(IDLE_S, self._load)
 
     async def ask(self, command: CallLlm, *, key: str, show: Show | None = None) -> LlmOutcome:
         """Make a model call; see `refold.effects.models.llm.ask`.
@@ -90,16 +96,22 @@ class ModelCalls:
                 found.append(verdict.failure.message)
         return found
 
+    def _load(self) -> asyncio.Task[_Loaded | Failure]:
+        if self._loading is None:
+            self._loading = asyncio.create_task(asyncio.to_thread(_load, self._default, self._http))
+        return self._loading
+
     async def _loaded(self) -> _Loaded:
         # Shielded: canceling one call must not cancel the loading that other calls await.
-        found = await asyncio.shield(self._loading)
+        found = await asyncio.shield(self._load())
         if isinstance(found, _Loaded):
             return found
         raise Verdict(found)
 
     async def close(self) -> None:
         """Close the providers' clients. Waits for the loading to end, since its thread cannot be stopped."""
-        loaded = await self._loading
+        self._later.cancel()
+        loaded = None if self._loading is None else await self._loading
         if isinstance(loaded, _Loaded):
             await loaded.models.close()
 

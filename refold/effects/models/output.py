@@ -152,7 +152,7 @@ def _answered(response: ModelResponse) -> JsonValue:
 
 def _parsed(text: str) -> JsonValue:
     """The JSON in an answer: all of it, or the first block between fences; models like to put prose around it."""
-    fenced = re.search(r"```(?:json|JSON)?\s*(.*?)\s*```", text, re.DOTALL)
+    fenced = re.search(r"```(?:json|JSON)?(.*?)```", text, re.DOTALL)
     for one in (text, *([fenced.group(1)] if fenced else [])):
         try:
             value: JsonValue = encodable(json.loads(one))

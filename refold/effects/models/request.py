@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
@@ -20,7 +21,6 @@ from pydantic_ai.messages import (
     ToolCallPartDelta,
 )
 from pydantic_ai.models import Model, ModelRequestParameters
-from pydantic_ai.models.openai import OpenAIStreamedResponse
 from pydantic_ai.settings import ModelSettings
 
 from refold.core.chat import Usage
@@ -248,7 +248,8 @@ def _count_once(stream: object) -> None:
 
     pydantic-ai has a setting for that, which also asks the server for it, and OpenAI refuses the question.
     """
-    if isinstance(stream, OpenAIStreamedResponse):
+    openai = sys.modules.get("pydantic_ai.models.openai")  # loaded where a model needs it: it takes as long as all else
+    if openai is not None and isinstance(stream, openai.OpenAIStreamedResponse):
         stream._model_settings = {**(stream._model_settings or {}), "openai_continuous_usage_stats": True}
 
 

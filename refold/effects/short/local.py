@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue
@@ -117,7 +118,8 @@ class Local:
             perform: Performs the effect.
 
         Raises:
-            ApplicationError: The effect failed, has gone over, or was not begun since this worker has another ledger.
+            ApplicationError: The effect failed, with the failure and its time as the details; or it has gone over; or
+                it was not begun since this worker has another ledger.
             CancelledError: The activity was canceled.
         """
         info = activity.info()
@@ -143,7 +145,10 @@ class Local:
             running.outlasts()
             log.debug("effect_goes_over", invocation_id=info.activity_id, name=info.activity_type)
             raise goes_over()
-        return running.work.result()
+        try:
+            return running.work.result()
+        except ApplicationError as error:
+            raise _dated(error) from None
 
     async def _gone_over(
         self, of: tuple[str, str], ledger: str, command: RawValue, perform: Callable[[], Awaitable[Any]]
@@ -263,6 +268,22 @@ def _unwanted() -> bool:
     """Whether the task cancels the effect; else the workflow task is given up, and the next one asks again."""
     why = activity.cancellation_details()
     return why is not None and why.cancel_requested and not why.worker_shutdown
+
+
+def _dated(error: ApplicationError) -> ApplicationError:
+    """The failure of an effect with the time, in milliseconds since 1970. History keeps it; the workflow's own time is
+    another where the failure came as a worker asked for a longer workflow task, and where that is replayed."""
+    if not error.details:
+        return error
+    return ApplicationError(
+        error.message,
+        *error.details,
+        int(time() * 1_000),
+        type=error.type,
+        non_retryable=error.non_retryable,
+        next_retry_delay=error.next_retry_delay,
+        category=error.category,
+    )
 
 
 def goes_over() -> ApplicationError:

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from refold.effects.asking import asked
 from refold.engine import NotConnected, TaskNotFound
 from refold.temporal.client import search, stopped
 from refold.temporal.client.errors import in_failed_state, refusals, server_refused, timed_out
+from refold.temporal.client.newest_first import Windows
 from refold.temporal.data import search_attributes
 from refold.temporal.data.payloads import data_converter
 
@@ -61,11 +62,13 @@ class Connection:
         client: With refold's data converter or plugin.
         task_queue: The workers that serve new tasks.
         patience: How long a worker may take to answer a query before it counts as not there.
+        windows: Where the newest tasks of each filter were found.
     """
 
     client: Client
     task_queue: str
     patience: timedelta = PATIENCE
+    windows: Windows = field(default_factory=Windows, compare=False)
 
     async def describe(self, task_id: str) -> WorkflowExecutionDescription:
         """The newest run of a task, as the server knows it.

@@ -107,6 +107,7 @@ class TemporalEngine:
         started_by: str | None = None,
         hold: bool = False,
         start_delay: timedelta | None = None,
+        batch: bool = False,
     ) -> TaskView:
         """See `Engine.start`."""
         check_later(hold, start_delay)
@@ -124,7 +125,7 @@ class TemporalEngine:
         )
         new_id = f"{skill}-{uuid4().hex[:8]}" if task_id is None else check_task_id(task_id)
         summary = " ".join(content.text.split()) or to_json(content.data).decode()
-        return await starting.start(self.connection, skill, argument, new_id, summary)
+        return await starting.start(self.connection, skill, argument, new_id, summary, batch=batch)
 
     async def recover(self, task_id: str, *, by: str | None = None) -> TaskView:
         """See `Engine.recover`."""

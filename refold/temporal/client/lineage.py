@@ -20,6 +20,7 @@ from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_refused
 from refold.temporal.client.journal import JournalReader
+from refold.temporal.data.priority import is_batch
 from refold.temporal.data.wire import Branch, Part, Segment, TaskStart
 
 ORIGIN_MEMO = "refold-origin"
@@ -34,12 +35,14 @@ class Origin:
         skill: Its skill.
         how: It goes on for a task that failed, or branches off.
         seq: The entry that it goes on from.
+        batch: The work of other tasks goes before that task's, and so before the new one's.
     """
 
     task_id: str
     skill: str
     how: Literal["recovered", "forked"]
     seq: int
+    batch: bool
 
     @property
     def memo(self) -> dict[str, Any]:
@@ -66,7 +69,8 @@ async def recovery(connection: Connection, task_id: str, *, by: str | None) -> t
     base = history.base
     parts = await _parts(connection, history)
     start = TaskStart(recover=history, by=by, parts=parts, stream=base.stream, owner=base.owner, context=base.context)
-    origin = Origin(task_id=task_id, skill=base.skill, how="recovered", seq=history.entries[-1].seq)
+    seq, batch = history.entries[-1].seq, is_batch(description)
+    origin = Origin(task_id=task_id, skill=base.skill, how="recovered", seq=seq, batch=batch)
     return start, origin, new_id
 
 
@@ -177,7 +181,8 @@ async def branch(
         raise InputRejected(why)
     base, made = journal.base, Branch(journal=journal, seq=seq, live=live, by=by)
     start = TaskStart(fork=made, stream=base.stream, owner=base.owner, context=base.context)
-    return start, Origin(task_id=task_id, skill=base.skill, how="forked", seq=seq)
+    batch = is_batch(await connection.describe(task_id))
+    return start, Origin(task_id=task_id, skill=base.skill, how="forked", seq=seq, batch=batch)
 
 
 async def offspring(client: Client, task_id: str) -> tuple[OffspringView, ...]:

@@ -44,7 +44,8 @@ async def _listed(connection: Connection, row: WorkflowExecution) -> TaskView | 
 
 async def find(connection: Connection, wanted: TaskFilter, *, after: Place | None, limit: int) -> Sequence[Listed]:
     """See `Engine.find`."""
-    by_status = NewestFirst(connection.client, search.tasks(wanted), search.status_within, search.status_at)
+    query = search.tasks(wanted)
+    by_status = NewestFirst(connection.client, query, search.status_within, search.status_at, connection.windows)
     with refusals("list tasks"):
         found = await by_status.page(
             limit, since=_since(wanted), after=None if after is None else (after.at, after.task_id)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import os
 from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import IndexedValueType
@@ -28,6 +25,7 @@ from refold.temporal.data.search_attributes import (
     STATE_AT,
     STATUS,
     STATUS_AT,
+    keyed,
     state_since,
 )
 
@@ -71,6 +69,8 @@ def tasks(wanted: TaskFilter) -> str:
     for key, value in ((OWNER, wanted.owner), (CONTEXT, wanted.context)):
         if value is not None:
             parts.append(f"{key.name} = {quoted(keyed(key.name, value))}")
+    if wanted.begins is not None:
+        parts.append(f"WorkflowId STARTS_WITH {quoted(wanted.begins)}")
     if wanted.lifecycle is not None:
         parts.append(_lifecycle(wanted.lifecycle))
     if wanted.status is not None:
@@ -176,20 +176,6 @@ def at_start(
     known = ((OWNER, owner or ""), (CONTEXT, context or task_id))
     pairs = [SearchAttributePair(key, keyed(key.name, value)) for key, value in known]
     return TypedSearchAttributes([*search_attributes.at_start(skill, now, origin=origin, later=later), *pairs])
-
-
-KEY_ENV = "REFOLD_SEARCH_KEY"
-DEFAULT_KEY = "refold"
-
-
-def keyed(attribute: str, value: str) -> str:
-    """The search attribute's value for an owner or a context: a keyed hash, as 64 hex digits.
-
-    With the key one can check a guess, but not read the text. Lone surrogates are allowed.
-    """
-    key = os.environ.get(KEY_ENV) or DEFAULT_KEY
-    text = f"{attribute}:{value}".encode(errors="surrogatepass")
-    return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
 
 
 def quoted(value: str) -> str:

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic_core import PydanticSerializationError
 from temporalio.client import WorkflowExecutionStatus
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import Priority, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
@@ -22,6 +22,7 @@ from refold.temporal.client.errors import server_away, server_refused, timed_out
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.lineage import Origin
 from refold.temporal.data.inputs import input_of
+from refold.temporal.data.priority import priority_of
 from refold.temporal.data.wire import TaskResult, TaskStart
 
 SUMMARY_CHARS = 160
@@ -48,6 +49,7 @@ async def start(
     summary: str,
     *,
     origin: Origin | None = None,
+    batch: bool = False,
 ) -> TaskView:
     """Start a task, and see how it begins. Many starts at once wait for each other.
 
@@ -58,6 +60,7 @@ async def start(
         task_id: Its id.
         summary: What the Temporal UI says of it.
         origin: What it goes on from.
+        batch: The work of other tasks goes before its own.
 
     Raises:
         TaskExists: There is one with this id.
@@ -70,7 +73,8 @@ async def start(
         asyncio.get_running_loop(), (asyncio.Semaphore(STARTS_AT_ONCE), asyncio.Semaphore(FIRST_LOOKS_AT_ONCE))
     )
     async with starts:
-        await _started(connection, skill, argument, task_id, summary, origin)
+        priority = priority_of(argument.owner, batch=batch if origin is None else origin.batch)
+        await _started(connection, skill, argument, task_id, summary, origin, priority)
     async with looks:
         try:
             if argument.start_delay_s is not None:
@@ -91,6 +95,7 @@ async def _started(
     task_id: str,
     summary: str,
     origin: Origin | None,
+    priority: Priority,
     reuse: WorkflowIDReusePolicy = _ONCE,
 ) -> None:
     from_task = None if origin is None else origin.task_id
@@ -113,12 +118,13 @@ async def _started(
             start_delay=None if argument.start_delay_s is None else timedelta(seconds=argument.start_delay_s),
             memo=None if origin is None else origin.memo,
             static_summary=summary[:SUMMARY_CHARS],
+            priority=priority,
             result_type=TaskResult,
         )
     except WorkflowAlreadyStartedError:
         if reuse is _ONCE and await views.never_began(connection, task_id):
             reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY
-            return await _started(connection, skill, argument, task_id, summary, origin, reuse)
+            return await _started(connection, skill, argument, task_id, summary, origin, priority, reuse)
         raise TaskExists(task_id) from None
     except PydanticSerializationError as error:
         raise unwritable(error) from None

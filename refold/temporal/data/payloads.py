@@ -13,7 +13,9 @@ and must find that it is stored already.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
@@ -71,6 +73,9 @@ logger = logging.getLogger(__name__)
 LIMIT_BYTES = 2_000_000
 """The largest value without storage, in bytes. The server's limit of 2 MiB includes the value's envelope: the server
 would accept an update just below that limit, but the worker could never answer it, and queries would fail."""
+
+PACKED_LEVEL = 1
+"""How hard stored parts are packed: journals repeat themselves. Level 6 takes four times the time for a sixth less."""
 
 THRESHOLD_BYTES = 32 * 1024
 """Values of this size or more are stored. A gRPC message holds 4 MB, so about a hundred commands fit into one."""
@@ -389,7 +394,7 @@ class PartsCodec(PayloadCodec):
         data = await self.storage.get(key)
         if self.inner is not None:
             data = (await self.inner.decode([Payload.FromString(data)]))[0].data
-        return verified(key, data, self.storage.place)
+        return verified(key, _unpacked(data), self.storage.place)
 
     async def _relieved(self, payload: Payload) -> Payload:
         parts = parts_of(payload)
@@ -413,11 +418,19 @@ class PartsCodec(PayloadCodec):
         return relieved
 
     async def _keep(self, key: str, raw: bytes) -> None:
-        # The key is the hash of the JSON before encoding, which is the same at replay.
+        # The key is the hash of the JSON before it is packed and encoded, which is the same at replay.
+        raw = zlib.compress(raw, PACKED_LEVEL)
         if self.inner is not None:
-            encoded = await self.inner.encode([Payload(metadata={"encoding": _JSON}, data=raw)])
+            encoded = await self.inner.encode([Payload(metadata={"encoding": b"binary/plain"}, data=raw)])
             raw = encoded[0].SerializeToString(deterministic=True)
         await self.storage.put(key, raw)
+
+
+def _unpacked(data: bytes) -> bytes:
+    """The JSON of a part. Earlier releases stored it as it is, and JSON never begins as packed data does."""
+    with contextlib.suppress(zlib.error):  # damaged, as its hash then shows
+        return zlib.decompress(data)
+    return data
 
 
 class _Parts:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
+import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -37,6 +39,20 @@ REGISTER = "; ".join(
     + " ".join(f"--search-attribute {name}={kind}" for name, kind in KINDS.items())
 )
 """The commands that register the search attributes; each call of `create` takes only one."""
+
+
+KEY_ENV = "REFOLD_SEARCH_KEY"
+DEFAULT_KEY = "refold"
+
+
+def keyed(attribute: str, value: str) -> str:
+    """The search attribute's value for an owner or a context: a keyed hash, as 64 hex digits.
+
+    With the key one can check a guess, but not read the text. Lone surrogates are allowed.
+    """
+    key = os.environ.get(KEY_ENV) or DEFAULT_KEY
+    text = f"{attribute}:{value}".encode(errors="surrogatepass")
+    return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
 
 
 _PLAIN = re.compile(r"[ !#-\[\]-~]{1,200}")

@@ -29,6 +29,9 @@ LEDGER_ACTIVITY = "refold.ledger"
 TOOL_ACTIVITIES = "tool."
 """What the names of tools' activities begin with: a client reads from their heartbeats what they report."""
 
+NOTIFY_ACTIVITY = "refold.notify"
+"""Notifies people of a gate that waits for them."""
+
 RESULT_MEMO = "refold-result"
 """The memo that a canceled task leaves its result in: Temporal keeps none for a canceled workflow."""
 

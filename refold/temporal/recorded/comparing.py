@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotDone
+from itertools import pairwise
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from refold.core.fold.journal import Entry
 from refold.divergence import Difference, as_recorded, first_difference
 from refold.temporal.data.marks import Mark
+from refold.temporal.data.turns import NONE, Turns
 from refold.temporal.recorded.here import Recorded
-from refold.temporal.recorded.reading import Reader, Run, Sent, Words
+from refold.temporal.recorded.reading import Past, Reader, Run, Sent, Words
 from refold.temporal.worker.batches import OWN
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ T = TypeVar("T")
 
 WORDS_S = 1.0
 """How long, in seconds, a replayed activation that differs waits for the words of what was recorded."""
+
+
+UNWRITTEN = 2
+"""The events of a workflow task that the server may not write before it is completed: its scheduling and its start."""
 
 
 class NotReadYet(Exception):
@@ -44,12 +50,44 @@ class Comparison:
         self.strict = reader.strict
         self._run = run
         self._reader = reader
-        self._marks: Future[Sequence[Mark] | None] = reader.marks(run)
+        self._past: Future[Past | None] = reader.past(run)
         self._words: Words | None = None
         self._next = 0  # of the marks
         self._same = 0  # the number of the newest entry that a mark confirms
         self._sent: list[Sent] = []  # in this workflow task
         self._late = False  # the replay went on before the history was read
+        self._blind = [0]  # the workflow tasks that were replayed before it was read, by the events that started them
+
+    def turns(self, length: int, jobs: int, until: float, *, replaying: bool) -> Turns:
+        """The run's workflow tasks, for an activation.
+
+        Args:
+            length: Of the activation's history.
+            jobs: How many jobs the activation has.
+            until: By when, as `time.monotonic` counts.
+            replaying: The activation is replayed, which goes on if the history was not read by then.
+
+        Raises:
+            NotReadYet: The history was not read by then; or not before a part of it was replayed that it is needed for;
+                or for an earlier attempt, after which another worker completed a workflow task.
+        """
+        try:
+            past = self._read(self._past, until)
+        except NotReadYet:
+            if not replaying:
+                raise
+            self._blind.append(length)
+            self._late = True
+            return NONE
+        found = past.turns if past else NONE
+        if any(found.within(since, upto) for since, upto in pairwise(self._blind)):
+            raise NotReadYet
+        self._blind.clear()
+        # The workflow task itself need not be in history yet; else each event that was not read brings a job.
+        if past and not replaying and length - found.upto > jobs + UNWRITTEN:
+            self._reader.done(self._run, None)
+            raise NotReadYet
+        return found
 
     def compare(self, task: Recorded, until: float) -> None:
         """Compare the entries so far with the marks on them, up to the first difference.
@@ -65,10 +103,11 @@ class Comparison:
             task.go_on_as_recorded()
             return
         try:
-            marks, base = self._read(self._marks, until) or (), task.base
+            past, base = self._read(self._past, until), task.base
         except NotReadYet:
             self._late = True
             raise
+        marks = (past and past.marks) or ()
         while self._next < len(marks) and marks[self._next].seq <= base + len(task.entries):
             mark = marks[self._next]
             if mark.seq > base and task.digests[mark.seq - base] != mark.digest:

@@ -27,7 +27,8 @@ from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count
 from refold.temporal.data.marks import Mark, marks_of
-from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY
+from refold.temporal.data.turns import Turns, turns_of
+from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, NOTIFY_ACTIVITY, TOOL_ACTIVITIES
 
 T = TypeVar("T")
 
@@ -39,8 +40,7 @@ AGAIN_S = 0.2
 KEPT = 100
 """How many histories a worker keeps ready for the next attempt of a workflow task, since one took too long to read."""
 
-_WHOLE = {LLM_ACTIVITY: "llm", CHAT_ACTIVITY: "chat", "refold.notify": "notify"}
-_TOOL = "tool."
+_WHOLE = {LLM_ACTIVITY: "llm", CHAT_ACTIVITY: "chat", NOTIFY_ACTIVITY: "notify"}
 
 Sent = tuple[str, str, str]
 """A command as Temporal compares it: its kind, its id and its type; empty where it has none."""
@@ -78,6 +78,19 @@ class Words:
     sent: Mapping[int, Sequence[Sent]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What the history of one run says without words.
+
+    Attributes:
+        marks: Its marks; None where they cannot be read, so that the task goes on unverified.
+        turns: Its workflow tasks.
+    """
+
+    marks: Sequence[Mark] | None
+    turns: Turns
+
+
 class Reader(Protocol):
     """Reads what was recorded. None is a history that cannot be read, so that its task goes on unverified.
 
@@ -90,14 +103,14 @@ class Reader(Protocol):
     def attach(self) -> None:
         """Read in the running event loop from now on."""
 
-    def marks(self, run: Run) -> Future[Sequence[Mark] | None]:
-        """The marks of a run, without words."""
+    def past(self, run: Run) -> Future[Past | None]:
+        """A run's marks and workflow tasks."""
 
     def words(self, run: Run) -> Future[Words | None]:
         """The words of a run."""
 
     def done(self, run: Run, difference: Difference | None) -> None:
-        """Told once a run was compared, with what was found."""
+        """Told once a run was compared, with what was found; what was read is not needed any more."""
 
 
 async def words_of(events: Sequence[HistoryEvent], converter: DataConverter) -> Words:
@@ -154,7 +167,7 @@ def _input(kind: str, name: str, args: Sequence[Any]) -> Input:
     if kind == "child":
         content = (first.get("message") or {}).get("content") if first.get("refold") else None
         return {"kind": "skill", "input": content} if content else {"kind": "workflow", "name": name, "args": [*args]}
-    whole = _WHOLE.get(name) or ("tool" if name.startswith(_TOOL) else "")
+    whole = _WHOLE.get(name) or ("tool" if name.startswith(TOOL_ACTIVITIES) else "")
     return {**first, "kind": whole} if whole else {"kind": "activity", "name": name, "args": [*args]}
 
 
@@ -180,9 +193,9 @@ class FromServer:
         """Read in the running event loop from now on. Called in it."""
         self._loop = asyncio.get_running_loop()
 
-    def marks(self, run: Run) -> Future[Sequence[Mark] | None]:
+    def past(self, run: Run) -> Future[Past | None]:
         """See `Reader`."""
-        return self._started((run, False), lambda events: marks_of(events, self._client.data_converter, words=False))
+        return self._started((run, False), lambda events: self._past(run, events))
 
     def words(self, run: Run) -> Future[Words | None]:
         """See `Reader`."""
@@ -222,6 +235,14 @@ class FromServer:
             await asyncio.sleep(pause)
             pause = min(pause * 2, AGAIN_S * 10)
 
+    async def _past(self, run: Run, events: Sequence[HistoryEvent]) -> Past:
+        marks = None
+        try:
+            marks = await marks_of(events, self._client.data_converter, words=False)
+        except RefoldError as error:  # a key is missing
+            self._note(run, error)
+        return Past(marks=marks, turns=turns_of(events))
+
     def _note(self, run: Run, error: Exception) -> None:
         if not self._warned:
             self._warned = True
@@ -239,7 +260,7 @@ class FromReplay:
 
     def __init__(self) -> None:
         self.difference: Difference | None = None
-        self._marks: Sequence[Mark] | None = None
+        self._past: Past | None = None
         self._words: Words | None = None
 
     async def give(self, events: Sequence[HistoryEvent], converter: DataConverter) -> None:
@@ -249,8 +270,9 @@ class FromReplay:
             CodecError: The codec cannot read the marks.
         """
         self.difference = None
-        self._marks, self._words = await marks_of(events, converter, words=False), None
-        if self._marks:
+        marks = await marks_of(events, converter, words=False)
+        self._past, self._words = Past(marks=marks, turns=turns_of(events)), None
+        if marks:
             # Read beforehand: a replay has no second attempt, and the SDK gives an activation two seconds.
             with suppress(RefoldError):  # without them, the entry that differs is named, and no field
                 self._words = await words_of(events, converter)
@@ -258,9 +280,9 @@ class FromReplay:
     def attach(self) -> None:
         """Nothing is read in the background."""
 
-    def marks(self, run: Run) -> Future[Sequence[Mark] | None]:
+    def past(self, run: Run) -> Future[Past | None]:
         """See `Reader`."""
-        return _known(self._marks)
+        return _known(self._past)
 
     def words(self, run: Run) -> Future[Words | None]:
         """See `Reader`."""

@@ -4,6 +4,7 @@
 2. A replayed activation is compared with the mark that it left (`comparing`). The history is read meanwhile, within a
    time that is below the SDK's deadline of 2 seconds. Where that is not enough, the replay goes on; but the task acts,
    and answers, only once the history has been read: the next attempt finds it read.
+   The workflow tasks that the history holds tell apart what core gives at once (`refold.temporal.data.turns`).
 3. Where a digest differs, the replay goes on for as long as the commands are those of the history, so that queries are
    answered with what was recorded. An update is rejected, and any other activation fails, with the difference.
 """
@@ -21,6 +22,7 @@ from temporalio.exceptions import ApplicationError
 
 from refold.divergence import Difference
 from refold.effects.asking import ASK_AGAIN
+from refold.temporal.data.turns import NONE, Turns
 from refold.temporal.data.wire import CODE_DIFFERS
 from refold.temporal.recorded.comparing import WORDS_S, Comparison, NotReadYet
 from refold.temporal.recorded.here import Recorded, listening
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_activation import WorkflowActivation
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-    from refold.temporal.worker.batches import Activate
+    Activate = Callable[[WorkflowActivation, Turns], WorkflowActivationCompletion]
 
 PATIENCE_S = 0.5
 """How long, in seconds, the first activation after a replay waits for the history. The SDK's deadline is 2 s, and the
@@ -40,6 +42,9 @@ activation has work of its own."""
 
 REPLAY_S = 0.3
 """How long the first activation of a replay waits, in which the workflow may have much to do."""
+
+FIRST = 3
+"""The number of the event that starts a run's first workflow task, as a rule. With a higher one, it may be another."""
 
 CAUSE = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
 
@@ -51,7 +56,7 @@ class Recorder:
     """One task's.
 
     Args:
-        activate: Activates its workflow.
+        activate: Activates its workflow, where it is rebuilt with the workflow tasks of its run.
         run: Of the task.
         reader: Reads what was recorded; None compares nothing.
         fails: Writes failures.
@@ -88,18 +93,22 @@ class Recorder:
         """
         patience = PATIENCE_S if asked or not act.is_replaying else REPLAY_S if self._task is None else 0
         until = monotonic() + patience
-        if self._task is None and act.is_replaying and self._reader is not None:
+        if self._task is None and self._reader is not None and (act.is_replaying or act.history_length > FIRST):
             self._comparison = Comparison(self._run, self._reader)
-        if self._comparison is not None and (asked or not act.is_replaying):
+        turns, live = NONE, asked or not act.is_replaying
+        if self._comparison is not None:
             try:
-                self._compare(self._comparison, until)
+                turns = self._comparison.turns(act.history_length, len(act.jobs), until, replaying=not live)
+                if live:
+                    self._compare(self._comparison, until)
             except NotReadYet:
                 return self._failed(act, ASK_AGAIN, None)
+        if self._comparison is not None and live:
             self._comparison.end()
             self._difference, self._comparison = self._comparison.difference, None
         if self._difference is not None and not asked:
             return self._refused(act, self._difference)
-        completion = self._activated(act)
+        completion = self._activated(act, turns)
         if self._task is not None and self._task.unfit is not None:
             self._difference = self._task.unfit
             if self._comparison is not None:
@@ -110,9 +119,9 @@ class Recorder:
             return self._replayed(self._comparison, act, completion, until)
         return completion
 
-    def _activated(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+    def _activated(self, act: WorkflowActivation, turns: Turns) -> WorkflowActivationCompletion:
         with listening() as made:
-            completion = self._activate(act)
+            completion = self._activate(act, turns)
         for command in () if act.is_replaying else completion.successful.commands:
             # The SDK names the update in each command of its handler, some 40 bytes for what the journal says.
             command.ClearField("event_group_markers")

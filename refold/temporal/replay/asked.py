@@ -15,10 +15,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, RESULT_MEMO
+from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, RESULT_MEMO, TOOL_ACTIVITIES
 from refold.temporal.replay.watched import Given
 from refold.temporal.worker.batches import OWN
-from refold.temporal.worker.perform import TOOL_PREFIX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ class Asked:
 def _effect(name: str) -> str:
     if name in (LLM_ACTIVITY, CHAT_ACTIVITY):
         return "a model call"
-    return f"tool {name.removeprefix(TOOL_PREFIX)!r}" if name.startswith(TOOL_PREFIX) else f"activity {name!r}"
+    return f"tool {name.removeprefix(TOOL_ACTIVITIES)!r}" if name.startswith(TOOL_ACTIVITIES) else f"activity {name!r}"
 
 
 def recorded_in(events: Iterable[HistoryEvent]) -> Iterator[Asked]:

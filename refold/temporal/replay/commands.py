@@ -13,11 +13,10 @@ from temporalio.converter import DataConverter
 
 from refold.core.lineage.ids import place
 from refold.differences import Difference, both, first_difference
-from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY
+from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, NOTIFY_ACTIVITY, TOOL_ACTIVITIES
 from refold.temporal.replay.asked import Asked
 from refold.temporal.replay.divergence import Divergence, event_of, named
 from refold.temporal.replay.values import data_in, difference
-from refold.temporal.worker.perform import NOTIFY_ACTIVITY, TOOL_PREFIX
 
 ROUNDED = timedelta(milliseconds=1)
 """The most by which the time of an entry and that of its workflow task differ, which have other units."""
@@ -87,7 +86,7 @@ async def _differs(was: Asked, now: Asked, converter: DataConverter) -> Differen
 
 def _is_own(asked: Asked) -> bool:
     return asked.kind == "activity" and asked.name.startswith(
-        (TOOL_PREFIX, LLM_ACTIVITY, CHAT_ACTIVITY, NOTIFY_ACTIVITY)
+        (TOOL_ACTIVITIES, LLM_ACTIVITY, CHAT_ACTIVITY, NOTIFY_ACTIVITY)
     )
 
 

@@ -45,6 +45,7 @@ from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import refusals, server_refused, unwritable
 from refold.temporal.client.newest_first import NewestFirst
 from refold.temporal.data.inputs import input_of, start_from
+from refold.temporal.data.priority import priority_of
 from refold.temporal.data.search_attributes import CONTEXT, STATE_AT, STATUS_AT
 from refold.temporal.data.wire import TaskStart
 from refold.temporal.schedules.timing import Timing, due, overlap_of, times_of
@@ -110,6 +111,7 @@ class Schedules:
         stream: bool = False,
         paused: bool = False,
         pause_on_failure: bool = False,
+        batch: bool = True,
         note: str = "",
     ) -> ScheduleView:
         """Create a schedule whose tasks begin with this content.
@@ -127,6 +129,7 @@ class Schedules:
             stream: Stream the model's tokens to watchers.
             paused: It starts nothing until `resume`.
             pause_on_failure: It pauses itself when one of its tasks fails.
+            batch: Nobody waits for its tasks: see `Engine.start`.
             note: What it is for.
 
         Raises:
@@ -151,7 +154,7 @@ class Schedules:
             raise ScheduleExists(id)
         unchecked = await self._tried(id, skill, start)
         schedule = Schedule(
-            action=_action(id, skill, start, self._connection.task_queue),
+            action=_action(id, skill, start, self._connection.task_queue, batch=batch),
             spec=timing.spec,
             policy=SchedulePolicy(
                 overlap=timing.overlap.policy, catchup_window=timing.catch_up, pause_on_failure=pause_on_failure
@@ -415,7 +418,7 @@ def _listed(one: ScheduleListDescription) -> ScheduleView | None:
     )
 
 
-def _action(id: str, skill: str, start: TaskStart, task_queue: str) -> ScheduleActionStartWorkflow:
+def _action(id: str, skill: str, start: TaskStart, task_queue: str, *, batch: bool) -> ScheduleActionStartWorkflow:
     known = search.at_start(skill, datetime.now(UTC), task_id="", owner=start.owner, context=start.context)
     # The times are those of each task, which its worker writes with its first entry.
     later = {STATUS_AT, STATE_AT} if start.context else {STATUS_AT, STATE_AT, CONTEXT}
@@ -427,6 +430,7 @@ def _action(id: str, skill: str, start: TaskStart, task_queue: str) -> ScheduleA
         task_queue=task_queue,
         typed_search_attributes=TypedSearchAttributes([pair for pair in known if pair.key not in later]),
         static_summary=" ".join(text.split())[: starting.SUMMARY_CHARS] or None,
+        priority=priority_of(start.owner, batch=batch),
     )
 
 

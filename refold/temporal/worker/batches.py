@@ -12,15 +12,19 @@ is given at most `BATCH` of them at once:
 4. A task ends, or continues in a new run, only after the last batch, since a new run is not given what the old one
    left. In all other batches the history's length reads 0 (`more_comes`).
 
-The numbers count jobs, never time, so a replay takes the same batches.
+The numbers count jobs, never time, so a replay takes the same batches. Where it is given the events of several workflow
+tasks at once (`refold.temporal.data.turns`), it takes those of each by themselves, as they were taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio import workflow
+
+from refold.temporal.data.turns import NONE, Turn, Turns
 
 if TYPE_CHECKING:
     # The SDK's own, so not for certain there at run time; `committed` activates without batches where it is not.
@@ -51,6 +55,20 @@ def more_comes() -> bool:
     return workflow.info().get_current_history_length() == 0
 
 
+class _Part:
+    """What a workflow task brought, and the workflow has not been given yet.
+
+    Args:
+        turn: The workflow task; None is the one that the worker has been given.
+        jobs: What came with it.
+    """
+
+    def __init__(self, turn: Turn | None, jobs: Sequence[WorkflowActivationJob]) -> None:
+        self.turn = turn
+        self.jobs = [job for job in jobs if not _is_own(job)]
+        self.fired = any(job.fire_timer.seq == OWN for job in jobs)
+
+
 class Batches:
     """Gives one workflow its jobs in batches.
 
@@ -60,40 +78,57 @@ class Batches:
 
     def __init__(self, activate: Activate) -> None:
         self._activate = activate
-        self._rest: list[WorkflowActivationJob] = []
-        self._taken = 0  # in this workflow task
+        self._rest: list[_Part] = []
+        self._taken = 0  # of the first part
         self._waits = False  # for the timer
+        self._seen = 0  # the start of the last workflow task
+        self._at = Timestamp()  # the time of the last activation
 
-    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
-        """Activate the workflow with the first of the jobs that it has not been given yet."""
-        new = [job for job in act.jobs if not _is_own(job)]
-        if len(new) == len(act.jobs) and (_asks(new) or not (self._rest or len(new) > BATCH)):
+    def activate(self, act: WorkflowActivation, turns: Turns = NONE) -> WorkflowActivationCompletion:
+        """Activate the workflow with the first of the jobs that it has not been given yet.
+
+        Args:
+            act: See the SDK.
+            turns: The workflow tasks of the run that is rebuilt.
+        """
+        parts = [_Part(*part) for part in turns.parted(act, self._seen)]
+        self._seen = max(self._seen, act.history_length)
+        own = [job for job in act.jobs if _is_own(job)]
+        if not own and (_asks(act.jobs) or not (self._rest or len(parts) > 1 or len(act.jobs) > BATCH)):
+            self._at = act.timestamp
             return self._activate(act)
-        if any(job.HasField("fire_timer") for job in act.jobs if _is_own(job)):
-            self._waits = False
-        if not any(job.HasField("resolve_activity") for job in act.jobs if _is_own(job)):
-            self._taken = 0
-        jobs, self._rest = _split([*self._rest, *_in_order(new)], BATCH)
+        if self._rest and any(job.HasField("resolve_activity") for job in own):
+            self._rest[0].jobs += parts[0].jobs
+        else:
+            self._rest = [*(self._rest or [_Part(None, ())]), *parts]
+            self._next_turn()
+        part = self._rest[0]
+        jobs, part.jobs = _split(_in_order(part.jobs), BATCH)
         self._taken += BATCH
-        if self._rest and self._taken >= PER_TASK:
-            jobs += [job for job in self._rest if job.HasField("do_update")]
-            self._rest = [job for job in self._rest if not job.HasField("do_update")]
-        completion = self._activate(self._batch(act, jobs))
+        if part.jobs and self._taken >= PER_TASK:
+            jobs += [job for job in part.jobs if job.HasField("do_update")]
+            part.jobs = [job for job in part.jobs if not job.HasField("do_update")]
+        batch = _batch(act, part, jobs)
+        if part.turn is not None and batch.timestamp.ToNanoseconds() < self._at.ToNanoseconds():
+            batch.timestamp.CopyFrom(self._at)  # as core does where a local activity's worker has a clock that is ahead
+        self._at = batch.timestamp
+        completion = self._activate(batch)
         ended = any(command.WhichOneof("variant") in _ENDS for command in completion.successful.commands)
         if completion.HasField("failed") or ended:
             self._rest = []
+        elif not part.jobs or (self._taken >= PER_TASK and len(self._rest) > 1):
+            self._next_turn()
         if self._rest:
             self._ask_for_more(completion)
         return completion
 
-    def _batch(self, act: WorkflowActivation, jobs: Iterable[WorkflowActivationJob]) -> WorkflowActivation:
-        batch = type(act)()
-        batch.CopyFrom(act)
-        del batch.jobs[:]
-        batch.jobs.extend(jobs)
+    def _next_turn(self) -> None:
+        """Go over to the next workflow task, which is given first what is left of the one before."""
+        left = self._rest.pop(0).jobs
         if self._rest:
-            batch.history_length, batch.continue_as_new_suggested = 0, False
-        return batch
+            self._rest[0].jobs[:0] = left
+            self._taken = 0
+            self._waits = self._waits and not self._rest[0].fired
 
     def _ask_for_more(self, completion: WorkflowActivationCompletion) -> None:
         commands = completion.successful.commands
@@ -108,6 +143,21 @@ class Batches:
             timer.seq = OWN
             timer.start_to_fire_timeout.FromMilliseconds(1)
             self._waits = True
+
+
+def _batch(act: WorkflowActivation, part: _Part, jobs: Iterable[WorkflowActivationJob]) -> WorkflowActivation:
+    """An activation with these jobs, as it came with the part's workflow task."""
+    batch = type(act)()
+    batch.CopyFrom(act)
+    del batch.jobs[:]
+    batch.jobs.extend(jobs)
+    if part.turn is not None:
+        batch.timestamp.CopyFrom(part.turn.at)
+        batch.history_length, batch.history_size_bytes = part.turn.started, part.turn.size
+        batch.continue_as_new_suggested, batch.is_replaying = part.turn.suggested, True
+    if part.jobs:
+        batch.history_length, batch.continue_as_new_suggested = 0, False
+    return batch
 
 
 def _is_own(job: WorkflowActivationJob) -> bool:

@@ -39,7 +39,7 @@ from refold.temporal.data.inputs import for_tasks
 from refold.temporal.recorded.comparing import KINDS
 from refold.temporal.recorded.reading import Reader, Run
 from refold.temporal.recorded.recorder import Recorder
-from refold.temporal.worker.batches import Activate, Batches
+from refold.temporal.worker.batches import Batches
 from refold.temporal.worker.workflow import SkillWorkflow
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ try:
     _WRITTEN: tuple[tuple[Any, tuple[str, ...]], ...] = (
         (workflow_activation.WorkflowActivationJob, ("do_update", "remove_from_cache")),
         (workflow_activation.DoUpdate, ("protocol_instance_id",)),
+        (workflow_activation.ResolveActivity, ("is_local",)),
         (workflow_commands.WorkflowCommand, ("user_metadata", "event_group_markers", "update_response", *KINDS)),
         (workflow_commands.ScheduleActivity, ("seq", "activity_id", "activity_type")),
         (workflow_commands.StartChildWorkflowExecution, ("seq", "workflow_id", "workflow_type")),
@@ -91,8 +92,9 @@ class Committed:
 
     def __init__(self, inner: WorkflowInstance, det: WorkflowInstanceDetails, reader: Reader | None) -> None:
         self._inner = inner
-        self._activate = Batches(inner.activate).activate if is_task(det) else inner.activate
-        self._recorder = _recorder(self._activate, det, reader) if _RECORDS and is_task(det) else None
+        batches = Batches(inner.activate) if is_task(det) else None
+        self._activate = inner.activate if batches is None else batches.activate
+        self._recorder = None if batches is None or not _RECORDS else _recorder(batches, det, reader)
         self._length = 0
         self._mark = (0, 0)  # of the last workflow task that was seen: its time, and the size of the history
         self._loading = False
@@ -134,7 +136,7 @@ class Committed:
         return getattr(self._inner, name)  # whatever else the SDK asks of an instance, in whichever release
 
 
-def _recorder(activate: Activate, det: WorkflowInstanceDetails, reader: Reader | None) -> Recorder:
+def _recorder(batches: Batches, det: WorkflowInstanceDetails, reader: Reader | None) -> Recorder:
     if reader is not None:
         reader.attach()
     run = Run(workflow_id=det.info.workflow_id, run_id=det.info.run_id)
@@ -150,7 +152,7 @@ def _recorder(activate: Activate, det: WorkflowInstanceDetails, reader: Reader |
             return None
 
     completion = workflow_completion.WorkflowActivationCompletion
-    return Recorder(activate, run, reader, fails, payloads, completion)
+    return Recorder(batches.activate, run, reader, fails, payloads, completion)
 
 
 _collector = threading.Lock()

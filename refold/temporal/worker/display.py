@@ -53,9 +53,8 @@ class Display:
         self.last = base
         # A run after continue-as-new inherits it; a new task has waited for a worker since the server took it.
         # Tasks that an earlier release started go on without it, as their histories have it.
-        self.says_since = not self.known or info.typed_search_attributes.get(STATE_AT) is not None
-        known_since = state_since(info.typed_search_attributes)
-        self.since = (known_since or base.status_at or base.at) if base.seq else info.workflow_start_time
+        self.says_since = not self.known or known.get(STATE_AT) is not None
+        self.since = (state_since(known) or base.status_at or base.at) if base.seq else info.workflow_start_time
         if base.seq:
             workflow.set_current_details(details(base))  # until its first entry, which may come in weeks
 

@@ -58,16 +58,28 @@ from refold.core.values import Value
 from refold.cost import OWNER_DAY
 from refold.temporal.data.inputs import Unread
 from refold.temporal.data.search_attributes import at_start
-from refold.temporal.data.wire import CHAT_ACTIVITY, LLM_ACTIVITY, TOOL_ACTIVITIES, Part, TaskResult, TaskStart
+from refold.temporal.data.wire import (
+    CHAT_ACTIVITY,
+    LLM_ACTIVITY,
+    NOTIFY_ACTIVITY,
+    TOOL_ACTIVITIES,
+    Part,
+    TaskResult,
+    TaskStart,
+)
 from refold.temporal.worker import profile
 
-TOOL_PREFIX = TOOL_ACTIVITIES
-NOTIFY_ACTIVITY = "refold.notify"
 LOST_S = 3600.0
 """For how long, in seconds, a command whose workers were lost is sent again before a person is asked."""
 
 LOCAL_PATIENCE = timedelta(seconds=60)
 """How long a local activity may wait for a free slot of its worker, and for its effect."""
+
+ANOTHER_LEDGER = "another_ledger"
+"""The type of the failure of a worker that does not see what was performed for the task (`refold.effects.short`)."""
+
+LEFT = frozenset({"unknown_tool", "unknown_activity", "another_release"})
+"""The types of the failures of a worker that cannot perform an effect, though another one may."""
 
 _CLOSE, _CANCEL = workflow.ParentClosePolicy, workflow.ChildWorkflowCancellationType
 _WAIT = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
@@ -144,7 +156,7 @@ def _effect(want: Perform, task: Snapshot, how: How) -> asyncio.Future[Any]:
         case CallTool():
             decided = want.decided if want.given is None else False
             args = [command, decided, *_lean([want.given, owner, how.ledger], [None, None, None])]
-            return activity(TOOL_PREFIX + command.name, args, None, queue=command.queue)
+            return activity(TOOL_ACTIVITIES + command.name, args, None, queue=command.queue)
         case Notify():
             return activity(NOTIFY_ACTIVITY, [command], None, queue=None)
         case CallActivity():
@@ -311,11 +323,13 @@ class Local:
 
     Attributes:
         event: The outcome; None where the effect goes over to a regular activity.
-        at: When its result was recorded; None for a failure.
+        at: When it came; None where it goes over.
+        recorded: The ledger brings it again if its workflow task is lost, which a failure is not.
     """
 
     event: Event | None = None
     at: datetime | None = None
+    recorded: bool = False
 
 
 def local_outcome(want: Perform, done: asyncio.Future[Any]) -> Local:
@@ -333,10 +347,10 @@ def local_outcome(want: Perform, done: asyncio.Future[Any]) -> Local:
     if isinstance(cause, ApplicationError) and cause.type == ANOTHER_LEDGER:
         raise AnotherLedger(cause.message)
     # Only what the effect itself said is its failure: a worker that does not know it, or leaves, is none.
-    if not isinstance(cause, ApplicationError) or not cause.details or cause.type in LEFT:
+    if not isinstance(cause, ApplicationError) or len(cause.details) < 2 or cause.type in LEFT:
         return Local()
-    failure = _classified(cause)
-    return Local(event=CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=failure))
+    failed = CommandFailed(id=want.command.id, invocation_id=want.invocation_id, failure=_classified(cause))
+    return Local(event=failed, at=_moment(cause.details[1]))
 
 
 def _read_local(want: Perform, brought: Any) -> Local:
@@ -344,15 +358,16 @@ def _read_local(want: Perform, brought: Any) -> Local:
         at, value = brought
         kind = _VALUES.get(type(want.command))
         event = _result_or_failure(want, value if kind is None else kind.model_validate_json(to_json(value)))
-        return Local(event=event, at=datetime.fromtimestamp(at / 1_000, UTC))
+        return Local(event=event, at=_moment(at), recorded=True)
     except (TypeError, ValueError):  # an `Unread`, for example
         return Local()
 
 
+def _moment(milliseconds: float) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1_000, UTC)
+
+
 _VALUES: dict[type, type[Value]] = {CallLlm: LlmOutcome, CallChat: Reply}
-ANOTHER_LEDGER = "another_ledger"
-LEFT = frozenset({"unknown_tool", "unknown_activity", "another_release"})
-"""What a worker says that cannot perform an effect, though another one may."""
 
 
 def outcome(want: Want, done: asyncio.Future[Any]) -> Event | None:

@@ -1,6 +1,13 @@
 """How soon the server detects a lost worker, and how often it then dispatches an effect again.
 
 A worker has a profile (`--recovery`), and a skill may have one of its own (`workflow_for(…, recovery=…)`).
+
+Where an effect was under way, the task goes on after the heartbeat timeout and `first_retry`: the worker that takes
+over the effect frees the task's next step from the lost worker (`refold.effects.attempt`). Where none was, the next
+step waits for `sticky`, and for no more than ten seconds after the lost worker's last poll.
+
+A heartbeat timeout has to be longer than all that keeps a living worker from sending one: a pause of its process or of
+the network, a busy server. Else its effects are performed twice, or, where they must not be, looked up.
 """
 
 from __future__ import annotations
@@ -29,8 +36,8 @@ class Profile:
     """
 
     name: str
-    heartbeat: timedelta = timedelta(seconds=10)
-    sticky: timedelta = timedelta(seconds=10)
+    heartbeat: timedelta = timedelta(seconds=5)
+    sticky: timedelta = timedelta(seconds=5)
     effect: timedelta = timedelta(hours=1)
     first_retry: timedelta = timedelta(milliseconds=200)
     max_attempts: int = 5

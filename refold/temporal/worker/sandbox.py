@@ -1,4 +1,4 @@
-"""Temporal's sandbox for skills, without the two costs that skills do not need:
+"""Temporal's sandbox for skills, without the three costs that skills do not need:
 
 1. Each time a value is encoded or decoded, the SDK asks the workflow for a serialization context: the activity or child
    that the value belongs to. In the sandbox each such call compiles and runs code, a fifth of a worker's time for a
@@ -7,6 +7,8 @@
    task's memory and of a short task's time. If a skill's modules are immutable (see `immutable`), all its tasks in one
    worker share one copy. The copy is imported inside the sandbox, so the sandbox's restrictions still apply.
    `sharing` does it, with the inside of the SDK's sandbox; where that is made in another way, nothing is shared.
+3. The SDK imports every workflow's module once more when a worker is made, to find out whether the sandbox can load it.
+   refold has found that out before, when it checked its registrations; a workflow that was loaded is not loaded again.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from temporalio.converter import StorageDriverStoreContext
 from temporalio.worker import (
@@ -26,6 +28,9 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 from refold.core.authoring.tool import tool_spec
 from refold.temporal.recorded.reading import Reader
 from refold.temporal.worker.committed import Committed, is_task, tolerant
+
+if TYPE_CHECKING:
+    from temporalio.workflow import _Definition
 
 SharingModules: Any = None
 with contextlib.suppress(ImportError):  # a release of the SDK whose sandbox is made in another way
@@ -67,17 +72,26 @@ class Sandbox(SandboxedWorkflowRunner):
     Attributes:
         shared: The importers that tasks share, by the name of their workflow's module; None where tasks share none any
             more, because a step imported a module that is not immutable.
+        loaded: The workflow classes that the sandbox has loaded.
         reader: Reads what was recorded of a task that is rebuilt.
     """
 
     shared: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    loaded: set[type] = field(default_factory=set, init=False, repr=False, compare=False)
     reader: Reader | None = None
 
     def reading(self, reader: Reader) -> Sandbox:
         """The same sandbox for a worker or a replay with this reader."""
         other = replace(self, reader=reader)
         object.__setattr__(other, "shared", self.shared)
+        object.__setattr__(other, "loaded", self.loaded)
         return other
+
+    def prepare_workflow(self, defn: _Definition) -> None:
+        """See the SDK. Loads a workflow once; one that could not be loaded is tried again."""
+        if defn.cls not in self.loaded:
+            super().prepare_workflow(defn)
+            self.loaded.add(defn.cls)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """See the SDK."""

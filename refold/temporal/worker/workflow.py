@@ -278,7 +278,7 @@ class SkillWorkflow(TaskHandlers):
         if draining:
             self._tell_parts()
         if finished(self._now):
-            over = not any(_is_part(one) for one, _ in self._open.values())
+            over = not self._short.holds and not any(_is_part(one) for one, _ in self._open.values())
         else:
             over = draining and self._short.none and not self._held_by(want.values())
         if over and not self._over.done():
@@ -363,14 +363,13 @@ class SkillWorkflow(TaskHandlers):
             assert isinstance(want, Perform)
             found = local_outcome(want, done)
             del self._going[key]
-            if found.at is None:
+            if not found.recorded:
                 self._short.close()
-            if found.event is None:
+            if found.event is None or found.at is None:
                 self._short.over.add(want.invocation_id)
                 self._reconcile()
                 return
-            if found.at is not None:
-                self._short.took(found.at)
+            self._short.took(found.at)
             self._feed(found.event, at=found.at)
         except Exception as error:  # noqa: BLE001 - as in `_settled`
             self._stop_with(error)

@@ -125,10 +125,10 @@ def _routes(site: Site) -> list[BaseRoute]:
         "/beside/{task_id:path}": past.beside,
     }
     post: Mapping[str, Handler] = {
-        "/decide": deciding.decide,
-        "/decide-all": deciding.decide_all,
-        "/answer": deciding.answer,
-        "/resolve": deciding.resolve,
+        "/decide": deciding.again(deciding.decide),
+        "/decide-all": deciding.again(deciding.decide_all),
+        "/answer": deciding.again(deciding.answer),
+        "/resolve": deciding.again(deciding.resolve),
         "/bulk": Bulk().bulk,
         "/skills/{skill}": skills.start,
         "/schedules/{schedule:path}": schedules.act,

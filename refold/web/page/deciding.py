@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 from starlette.responses import Response
@@ -16,11 +17,11 @@ from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.gates import digest_of
 from refold.core.waits import Wait
-from refold.engine import Decision, TaskNotFound, TaskView, checked
+from refold.engine import Decision, EngineError, NotConnected, NoWorker, TaskNotFound, TaskView, checked
 from refold.record import TaskRecord
 from refold.web.page.forms import changes, fields_for, fields_of_value, filled
-from refold.web.page.frame import Call, Refused, task_path
-from refold.web.page.items import decisions_in
+from refold.web.page.frame import Call, Handler, Refused, again_later, task_path
+from refold.web.page.items import decisions_in, grouped, items_of
 from refold.words.text import snippet
 
 LOOK_BACK = 500
@@ -32,6 +33,41 @@ Gates = Sequence[tuple[str, str]]
 """Gates by their ids, each with the digest of what the person saw."""
 
 
+def again(handler: Handler) -> Handler:
+    """What is not taken is shown once more, with what the person typed and why it was not taken; or can be sent again
+    as it is, where nobody is there to take it now.
+    """
+
+    async def answered(call: Call) -> Response:
+        try:
+            return await handler(call)
+        except InputRejected as error:
+            return await _once_more(call, error)
+        except (NoWorker, NotConnected) as error:
+            return again_later(call.site, call.request, call.fields, call.person, 503, str(error))
+
+    return answered
+
+
+async def _once_more(call: Call, error: InputRejected) -> Response:
+    try:
+        record = await call.record(call.form.get("task", ""))
+        view = await call.engine.look(record.task_id) if "command" in call.form else None
+    except EngineError:
+        raise error from None
+    sent = {*call.fields.get("gate", ()), *call.fields.get("command", ())}
+    items = (item for item in items_of(record, call.person, view) if item.id in sent)
+    return call.page(
+        "again.html",
+        status=409,
+        task_id=record.task_id,
+        message=str(error),
+        groups=grouped(items),
+        typed=call.form,
+        in_task=call.form.get("back") == "task",
+    )
+
+
 async def decide(call: Call) -> Response:
     """`POST /decide`: approve, deny, or approve with changes, at one gate."""
     gates = [(_given(call, "gate"), _given(call, "digest"))]
@@ -41,21 +77,70 @@ async def decide(call: Call) -> Response:
         raise Refused(400, "a decision is to approve, to deny, or to approve with changes; nothing happened")
     ((wait, ask),) = await _open_gates(call, record, gates)
     edits = _edits(call, ask) if verdict == "change" else None
-    view = await _decide(call, record, gates, [_decision(call, wait, ask, verdict, edits)])
+    view = await _decide(call, record, gates, [_decision(wait, ask, verdict, call.form.get("comment", ""), edits)])
     return _back(call, record, _said(view, wait, verdict))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a person chose at one of several gates.
+
+    Attributes:
+        gate: The gate's id.
+        digest: Of what the person saw.
+        verdict: `approve` or `deny`.
+        comment: Why.
+    """
+
+    gate: str
+    digest: str
+    verdict: str
+    comment: str
+
+
 async def decide_all(call: Call) -> Response:
-    """`POST /decide-all`: the same decision at several gates of a task. The task takes all of them, or none."""
-    ids, digests, verdict = call.fields.get("gate", []), call.fields.get("digest", []), _given(call, "decision")
-    if verdict not in ("approve", "deny") or not ids or len(ids) != len(digests):
-        raise Refused(400, "the form names no gates, or no decision; nothing happened")
-    gates = list(zip(ids, digests, strict=True))
+    """`POST /decide-all`: decide at several gates of a task, the same at all of them, or at each something else. The
+    task takes all decisions, or none.
+    """
+    choices = _choices(call)
+    gates = [(one.gate, one.digest) for one in choices]
     record = await _record(call, gates)
     waits = await _open_gates(call, record, gates)
-    await _decide(call, record, gates, [_decision(call, wait, ask, verdict) for wait, ask in waits])
-    word = "Approved" if VERDICTS[verdict] else "Denied"
-    return _back(call, record, f"{word}: {', '.join(snippet(wait.slot, 80) for wait, _ in waits)}.")
+    made = [
+        (wait, ask, _decision(wait, ask, one.verdict, one.comment))
+        for (wait, ask), one in zip(waits, choices, strict=True)
+    ]
+    # A denial that ends the task comes last, as nothing can be decided after it.
+    made.sort(key=lambda one: one[1].policy.on_denied == "fail" and not one[2].approved)
+    await _decide(call, record, gates, [decision for _, _, decision in made])
+    said = []
+    for approved, word in ((True, "Approved"), (False, "Denied")):
+        if slots := [snippet(wait.slot, 80) for wait, _, decision in made if decision.approved is approved]:
+            said.append(f"{word}: {', '.join(slots)}.")
+    return _back(call, record, " ".join(said))
+
+
+def _choices(call: Call) -> list[Choice]:
+    """What the form says of each gate that it names, without those that are left open."""
+    ids, digests, verdict = call.fields.get("gate", []), call.fields.get("digest", []), _given(call, "decision")
+    if verdict not in ("approve", "deny", "each") or not ids or len(ids) != len(digests):
+        raise Refused(400, "the form names no gates, or no decision; nothing happened")
+    found = []
+    for gate, digest in zip(ids, digests, strict=True):
+        own = call.form.get(f"decision {gate}", "")
+        if own not in ("approve", "deny", ""):
+            raise Refused(400, "a decision is to approve, to deny, or to leave a gate open; nothing happened")
+        if own and verdict not in (own, "each"):
+            raise InputRejected(
+                f"you chose to {own} one of them, but pressed the button to {verdict} all, so nothing happened; "
+                "send the decisions that you chose with the button below them"
+            )
+        if chosen := own if verdict == "each" else verdict:
+            comment = call.form.get(f"comment {gate}", "").strip() or call.form.get("comment", "")
+            found.append(Choice(gate=gate, digest=digest, verdict=chosen, comment=comment))
+    if not found:
+        raise InputRejected("you left each of them open, so nothing happened; choose Approve or Deny at one at least")
+    return found
 
 
 async def answer(call: Call) -> Response:
@@ -106,10 +191,21 @@ async def resolve(call: Call) -> Response:
 
 
 def _open_question(record: TaskRecord, gate: str) -> tuple[Wait, AskUser]:
+    _check_heard(record)
     wait = next((one for one in record.waits if one.gate == gate), None)
     if wait is None or not isinstance(wait.ask, AskUser) or wait.ask.callback is not None:
         raise InputRejected("this question is answered already, or is not asked any more, so your answer was not sent")
     return wait, wait.ask
+
+
+def _check_heard(record: TaskRecord) -> None:
+    """Refuse what is sent to a task that cannot be asked for what it waits.
+
+    Raises:
+        NoWorker: Nobody answers for it.
+    """
+    if record.note and not record.ended:
+        raise NoWorker(f"task {record.task_id!r} did not take it: {record.note}")
 
 
 async def _record(call: Call, gates: Gates) -> TaskRecord:
@@ -150,6 +246,7 @@ async def _open_gates(call: Call, record: TaskRecord, gates: Gates) -> list[tupl
     Raises:
         InputRejected: One is not; the message says who decided, or what changed.
     """
+    _check_heard(record)
     found = []
     for gate, digest in gates:
         wait = next((one for one in record.waits if one.gate == gate), None)
@@ -157,8 +254,8 @@ async def _open_gates(call: Call, record: TaskRecord, gates: Gates) -> list[tupl
             raise InputRejected(await _who_decided(call, record, gate))
         if digest not in (wait.ask.digest, wait.ask.former):
             raise InputRejected(
-                f"what {wait.slot!r} shows has changed since you opened it, so nothing happened; go back, look at what "
-                "it shows now, and decide again"
+                f"what {wait.slot!r} shows has changed since you opened it, so nothing happened; look at what it shows "
+                "now, and decide again"
             )
         found.append((wait, wait.ask))
     return found
@@ -189,9 +286,8 @@ def _edits(call: Call, ask: AskApproval) -> dict[str, JsonValue]:
 
 
 def _decision(
-    call: Call, wait: Wait, ask: AskApproval, verdict: str, edits: dict[str, JsonValue] | None = None
+    wait: Wait, ask: AskApproval, verdict: str, comment: str, edits: dict[str, JsonValue] | None = None
 ) -> Decision:
-    comment = call.form.get("comment", "")
     return checked(
         Decision, gate=wait.gate, approved=VERDICTS[verdict], digest=ask.digest, comment=comment, changes=edits or {}
     )

@@ -15,7 +15,7 @@ def door_routes(site: Site) -> list[BaseRoute]:
     """The addresses that need no session."""
 
     async def door(request: Request) -> Response:
-        return _door(site, request)
+        return _door(site, request, request.query_params.get("to", "/"))
 
     async def enter(request: Request) -> Response:
         try:
@@ -37,7 +37,7 @@ def door_routes(site: Site) -> list[BaseRoute]:
     ]
 
 
-def _door(site: Site, request: Request, problem: str = "", status: int = 200) -> Response:
+def _door(site: Site, request: Request, to: str, problem: str = "", status: int = 200) -> Response:
     access = site.access
     return page(
         site,
@@ -45,7 +45,7 @@ def _door(site: Site, request: Request, problem: str = "", status: int = 200) ->
         "signin.html",
         None,
         status=status,
-        to=_inside(request.query_params.get("to", "/")),
+        to=_inside(to),
         by_key=access.check is not None,
         by_name=access.loopback if on_loopback(request.scope, request.headers) else None,
         problem=problem,
@@ -56,20 +56,20 @@ async def _enter(site: Site, request: Request) -> Response:
     if forged(request):
         raise Refused(403, "this form was sent from a page of another site, so nothing happened")
     form = {name: values[-1] for name, values in (await form_of(request)).items()}
-    access = site.access
+    access, to = site.access, form.get("to", "/")
     if key := form.get("key", "").strip():
         name = None if access.check is None else await access.check(key)
         if name is None:
-            return _door(site, request, "nobody has this key or token", 401)
+            return _door(site, request, to, "nobody has this key or token", 401)
         session = {"name": name, "proven": True}
     elif access.loopback is not None and on_loopback(request.scope, request.headers):
         name = as_name(form.get("name", ""))
         if not name:
-            return _door(site, request, "a name has 1 to 256 characters that can be printed", 409)
+            return _door(site, request, to, "a name has 1 to 256 characters that can be printed", 409)
         session = {"name": name, "proven": False}
     else:
-        return _door(site, request, "give your key or token", 401)
-    response = go(site, request, url(request, _inside(form.get("to", "/"))))
+        return _door(site, request, to, "give your key or token", 401)
+    response = go(site, request, url(request, _inside(to)))
     set_cookie(request, response, COOKIE, access.signed(session, "session"), SESSION_S)
     return response
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -44,6 +45,7 @@ from refold.web.page.people import Access, Person, forged
 from refold.web.page.skills.ways import Ways
 from refold.web.page.streams import OpenStreams
 from refold.web.page.templates import render
+from refold.web.page.waiting import Waiting
 
 BODY_BYTES = 2 * 1024 * 1024
 """The largest form that is read."""
@@ -131,6 +133,9 @@ class Site:
         skills: The skills that can be drawn and started from here, by id.
         temporal_ui: The address of Temporal's UI for this namespace, up to the task's id; None shows no link.
         schedules: What starts tasks by the clock; None if nothing does.
+        streams: The event streams of open pages.
+        ways: The ways of ended tasks, kept for the graphs.
+        waiting: The tasks that wait for people.
     """
 
     engine: Engine
@@ -140,6 +145,7 @@ class Site:
     schedules: Schedules | None = None
     streams: OpenStreams = field(default_factory=OpenStreams)
     ways: Ways = field(default_factory=Ways)
+    waiting: Waiting = field(default_factory=Waiting)
 
 
 @dataclass(kw_only=True)
@@ -151,6 +157,7 @@ class Call:
         request: The request; its form has been read.
         person: Who sends it.
         form: The fields of a form, the last value of each; empty for a GET.
+        fields: The same, all values of each.
     """
 
     site: Site
@@ -169,9 +176,9 @@ class Call:
         """The task that the address names."""
         return str(self.request.path_params["task_id"])
 
-    def asked(self, name: str, usual: str = "") -> str:
+    def asked(self, name: str) -> str:
         """A value of the address's query, without NUL, which no name holds and no database takes."""
-        return self.request.query_params.get(name, usual).replace("\0", "")
+        return self.request.query_params.get(name, "").replace("\0", "")
 
     def number(self, name: str, usual: int, *, least: int = 0, most: int = 1_000_000_000) -> int:
         """A number of the address's query; what is none counts as not given, and what is out of bounds as the bound."""
@@ -264,7 +271,6 @@ def page(
         task_url=lambda task_id, under="task", **query: url(request, task_path(task_id, under), **query),
         person=person,
         here=request.url.path.removeprefix(root(request)) or "/",
-        fragment="hx-request" in request.headers,
         temporal_ui=site.temporal_ui,
         known_skills=site.skills,
         by_clock=site.schedules is not None,
@@ -317,7 +323,7 @@ def route(site: Site, path: str, handler: Handler, method: str = "GET", *, acts:
     async def answer(request: Request) -> Response:
         person = await site.access.person(request)
         if person is None:
-            return _sign_in_first(site, request)
+            return await _sign_in_first(site, request)
         call = Call(site=site, request=request, person=person)
         try:
             if method == "POST":
@@ -338,15 +344,31 @@ def told(site: Site, request: Request, error: Refused | EngineError | InputRejec
     else:
         status = next((number for kind, number in STATUS.items() if isinstance(error, kind)), 500)
         message = str(error)
-    return page(site, request, "error.html", person, status=status, status_code=status, message=message, said="")
+    # A form that was refused leads back to its task.
+    task_id = None if person is None or isinstance(error, TaskNotFound) else request.path_params.get("task_id")
+    shown = {"status_code": status, "message": message, "task_id": task_id, "said": ""}
+    return page(site, request, "error.html", person, status=status, **shown)
 
 
-def _sign_in_first(site: Site, request: Request) -> Response:
+async def _sign_in_first(site: Site, request: Request) -> Response:
     if request.method == "GET" and "hx-request" not in request.headers and _takes_html(request):
         there = request.url.path.removeprefix(root(request))
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(url(request, "/signin", to=f"{there}{query}"), 303)
+    if request.method == "POST" and not forged(request):
+        message = "you are not signed in any more, so nothing happened: sign in in another tab, then send it again here"
+        with suppress(Refused):  # what is no form cannot be sent again
+            return again_later(site, request, await form_of(request), None, 401, message)
     return told(site, request, Refused(401, "sign in first: your session is over, or there is none"), None)
+
+
+def again_later(
+    site: Site, request: Request, form: Mapping[str, Sequence[str]], person: Person | None, status: int, message: str
+) -> Response:
+    """A page that keeps a form which nobody takes now, and sends it again."""
+    sent = [(name, value) for name, values in form.items() for value in values]
+    shown = {"path": request.url.path, "message": message, "sent": sent, "said": ""}
+    return page(site, request, "later.html", person, status=status, **shown)
 
 
 def _check_form(call: Call, *, acts: bool) -> None:

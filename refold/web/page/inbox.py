@@ -10,9 +10,9 @@ from datetime import datetime
 from starlette.responses import Response
 
 from refold.core.lifecycle import TaskState
-from refold.engine import EngineError, Listed, TaskFilter
+from refold.engine import EngineError, Listed
 from refold.web.page.frame import Call, check_accept
-from refold.web.page.items import Item, changed_since, decisions_in, earlier_grant, items_of, silent
+from refold.web.page.items import Item, changed_since, decisions_in, earlier_grant, grouped, items_of, silent
 
 PAGE = 20
 """How many items one page shows."""
@@ -23,9 +23,6 @@ AT_ONCE = 20
 READ = 200
 """How many waiting tasks one page reads at most, to find those that wait for the person."""
 
-WAITING = 2_000
-"""How many waiting tasks are put in order: the oldest first."""
-
 
 @dataclass(slots=True, kw_only=True)
 class Inbox:
@@ -34,13 +31,11 @@ class Inbox:
     Attributes:
         mine: What waits for the person, oldest first.
         others: What waits for others.
-        total: How many tasks wait for people.
         next: Where the next page begins; empty if this is the last.
     """
 
     mine: list[Item] = field(default_factory=list)
     others: list[Item] = field(default_factory=list)
-    total: int = 0
     next: str = ""
 
 
@@ -48,15 +43,13 @@ async def inbox(call: Call) -> Response:
     """`GET /`: the inbox."""
     check_accept(call.request)
     found = await read(call, call.asked("after"))
-    return call.page("inbox.html", inbox=found, groups=_grouped(found.mine), after=call.asked("after"))
+    return call.page("inbox.html", inbox=found, groups=grouped(found.mine), after=call.asked("after"))
 
 
 async def read(call: Call, after: str) -> Inbox:
     """A page of what waits, after the place where the page before ended."""
-    listed = sorted(
-        await call.engine.find(TaskFilter(waits=True), limit=WAITING), key=lambda one: (one.status_at, one.task_id)
-    )
-    found = Inbox(total=len(listed))
+    listed = await call.site.waiting.oldest_first(call.engine)
+    found = Inbox()
     rest = [one for one in listed if _place(one) > after]
     for start in range(0, min(len(rest), READ), AT_ONCE):
         some = rest[start : start + AT_ONCE]
@@ -92,16 +85,9 @@ async def _items(call: Call, listed: Listed) -> Sequence[Item]:
     items = list(items_of(record, call.person, view, listed.moved_at))
     if not items and record.note and not record.waits and not record.ended:
         return (silent(record),)
+    if not items and not record.waits:
+        call.site.waiting.waits_no_longer(listed.task_id)
     return items
-
-
-def _grouped(items: Sequence[Item]) -> list[list[Item]]:
-    """Gates of one task that are open together, next to each other: they are decided together, or one by one."""
-    groups: dict[str, list[Item]] = {}
-    for item in items:
-        together = item.task_id if item.kind == "gate" and not item.alone else f"{item.task_id} {item.id}"
-        groups.setdefault(together, []).append(item)
-    return list(groups.values())
 
 
 async def gate(call: Call) -> Response:
@@ -118,6 +104,7 @@ async def gate(call: Call) -> Response:
         task_id=call.task_id,
         skill=record.skill,
         item=item,
+        names={one.invocation_id: one.command.subject for entry in entries for one in entry.commands},
         before=before,
         changed=[] if before is None or item is None else changed_since(item.show, before.show),
         decisions=decisions_in(entries),

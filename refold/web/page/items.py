@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
@@ -16,7 +16,7 @@ from refold.core.gates import DecisionMade
 from refold.core.schema import type_name
 from refold.core.waits import Unresolved, Wait
 from refold.differences import differences, shown
-from refold.engine import TaskView
+from refold.engine import PendingView, TaskView
 from refold.record import TaskRecord
 from refold.web.page.forms import Field, fields_for, fields_of_value
 from refold.web.page.people import Person
@@ -70,12 +70,16 @@ class Item:
 
     @property
     def headline(self) -> str:
-        """The first line of what is asked."""
+        """The first line of what is asked; of a blocked command, which one it is."""
+        if self.kind == "blocked":
+            return f"{self.name} is blocked"
         return self.asks.strip().partition("\n")[0] or self.name
 
     @property
     def more(self) -> str:
-        """The other lines."""
+        """The other lines; of a blocked command, why it is blocked."""
+        if self.kind == "blocked":
+            return self.asks
         return self.asks.strip().partition("\n")[2].strip()
 
 
@@ -93,26 +97,24 @@ def items_of(
     for wait in record.waits:
         if wait.gate not in record.reported_by:
             yield item_of(record, wait, person)
-    for one in () if view is None else view.unresolved:
+    if view is None:
+        return
+    for one in view.unresolved:
         if one.task_id == record.task_id:
-            yield _unresolved(record, one, person, blocked_since)
-    known = set() if view is None else {one.invocation_id for one in view.unresolved}
-    for pending in () if view is None else view.pending:
+            yield _blocked(record, one, person, blocked_since)
+    known = {one.invocation_id for one in view.unresolved}
+    for pending in view.pending:
         if pending.blocked and pending.invocation_id not in known:
-            yield replace(
-                _unresolved(
-                    record,
-                    Unresolved(
-                        task_id=record.task_id,
-                        invocation_id=pending.invocation_id,
-                        command=pending.command,
-                        failure=pending.failure or "",
-                    ),
-                    person,
-                    blocked_since,
-                ),
-                until=pending.due_at,
-            )
+            yield replace(_blocked(record, pending, person, blocked_since), until=pending.due_at)
+
+
+def grouped(items: Iterable[Item]) -> list[list[Item]]:
+    """Gates of one task that the person can decide together, next to each other; all else alone."""
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        together = item.kind == "gate" and not item.alone and not item.why_not
+        groups.setdefault(item.task_id if together else f"{item.task_id} {item.id}", []).append(item)
+    return list(groups.values())
 
 
 def silent(record: TaskRecord) -> Item:
@@ -131,18 +133,26 @@ def silent(record: TaskRecord) -> Item:
 
 def item_of(record: TaskRecord, wait: Wait, person: Person) -> Item:
     """A gate or a question."""
-    about: dict[str, object] = {"task_id": record.task_id, "skill": record.skill, "id": wait.gate, "name": wait.slot}
-    about |= {"asks": wait.ask.message.text, "since": wait.since, "until": wait.timeout_at}
+    found = Item(
+        kind="question",
+        task_id=record.task_id,
+        skill=record.skill,
+        id=wait.gate,
+        name=wait.slot,
+        asks=wait.ask.message.text,
+        since=wait.since,
+        until=wait.timeout_at,
+    )
     if isinstance(wait.ask, AskUser):
-        return _question(about, wait.ask, person)
-    return _gate(about, wait, wait.ask, record, person)
+        return _question(found, wait.ask, person)
+    return _gate(found, wait, wait.ask, record, person)
 
 
-def _question(about: dict[str, object], ask: AskUser, person: Person) -> Item:
+def _question(found: Item, ask: AskUser, person: Person) -> Item:
     fields = () if ask.expect is None else fields_for(ask.expect)
     called = "it waits for a call to its own address, so nobody answers it here" if ask.callback is not None else ""
-    return Item(
-        **about,  # type: ignore[arg-type]  # the fields that every item has
+    return replace(
+        found,
         kind="question" if ask.callback is None else "callback",
         fields=fields,
         expects="" if ask.expect is None else type_name(ask.expect),
@@ -150,10 +160,10 @@ def _question(about: dict[str, object], ask: AskUser, person: Person) -> Item:
     )
 
 
-def _gate(about: dict[str, object], wait: Wait, ask: AskApproval, record: TaskRecord, person: Person) -> Item:
+def _gate(found: Item, wait: Wait, ask: AskApproval, record: TaskRecord, person: Person) -> Item:
     editable = ask.show if isinstance(ask.show, dict) else {}
-    return Item(
-        **about,  # type: ignore[arg-type]  # the fields that every item has
+    return replace(
+        found,
         kind="gate",
         show=ask.show,
         digest=ask.digest,
@@ -196,10 +206,10 @@ def _listed(names: Sequence[str], word: str = "and") -> str:
     return f"{', '.join(first)} {word} {last}" if first else last
 
 
-def _unresolved(record: TaskRecord, one: Unresolved, person: Person, since: datetime | None) -> Item:
+def _blocked(record: TaskRecord, one: Unresolved | PendingView, person: Person, since: datetime | None) -> Item:
     return Item(
         kind="blocked",
-        task_id=one.task_id,
+        task_id=record.task_id,
         skill=record.skill,
         id=one.invocation_id,
         name=one.command,

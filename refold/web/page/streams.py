@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
 from refold.core.fold.journal import Entry
-from refold.engine import Engine, EngineError, NoWorker, Progress, TaskFilter, TaskNotFound, Tokens
+from refold.engine import Engine, EngineError, Progress, TaskFilter, TaskNotFound, Tokens
 from refold.web.page.templates import as_long, line, plain
 
 ALIVE_S = 20.0
@@ -125,7 +125,7 @@ async def task_news(engine: Engine, task_id: str, after: int, *, text: bool) -> 
         except TaskNotFound:
             yield "ended", {"seq": after}
             return
-        except (NoWorker, EngineError):
+        except EngineError:
             await asyncio.sleep(SOON_S)
 
 

@@ -16,6 +16,7 @@ from starlette.routing import Mount
 from refold import Content
 from refold.a2a import Settings, a2a_app
 from refold.a2a.tasks.routing import FirstMessage
+from refold.engine import TaskView
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling, said
@@ -65,6 +66,42 @@ async def test_a_skill_is_named_in_one_of_three_places(gateway: Calls, where: di
     result = await gateway.result("SendMessage", {"message": said(), **where})
 
     assert result["task"]["metadata"]["refold"]["skill"] == "ask"
+
+
+@pytest.mark.parametrize(
+    ("where", "batch"),
+    [
+        pytest.param({"message": said()}, False, id="not said"),
+        pytest.param({"message": said(), "metadata": {"batch": True}}, True, id="the request's metadata"),
+        pytest.param({"message": said(metadata={"batch": True})}, True, id="the message's metadata"),
+        pytest.param({"message": said(metadata={"batch": True}), "metadata": {"batch": False}}, False, id="both"),
+    ],
+)
+async def test_a_caller_says_that_nobody_waits_for_a_task(where: dict[str, Any], batch: bool) -> None:
+    """
+    By `metadata.batch`; the request's goes before the message's.
+    """
+    given = []
+
+    class Noting(FakeEngine):
+        async def start(self, *words: Any, **how: Any) -> TaskView:
+            given.append(how["batch"])
+            return await super().start(*words, **how)
+
+    async with calling(a2a_app(Noting([skills.Echo]), [skills.Echo], Settings(url=BASE))) as calls:
+        await calls.result("SendMessage", where)
+
+    assert given == [batch]
+
+
+async def test_a_batch_that_is_neither_true_nor_false_is_refused(gateway: Calls) -> None:
+    """
+    And nothing starts: a caller that meant something would not learn that it was ignored.
+    """
+    error = await gateway.error("SendMessage", {"message": said(), "metadata": {"skill": "ask", "batch": "yes"}})
+
+    assert error["code"] == -32602
+    assert "metadata.batch says whether nobody waits for the task, true or false; got 'yes'" in error["message"]
 
 
 async def test_rest_has_the_skill_in_its_path(gateway: Calls) -> None:

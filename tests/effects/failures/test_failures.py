@@ -163,6 +163,15 @@ def test_what_a_bug_says_is_cleaned(said: str, shown: str) -> None:
     assert classify(ValueError(said)).message == shown
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("unit", ["a", "a.", "key", "token ", "https://x:"])
+def test_an_error_of_a_megabyte_is_cleaned_at_once(unit: str) -> None:
+    """
+    A service may answer with anything, in one line: the patterns for secrets see its beginning.
+    """
+    assert len(classify(RuntimeError(unit * 1_000_000)).message) <= 400
+
+
 def test_a_bug_says_where_it_is() -> None:
     """
     The file, line and function of an unknown exception go along, since the stack stays in the worker.

@@ -163,6 +163,7 @@ async def test_a_misfit_is_asked_for_once_more(bench: Bench, openai: OpenAIServe
         ('{"decision": "Perhaps"}', "does not fit Critique: decision: Input should be 'Approved'"),
         ("I would rather not.", "the answer is not JSON"),
         ("", "the answer is not JSON"),
+        pytest.param("```json" + " \n" * 100_000, "the answer is not JSON", id="blanks until it is cut off"),
     ],
 )
 async def test_a_second_misfit_is_final(bench: Bench, openai: OpenAIServer, said: str, found: str) -> None:

@@ -75,6 +75,41 @@ async def test_pages_walk_back_in_time(client: Client, spread: dict[str, datetim
     assert all(one.status_at == spread[one.task_id] for one in found[5:])
 
 
+async def test_a_second_look_searches_for_no_window(
+    client: Client, spread: dict[str, datetime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The newest tasks are found where they were found before, without counting; so is one that has come since.
+    """
+    engine, wanted = TemporalEngine(client), TaskFilter(skill="spread")
+    first = await engine.find(wanted, limit=5)
+    with monkeypatch.context() as uncounted:
+        uncounted.delattr(Client, "count_workflows")
+        assert await engine.find(wanted, limit=5) == first
+
+    at = datetime.now(UTC)
+    shown = search.at_start("spread", at, task_id="spread-new", owner="eve", context=None)
+    handle = await client.start_workflow("spread", id="spread-new", task_queue="nobody", search_attributes=shown)
+    await until_found(engine, TaskFilter(skill="spread", owner="eve"), 1)
+    assert "spread-new" in [one.task_id for one in await engine.find(wanted, limit=6)]
+    await handle.terminate()  # and belongs to nobody whom another test looks for
+
+
+@pytest.mark.parametrize(
+    ("begins", "number"), [("spread-00", 10), ("read-00", 0), ("spread_00", 0), ("spread%", 0), ("s'\\ OR 1", 0)]
+)
+async def test_tasks_are_found_by_how_their_ids_begin(
+    client: Client, spread: dict[str, datetime], begins: str, number: int
+) -> None:
+    """
+    Counted as they are found; what stands for other letters in other languages stands for itself.
+    """
+    engine, wanted = TemporalEngine(client), TaskFilter(skill="spread", owner="ada", begins=begins)
+
+    assert {one.task_id for one in await engine.find(wanted)} == {id for id in spread if id.startswith(begins)}
+    assert await engine.count(wanted) == number
+
+
 async def test_a_run_that_a_reset_left_behind_is_no_task_of_its_own(client: Client) -> None:
     """
     The task is where it goes on, and is found there alone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from refold.temporal.data.payloads import (
     data_converter,
     load,
 )
-from refold.temporal.data.storage import Folder, Off, Storage, StorageUnusable, ValueMissing
+from refold.temporal.data.storage import Folder, Off, Storage, StorageUnusable, ValueCorrupt, ValueMissing, key_of
 from refold.temporal.dev import DevServer
 from tests.temporal.data.travel import Final, Line, Order, Segment, Travel, make, measure
 
@@ -173,6 +174,26 @@ async def test_a_codec_sees_stored_parts_too(folder: Folder) -> None:
     assert b"Ada" not in payload.data
     assert b"Ada" not in written
     assert await load(received.journal, converter) == SEGMENT
+
+
+async def test_a_stored_part_takes_a_fraction_of_its_json(folder: Folder) -> None:
+    """
+    A journal repeats itself, and history has most of it already. Parts that were stored as they are can be read, too.
+    """
+    converter = data_converter(folder)
+    segment = Segment(lines=SEGMENT.lines * 20)
+    [payload] = await converter.encode([Final(text="Dear Ada", journal=Stored[Segment](value=segment))])
+    [file] = [path for path in folder.path.glob("*/*") if path.is_file()]
+    raw = zlib.decompress(file.read_bytes())
+    [received] = await converter.decode([payload], [Final])
+
+    assert file.stat().st_size < len(raw) / 5
+    assert key_of(raw) == file.name
+    file.write_bytes(raw)
+    assert await load(received.journal, converter) == segment
+    file.write_bytes(raw[:-1])
+    with pytest.raises(ValueCorrupt, match=f"the value {file.name} .* is damaged"):
+        await load(received.journal, converter)
 
 
 @pytest.mark.parametrize("size", [0, THRESHOLD_BYTES - 100, THRESHOLD_BYTES, 5_000_000])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client, WorkflowHistory
+from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.worker import Replayer
 
 from refold import Status
@@ -104,3 +105,27 @@ async def test_a_history_is_compared_without_a_server(
     assert found is not None
     assert (found.task_id, found.seq, found.field) == (id, 2, "messages[1].parts[0].text")
     assert (found.recorded, found.now) == ("Pay 5 cents to the shop?", "Pay 500 cents to the shop?")
+
+
+async def test_a_signal_that_comes_beside_a_refused_update_is_taken_at_the_same_time_by_a_replay(
+    client: Client, values: Folder
+) -> None:
+    """
+    The SDK's core gives a replay the events of two workflow tasks at once, at the time of the second, where the first
+    one sent nothing and the second was scheduled for an update.
+    """
+    site = Site(client, values)
+    async with site.deployed(purchase):
+        id = await site.bought(0)
+        handle = client.get_workflow_handle(id)
+        for _ in range(20):
+            update = asyncio.create_task(handle.execute_update("decide", {}))
+            await handle.signal("nonsense")
+            with pytest.raises(WorkflowUpdateFailedError):
+                await update
+        await site.engine.cancel(id)
+        lived = await collected(site.engine.journal(id))
+
+    history = await handle.fetch_history()
+    assert await found_in(history, RefoldPlugin([purchase], [purchase.pay], storage=values)) is None
+    assert [mark.digest for mark in await marks(client, id)][-1] == digest_after(lived)

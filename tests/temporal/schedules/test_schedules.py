@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.common import Priority
 
 from refold import Content, InputRejected, Status
 from refold.engine import EngineError, Listed, TaskFilter, UnknownSkill
@@ -27,6 +28,7 @@ from refold.temporal import (
     make_worker,
 )
 from refold.temporal.client.connection import connected
+from refold.temporal.data.priority import priority_of
 from refold.temporal.schedules import schedules as code
 from tests.temporal import skills
 from tests.temporal.test_task import collected, settled, text
@@ -58,7 +60,7 @@ async def listed(schedules: Schedules, id: str, count: int) -> list[Listed]:
 
 async def test_each_start_is_a_task_of_its_own(engine: TemporalEngine, schedules: Schedules) -> None:
     """
-    By the clock and by hand: with its owner and its input, found in lists, and no command's id is shared.
+    By the clock and by hand: with its owner and its input, as a batch, found in lists, and no command's id is shared.
     """
     id, owner = new_id(), new_id()
     often = Timing(every=timedelta(seconds=2), overlap=Overlap.ALLOW)
@@ -74,6 +76,10 @@ async def test_each_start_is_a_task_of_its_own(engine: TemporalEngine, schedules
     for task_id in (first, second):
         view = await settled(engine, task_id)
         assert (view.status, view.messages[-1].text) == (Status.COMPLETED, "Hello, I am Ada!")
+        given = (await engine.connection.describe(task_id)).raw_info.priority
+        assert Priority(priority_key=given.priority_key, fairness_key=given.fairness_key) == priority_of(
+            owner, batch=True
+        )
         assert (await engine.at(task_id, view.seq)).started_by == ("eve",)
         entries = await collected(engine.journal(task_id))
         commands += [issued.invocation_id for entry in entries for issued in entry.commands]

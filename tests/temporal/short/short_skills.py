@@ -36,7 +36,7 @@ async def hold(gate: str) -> str:
 
 @tool(effect="idempotent")
 async def moody(how: str) -> str:
-    """Fails as it is told: once for now, or for good."""
+    """Fail: at every call with `never`, else at the first call only."""
     calls[how] += 1
     if how == "never":
         raise Never("the account is closed")

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,6 +18,7 @@ from temporalio.client import Client
 from temporalio.worker import Replayer
 
 from refold import Content, DefinitionError, InputRejected, Status
+from refold.core.events import CommandFailed, UserMessage
 from refold.effects.short import local
 from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
@@ -262,6 +263,30 @@ async def test_what_comes_with_the_last_effects_is_answered(site: Site) -> None:
             await sending
 
     assert (done.status, calls["gate"]) == (Status.COMPLETED, 1)
+
+
+async def test_the_time_of_each_entry_is_in_history(site: Site) -> None:
+    """
+    A failure's as the worker says it, and that of a message held meanwhile as the start of a workflow task that no
+    local activity has lengthened: what a replay sees does not depend on when a query came.
+    """
+    async with site.worker():
+        task_id = await site.start("moody never", "hold held", "count after")
+        await site.until_began("held")
+        telling = asyncio.create_task(site.client.get_workflow_handle(task_id).signal("message", "early"))
+        gates["held"].set()
+        await telling
+        await site.client.get_workflow_handle(task_id).result()
+        entries = [entry async for entry in site.engine.journal(task_id)]
+
+    events = await site.events(task_id)
+    failures = [one.marker_recorded_event_attributes.failure for one in events]
+    closed = [one.application_failure_info.details for one in failures if one.message == "the account is closed"]
+    began = [one.event_time.ToDatetime(UTC) for one in events if one.HasField("workflow_task_started_event_attributes")]
+    failed = next(entry for entry in entries if isinstance(entry.event, CommandFailed))
+    [_, heard] = [entry for entry in entries if isinstance(entry.event, UserMessage)]
+    assert [one.payloads[1].data for one in closed] == [str(round(failed.at.timestamp() * 1_000)).encode()]
+    assert min(abs(heard.at - one) for one in began) < timedelta(milliseconds=1)
 
 
 async def test_what_the_ledger_holds_is_encrypted(site: Site) -> None:

@@ -36,7 +36,7 @@ MOST_CALLS = 10
 pytestmark = pytest.mark.server
 
 MANY = [
-    pytest.param(50, marks=[pytest.mark.timeout(600)]),
+    pytest.param(24, marks=[pytest.mark.timeout(600)]),
     pytest.param(1_000, marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
 ]
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
@@ -148,6 +148,60 @@ async def test_a_task_takes_events_in_the_order_in_which_a_replay_takes_them(
         # Without the SDK's deadline of two seconds, for which a busy machine may stand still.
         replayer = Replayer(workflows=[], plugins=[mill.plugin], debug_mode=True)
         await replayer.replay_workflows(mill.histories(task_ids), raise_on_replay_failure=True)
+
+
+class Crowd(Mill):
+    """Tasks to which several things happen at once, while their worker has room for one of them."""
+
+    async def crowd(self, task_id: str) -> None:
+        """A message and an update, or more; some are refused."""
+        handle = self.client.get_workflow_handle(task_id)
+        some: dict[str, Callable[[], Awaitable[Any]]] = {
+            "signal": lambda: handle.signal("message", "yes"),
+            "nonsense": lambda: handle.signal("nonsense"),
+            "refused": lambda: handle.execute_update("decide", {}, rpc_timeout=IN_TIME),
+            "update": lambda: handle.execute_update("message", "yes", rpc_timeout=IN_TIME),
+            "ask": lambda: asked(partial(handle.query, "status", rpc_timeout=IN_TIME)),
+        }
+        chosen = [some[name]() for name in self.random.choices([*some], [3, 3, 5, 1, 1], k=self.random.randint(1, 4))]
+        if self.random.random() < 0.1:
+            self.let_go[task_id].set()
+        for answer in await asyncio.gather(*chosen, return_exceptions=True):
+            assert not isinstance(answer, BaseException) or isinstance(answer, NO_ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "rounds", "batch"),
+    [
+        pytest.param(3, 6, batches.BATCH, id="at once"),
+        pytest.param(3, 6, 1, id="in batches"),
+        pytest.param(MANY // 10, 20, batches.BATCH, id="many", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
+        pytest.param(MANY // 10, 20, 1, id="many in batches", marks=[pytest.mark.sweep, pytest.mark.timeout(3_600)]),
+    ],
+)
+async def test_messages_beside_refused_updates_are_taken_when_a_replay_takes_them(
+    hasty_client: Client, values: Folder, tasks: int, rounds: int, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A workflow task of a refused update is in history where a message came beside it. Each entry has the same time in a
+    replay: a worker that never forgot the task, one that loads it for each workflow task, and a replay agree.
+    """
+    if batch < batches.BATCH:
+        monkeypatch.setattr(batches, "BATCH", batch)
+        monkeypatch.setattr(batches, "PER_TASK", 2 * batch)
+    crowd = Crowd(hasty_client, values, seed=rounds)
+    async with crowd.hands(), crowd.worker(max_cached_workflows=2):
+        task_ids = [await crowd.start() for _ in range(tasks)]
+        for _ in range(rounds):
+            await asyncio.gather(*(crowd.crowd(task_id) for task_id in task_ids))
+        lived = [[entry async for entry in crowd.engine.journal(task_id)] for task_id in task_ids]
+
+    async with crowd.worker():
+        again = [[entry async for entry in crowd.engine.journal(task_id)] for task_id in task_ids]
+    # An effect may have ended since.
+    assert [entries[: len(before)] for entries, before in zip(again, lived, strict=True)] == lived
+    replayer = Replayer(workflows=[], plugins=[crowd.plugin], debug_mode=True)
+    await replayer.replay_workflows(crowd.histories(task_ids), raise_on_replay_failure=True)
 
 
 async def test_a_part_reports_one_question_after_the_other(client: Client, values: Folder) -> None:

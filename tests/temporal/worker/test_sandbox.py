@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 from temporalio import workflow
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import workflows.hello
 import workflows.order_desk
@@ -20,6 +21,7 @@ import workflows.research
 import workflows.research_loop
 import workflows.research_loop_steps
 import workflows.research_loop_table
+from refold.temporal.recorded.reading import FromReplay
 from refold.temporal.worker import sharing
 from refold.temporal.worker.immutable import is_immutable
 from refold.temporal.worker.registry import workflows_of
@@ -75,6 +77,11 @@ def prepared(cls: type[SkillWorkflow]) -> Sandbox:
     assert isinstance(runner, Sandbox)
     runner.prepare_workflow(workflow._Definition.must_from_class(cls))
     return runner
+
+
+def begin_another(runner: Sandbox, cls: type[SkillWorkflow]) -> None:
+    """Load the workflow as for one more task."""
+    SandboxedWorkflowRunner.prepare_workflow(runner, workflow._Definition.must_from_class(cls))
 
 
 @pytest.mark.parametrize("module", SHIPPED, ids=lambda module: str(module.__name__))
@@ -178,11 +185,33 @@ async def test_what_a_step_imports_by_its_name_is_judged_when_it_is_there(folder
     for name, shared in (("made_up_names", True), ("made_up_counter", False)):
         with task.applied():
             importlib.import_module(name)
-        runner.prepare_workflow(workflow._Definition.must_from_class(cls))
+        begin_another(runner, cls)
         assert (runner.shared["made_up_dynamic"] is task) is shared
 
-    runner.prepare_workflow(workflow._Definition.must_from_class(cls))
+    begin_another(runner, cls)
     assert runner.shared == {"made_up_dynamic": None}
+
+
+async def test_what_the_sandbox_has_loaded_is_not_loaded_again(folder: Path) -> None:
+    """
+    A worker's start asks several times whether a module can be loaded; one that could not be is tried each time.
+    """
+    cls = made(folder, "made_up_late", "LATE = 1")
+    runner, definition = sandbox([cls]), workflow._Definition.must_from_class(cls)
+    text, file = SKILL.format(more="LATE = 1"), folder / "made_up_late.py"
+
+    file.write_text("raise LookupError('too early')\n")
+    for _ in range(2):
+        with pytest.raises(LookupError, match="too early"):
+            runner.prepare_workflow(definition)
+    file.write_text(text)
+    runner.prepare_workflow(definition)
+    file.write_text("raise LookupError('too late')\n")
+    runner.prepare_workflow(definition)
+    runner.reading(FromReplay()).prepare_workflow(definition)
+
+    with pytest.raises(LookupError, match="too late"):
+        sandbox([cls]).prepare_workflow(definition)
 
 
 @pytest.mark.parametrize("name", ["_create_instance", "_workflow_module_name", "__init__"])

@@ -38,10 +38,10 @@ async def charge(amount_cents: int) -> str:
 
 @tool(effect="read_only", timeout_s=60)
 async def count_shelves() -> str:
-    """Reports how far it is, for two seconds."""
+    """Reports how far it is, for four seconds."""
     for shelf in range(1, 11):
         current().progress(f"shelf {shelf} of 10")
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.4)
     return "all counted"
 
 
@@ -76,6 +76,16 @@ class Two:
             ctx.approve("second", "Send the second mail?", show={"to": "alan@example.org"}, policy=policy),
         )
         return ctx.complete(f"{first.decision} {second.decision}")
+
+
+@flow_skill(id="fatal")
+class Fatal:
+    """Two gates open together; a denial at one of them ends the task."""
+
+    @step(start=True)
+    async def both(self, ctx: Ctx, content: Content) -> Transition:
+        await ctx.gather(ctx.approve("north", "Open the north door?"), ctx.approve("south", "Open the south door?"))
+        return ctx.complete("open")
 
 
 @flow_skill(id="ask")
@@ -156,6 +166,7 @@ class Echo:
 
 OrdersWorkflow = workflow_for(Orders)
 TwoWorkflow = workflow_for(Two)
+FatalWorkflow = workflow_for(Fatal)
 AsksWorkflow = workflow_for(Asks)
 QuizWorkflow = workflow_for(Quiz)
 GuardedWorkflow = workflow_for(Guarded)
@@ -164,4 +175,4 @@ ChargesWorkflow = workflow_for(Charges)
 CountsWorkflow = workflow_for(Counts)
 EchoWorkflow = workflow_for(Echo)
 
-SKILLS = (Orders, Two, Asks, Quiz, Guarded, Again, Charges, Counts, Echo)
+SKILLS = (Orders, Two, Fatal, Asks, Quiz, Guarded, Again, Charges, Counts, Echo)

@@ -298,3 +298,27 @@ async def test_an_approver_who_comes_too_late_reads_who_decided(engine: FakeEngi
     assert (await eve.send("/decide", **form)).status_code == 404
     assert (await ada.send("/decide", **{**form, "digest": "0" * 32})).status_code == 404
     assert len(await decisions(engine, "g1")) == 2
+
+
+async def test_a_form_of_somebody_signed_out_can_be_sent_again(engine: FakeEngine, open_page: Open) -> None:
+    """
+    A session that ends under a form: what was typed stays on the page, and is taken after a sign-in; a mistyped key
+    does not forget where the person was going. Another site's form is not kept.
+    """
+    await engine.start("ask", Content.from_text("go"), task_id="a1", owner="ada")
+    gate = (await engine.record("a1")).waits[0].gate
+    ada = await open_page(key="key-of-ada")
+    ada.http.cookies.clear()
+    form = {"task": "a1", "gate": gate, "text": "Grace <Hopper>"}
+
+    kept = await ada.send("/answer", **form)
+    assert kept.status_code == 401
+    assert 'name="text" value="Grace &lt;Hopper&gt;"' in kept.text
+    assert 'action="/answer"' in kept.text
+    forged = await ada.http.post("/answer", data=form, headers={"Sec-Fetch-Site": "cross-site"})
+    assert "Hopper" not in forged.text
+    mistyped = await ada.send("/signin", key="key-of-adb", to="/task/a1")
+    assert 'name="to" value="/task/a1"' in mistyped.text
+
+    assert (await ada.send("/signin", key="key-of-ada", to="/task/a1")).headers["location"] == "/task/a1"
+    assert (await ada.send("/answer", **form)).status_code == 303

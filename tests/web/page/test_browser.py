@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, ViewportSize, async_playwright, expect
 from pydantic import JsonValue
 
 from refold import Content, Status
@@ -150,8 +150,8 @@ async def gone(page: Page, task_id: str) -> None:
     await expect(card(page, task_id)).to_have_count(0, timeout=SOON_MS)
 
 
-async def picture(page: Page, name: str) -> None:
-    """Keep a picture of a page, if they are wanted."""
+async def picture(page: Page | Locator, name: str) -> None:
+    """Keep a picture of a page, or of a part of one, if they are wanted."""
     if folder := os.environ.get("REFOLD_PICTURES"):
         await page.screenshot(path=Path(folder) / f"{name}.png")
 
@@ -234,9 +234,11 @@ async def test_two_people_race(opened: Open, engine: Engine) -> None:
 
 async def test_gates_are_decided_together(opened: Open, engine: Engine) -> None:
     """
-    One button for both gates of a task.
+    One button for both gates of a task; or one form, on the task's page and without scripts, that grants at one gate
+    and denies at the other.
     """
     await order(engine, "both-1", "two")
+    await order(engine, "both-2", "two")
     page = await opened()
     together = page.locator("section.together", has=page.get_by_role("link", name="both-1").first)
 
@@ -244,6 +246,17 @@ async def test_gates_are_decided_together(opened: Open, engine: Engine) -> None:
 
     await expect(page.get_by_role("status").filter(has_text="first, second")).to_be_visible()
     assert [one.decision for one in await decisions(engine, "both-1")] == ["approved", "approved"]
+
+    plain = await opened("task/both-2", java_script_enabled=False, viewport={"width": 1280, "height": 1400})
+    first, second = plain.locator("article.gate", has_text="first"), plain.locator("article.gate", has_text="second")
+    await first.get_by_label("Approve").check()
+    await second.get_by_label("Deny").check()
+    await second.get_by_label("Comment").fill("not him")
+    await picture(plain.locator("section.together"), "together")
+    await plain.get_by_role("button", name="Send these decisions").click()
+
+    await expect(plain.get_by_role("status")).to_have_text("Approved: first. Denied: second.")
+    assert [one.comment for one in await decisions(engine, "both-2")] == ["", "not him"]
 
 
 async def test_the_story_comes_as_it_happens(opened: Open, engine: Engine) -> None:
@@ -358,8 +371,9 @@ async def test_everybody_can_use_it(opened: Open, engine: Engine, scheme: str) -
     Each page passes axe's rules; on a phone, and at 200 %, nothing is wider than the window; keys alone decide.
     """
     await order(engine, f"all-{scheme}")
+    await order(engine, f"both-{scheme}", "two")
     page = await opened(color_scheme=scheme)
-    pages = ["", f"task/all-{scheme}", f"at/all-{scheme}", "tasks"]
+    pages = ["", f"task/all-{scheme}", f"task/both-{scheme}", f"at/all-{scheme}", "tasks"]
     if scheme == "light":  # the others have no colours of their own
         pages += [f"calls/all-{scheme}", f"content/all-{scheme}", f"ask/all-{scheme}?to=cancel"]
         pages += [

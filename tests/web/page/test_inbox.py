@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
+import httpx2
 import pytest
 from pydantic import JsonValue
 
@@ -15,9 +19,11 @@ from refold.core.commands import AskApproval
 from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.waits import Wait
-from refold.engine import Decision, TaskView
+from refold.engine import Decision, Listed, Place, TaskFilter, TaskView
+from refold.record import TaskRecord
 from refold.testing import FakeEngine
-from tests.web.page.conftest import Browser, Open
+from refold.web.page import Access, Pages, page_app
+from tests.web.page.conftest import HOST, Browser, Open
 from tests.web.page.skills import SKILLS
 
 TEA: dict[str, JsonValue] = {"item": "tea", "amount_cents": 500}
@@ -191,6 +197,133 @@ async def test_gates_of_one_task_are_decided_together_or_not_at_all(engine: Fake
     assert [one.comment for one in await decisions(engine, "t1")] == ["both are fine", "both are fine"]
 
 
+def each(task_id: str, chosen: Sequence[tuple[Wait, str, str]]) -> dict[str, str | list[str]]:
+    """The form that decides at each gate by itself: approve, deny, or nothing; with a comment."""
+    form = {**approval(task_id, *(wait for wait, _, _ in chosen)), "decision": "each", "back": "task"}
+    for wait, verdict, comment in chosen:
+        form |= {f"decision {wait.gate}": verdict, f"comment {wait.gate}": comment}
+    return form
+
+
+async def test_what_is_not_taken_is_shown_again_as_it_was_typed(engine: FakeEngine, ada: Browser) -> None:
+    """
+    An answer that does not fit, a comment on what has changed: with a sentence, and the form.
+    """
+    await engine.start("ask", Content.from_text("go"), task_id="a1")
+    await engine.send("a1", Content.from_text("Grace"))
+    wait = await gate_of(engine, "a1")
+    form = {"task": "a1", "gate": wait.gate, 'f:["city"]': "Rome & Bari", 'f:["nights"]': "two"}
+    answered = await ada.send("/answer", **form)
+    assert answered.status_code == 409
+    assert "nights: a whole number is expected" in answered.text
+    assert 'value="Rome &amp; Bari"' in answered.text
+    assert 'value="two"' in answered.text
+
+    await order(engine)
+    gate = (await gate_of(engine, "o1")).gate
+    stale = {"task": "o1", "gate": gate, "digest": "0" * 32, "decision": "deny", "comment": "too <dear>"}
+    changed = (await ada.send("/decide", **stale)).text
+    assert "has changed since you opened it" in changed
+    assert "too &lt;dear&gt;</textarea>" in changed
+    assert digest(await gate_of(engine, "o1")) in changed
+
+    await engine.decide("o1", approved=True, approver="bob")
+    late = (await ada.send("/decide", **stale)).text
+    assert "bob has approved" in late
+    assert 'href="/task/o1">To the task' in late
+    assert "<textarea" not in late
+
+
+class Silent(FakeEngine):
+    """Tasks whose worker may fall silent."""
+
+    note = ""
+
+    async def record(self, task_id: str) -> TaskRecord:
+        """What is known without a worker."""
+        found = await super().record(task_id)
+        return found.model_copy(update={"waits": (), "note": self.note}) if self.note else found
+
+
+async def test_what_nobody_takes_now_can_be_sent_again() -> None:
+    """
+    A silent worker is not a question that was answered: what was typed stays on the page, and is taken later.
+    """
+    engine = Silent(SKILLS)
+    await engine.start("ask", Content.from_text("go"), task_id="a1")
+    await order(engine)
+    asked, gate = await gate_of(engine, "a1"), await gate_of(engine, "o1")
+    app = page_app(engine, Access(loopback="ada"), Pages(skills=SKILLS))
+    transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url=HOST) as http:
+        ada, engine.note = Browser(http), "no worker polls task queue 'refold'"
+        inbox = (await ada.get("/")).text
+        assert "2 tasks that wait for people cannot be read now" in inbox
+        assert "Nothing waits for you" not in inbox
+        denied = await ada.send("/decide", **{**approval("o1", gate), "decision": "deny", "comment": "why?"})
+        answered = await ada.send("/answer", task="a1", gate=asked.gate, text="Grace <Hopper>")
+        for page in (denied, answered):
+            assert page.status_code == 503
+            assert "no worker polls task queue &#39;refold&#39;" in page.text
+        assert await decisions(engine, "o1") == []
+
+        engine.note = ""
+        kept = dict(re.findall(r'type="hidden" name="([^"]+)" value="([^"]*)"', answered.text))
+        assert (await ada.send("/answer", **{name: html.unescape(value) for name, value in kept.items()})).is_redirect
+        assert "Grace <Hopper>" in [one.text for one in (await engine.record("a1")).messages]
+
+
+async def test_one_form_grants_at_one_gate_and_denies_at_another(engine: FakeEngine, ada: Browser) -> None:
+    """
+    On the task's page as in the inbox; each decision has its own comment, and what is left open stays open.
+    """
+    await engine.start("two", Content.from_text("go"), task_id="t1")
+    first, second = (await engine.record("t1")).waits
+    for path in ("/", "/task/t1", "/waits/t1"):
+        page = (await ada.get(path)).text
+        assert "Approve all 2" in page
+        assert f'name="decision {first.gate}" value="deny"' in page
+
+    nothing = await ada.send("/decide-all", **each("t1", [(first, "", ""), (second, "", "no")]))
+    assert nothing.status_code == 409
+    assert "you left each of them open" in nothing.text
+    wrong = await ada.send("/decide-all", **each("t1", [(first, "approve", ""), (second, "perhaps", "")]))
+    assert wrong.status_code == 400
+    button = {**each("t1", [(first, "deny", ""), (second, "", "")]), "decision": "approve"}
+    assert "you chose to deny one of them" in (await ada.send("/decide-all", **button)).text
+    assert await decisions(engine, "t1") == []
+
+    done = await ada.send("/decide-all", **each("t1", [(first, "approve", ""), (second, "deny", "not him")]))
+    assert done.headers["location"] == "/task/t1"
+    page = (await ada.get("/task/t1")).text
+    assert "Approved: first. Denied: second." in page
+    assert "first approved by ada" in page
+    assert [(one.approved, one.comment) for one in await decisions(engine, "t1")] == [(True, ""), (False, "not him")]
+
+    await engine.start("two", Content.from_text("go"), task_id="t2")
+    first, second = (await engine.record("t2")).waits
+    await ada.send("/decide-all", **each("t2", [(first, "", ""), (second, "deny", "")]))
+    assert [wait.gate for wait in (await engine.record("t2")).waits] == [first.gate]
+
+
+async def test_a_denial_that_ends_the_task_comes_after_the_grants(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Whatever stands first in the form; two such denials are one too many, and a sentence says so.
+    """
+    for task_id in ("f1", "f2"):
+        await engine.start("fatal", Content.from_text("go"), task_id=task_id)
+    one, other = (await engine.record("f1")).waits
+    await ada.send("/decide-all", **each("f1", [(one, "deny", "no"), (other, "approve", "")]))
+    assert [made.approved for made in await decisions(engine, "f1")] == [True, False]
+    assert (await engine.look("f1")).status is Status.FAILED
+
+    waits = (await engine.record("f2")).waits
+    twice = await ada.send("/decide-all", **each("f2", [(wait, "deny", "") for wait in waits]))
+    assert twice.status_code == 409
+    assert "a denial there ends the task" in twice.text
+    assert await decisions(engine, "f2") == []
+
+
 @pytest.mark.parametrize("path", ["/decide-all", "/decide"])
 async def test_somebody_else_at_the_very_moment_is_named(engine: Faster, ada: Browser, path: str) -> None:
     """
@@ -334,3 +467,38 @@ async def test_raw_decisions_are_whole(engine: FakeEngine, ada: Browser) -> None
     await order(engine)
 
     assert json.loads((await ada.get("/raw/o1")).text) == (await engine.look("o1")).model_dump(mode="json")
+
+
+class Watched(FakeEngine):
+    """Notes since when tasks are looked for."""
+
+    def __init__(self) -> None:
+        super().__init__(SKILLS)
+        self.since: list[datetime | None] = []
+
+    async def find(self, wanted: TaskFilter, *, after: Place | None = None, limit: int = 50) -> Sequence[Listed]:
+        """The tasks."""
+        self.since.append(wanted.moved_since)
+        return await super().find(wanted, after=after, limit=limit)
+
+
+async def test_waiting_tasks_are_kept_and_new_ones_added() -> None:
+    """
+    The second look asks for what has moved since; it shows what came and what waits anew, and not what was decided.
+    """
+    engine = Watched()
+    await engine.start("again", Content.from_text("go"), task_id="twice")
+    await order(engine, "goes")
+    app = page_app(engine, Access(loopback="ada"), Pages(skills=SKILLS))
+    transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url=HOST) as http:
+        assert 'href="/task/goes"' in (await http.get("/")).text
+        await engine.advance(60)
+        await engine.decide("goes", approved=True, approver="bob")
+        await engine.decide("twice", approved=True, approver="bob")
+        await order(engine, "comes")
+        for _ in range(2):
+            page = (await http.get("/")).text
+            assert ['href="/task/goes"' in page, 'href="/task/comes"' in page, "900" in page] == [False, True, True]
+
+    assert [since is None for since in engine.since] == [True, False, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import html
 import json
 import re
 from typing import Any
@@ -15,9 +16,10 @@ from starlette.types import Message
 
 from refold import Content, Status, TaskState
 from refold.engine import TaskFilter, TaskView
-from refold.static.diagram.svg import drawn
+from refold.static.diagram.layout import drawn
 from refold.testing import FakeEngine
 from refold.web.page import Access, page_app
+from refold.web.page.lists import listing
 from tests.web.page.conftest import HOST, SAME, Browser, Open
 from tests.web.page.skills import SKILLS
 from tests.web.page.test_inbox import order
@@ -41,13 +43,39 @@ async def test_filters_stand_in_the_address(engine: FakeEngine, ada: Browser) ->
     assert listed((await ada.get("/tasks")).text)[-1] == "o1"
     assert listed((await ada.get("/tasks?skill=ask")).text) == ["a1"]
     assert listed((await ada.get("/tasks?lifecycle=done")).text) == ["o2"]
-    assert listed((await ada.get("/tasks?owner=olga&text=O1")).text) == ["o1"]
+    assert listed((await ada.get("/tasks?owner=olga&text=o1")).text) == ["o1"]
+    assert "done <strong>1</strong>" not in (await ada.get("/tasks?text=o1")).text
+    assert listed((await ada.get("/tasks?text=1")).text) == []
     page = (await ada.get("/tasks?skill=order")).text
     assert "done <strong>1</strong>" in page
     assert "No task fits" in (await ada.get("/tasks?text=zzz")).text
     assert listed((await ada.get("/tasks?skill=as%00k")).text) == ["a1"]
     for wrong in ("lifecycle=sleeping", "age=century"):
         assert (await ada.get(f"/tasks?{wrong}")).status_code == 404
+
+
+async def test_a_text_anywhere_in_ids_is_looked_for_page_by_page(
+    engine: FakeEngine, ada: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Without regard to case, in so many tasks at a time; the page says in how many, and leads to the older ones.
+    """
+    monkeypatch.setattr(listing, "SCANNED", 30)
+    monkeypatch.setattr(listing, "AT_ONCE", 10)
+    for number in range(50):
+        await engine.start("quiz", Content.from_text("x"), task_id=f"Quiz-{number:02}")
+        await engine.advance(1)
+    newest = (await ada.get("/tasks?text=uiz-1&anywhere=yes")).text
+    assert listed(newest) == []
+    assert "No task fits so far" in newest
+    assert "in the ids of 30 tasks" in newest
+    following = re.search(r'href="([^"]*)">Look through older tasks<', newest)
+    assert following is not None
+    older = (await ada.get(html.unescape(following[1]))).text
+
+    assert listed(older) == [f"Quiz-{number}" for number in range(19, 9, -1)]
+    assert "There are no older ones" in older
+    assert "in the ids of all 0 tasks." in (await ada.get("/tasks?text=x&anywhere=yes&skill=none")).text
 
 
 @pytest.mark.parametrize("at", ["9999-12-31T23:59:59.999999+00:00", "0001-01-01T00:00:00+23:59", "2026-01-01", "x", ""])

@@ -15,7 +15,7 @@ from refold.core.authoring.define import skill_of
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
 from refold.engine import TaskFilter
-from refold.static.diagram.svg import BEGIN, FINISH, drawn
+from refold.static.diagram.layout import BEGIN, FINISH, drawn
 from refold.testing import FakeEngine
 from refold.web.page.skills import ways
 from refold.web.page.skills.ways import Ways, way_of

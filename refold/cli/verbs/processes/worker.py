@@ -38,7 +38,7 @@ Recovery = Annotated[
     typer.Option(
         "--recovery",
         metavar="|".join(PROFILES),
-        help="How soon a lost worker is noticed: `fast-recovery` after 1 s instead of 10, with more heartbeats. "
+        help="How soon a lost worker is noticed: `fast-recovery` after 1 s instead of 5, with more heartbeats. "
         "Skills may say otherwise for their effects.",
     ),
 ]

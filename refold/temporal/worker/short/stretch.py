@@ -11,7 +11,8 @@ events in the same order. So:
    then is performed at once.
 3. The stretch closes after `STRETCH`, by those recorded times; or with the first outcome that is no recorded result:
    a failure, or an effect that goes over to a regular activity. Then nothing more is begun, what is out is awaited,
-   what was held is taken, and the next stretch begins as the first one did.
+   what was held is taken, and the next stretch begins as the first one did. Before something that was held is taken,
+   such a timer ends the workflow task: within one that local activities have lengthened, a replay may see another time.
 
 What is begun is therefore always known from history and records, and never from what happened to come first.
 """
@@ -93,6 +94,11 @@ class Stretches:
         """Whether effects are begun."""
         return self._state is _State.OPEN
 
+    @property
+    def holds(self) -> bool:
+        """Whether something came that was not taken yet."""
+        return bool(self._held)
+
     def ask(self) -> None:
         """Begin a stretch once the workflow task has ended."""
         if self._state is _State.NONE:
@@ -165,8 +171,17 @@ class Stretches:
         self._ended_perhaps()
 
     def _ended_perhaps(self) -> None:
-        if not self._order and self._state in (_State.OPEN, _State.CLOSED):
+        if self._order or self._state not in (_State.OPEN, _State.CLOSED):
+            return
+        if self.holds:
+            self._state = _State.ASKED
+            self._commit = asyncio.ensure_future(self._taking_held())
+        else:
             self._end()
+
+    async def _taking_held(self) -> None:
+        await workflow.sleep(COMMIT)
+        self._end()
 
     def _end(self) -> None:
         self._state = _State.NONE

@@ -17,7 +17,7 @@ from refold.core.lifecycle import TERMINAL, TaskState
 from refold.engine import EngineError, Listed
 from refold.seen.logs import logger
 from refold.web.page.frame import Call, Refused
-from refold.web.page.lists.listing import PAGE, page_of, place_in, wanted_of
+from refold.web.page.lists.listing import stretch_of, wanted_of
 
 log = logger("refold.page")
 
@@ -105,13 +105,8 @@ class Bulk:
 
 async def _all_that_fit(call: Call, action: Action) -> tuple[list[str], bool]:
     """The tasks that fit the filters of the address and that the action suits; and whether there may be more."""
-    wanted, found, after = wanted_of(call), list[str](), ""
-    for _ in range(MOST // PAGE):
-        some, after = await page_of(call, wanted, place_in(after))
-        found += [one.task_id for one in some if action.suits(one)]
-        if not after:
-            break
-    return found, bool(after)
+    found = await stretch_of(call, wanted_of(call), None, MOST)
+    return [one.task_id for one in found.tasks if action.suits(one)], bool(found.following)
 
 
 async def _run(call: Call, action: Action, chosen: Sequence[str], told: Told) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 
 from starlette.responses import Response
 
@@ -16,8 +19,14 @@ from refold.web.page.lists.saved import FILTERS, views_of
 PAGE = 50
 """How many tasks one page shows."""
 
-SCANNED = 2_000
-"""How many tasks are searched for a text in their ids, for one page."""
+SCANNED = 1_000
+"""How many tasks one page looks through for a text anywhere in their ids; the server finds only beginnings."""
+
+AT_ONCE = 200
+"""How many of them are read together."""
+
+ENOUGH_S = 1.5
+"""After how many seconds no more are read for one page."""
 
 FIRST_YEAR, LAST_YEAR = 1970, 9998
 """Between which years a place in the list can be; near the ends of the calendar no time can be added."""
@@ -26,23 +35,20 @@ AGES = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(
 
 
 async def tasks(call: Call) -> Response:
-    """`GET /tasks?skill=&lifecycle=&owner=&age=&text=&after=`: the tasks, the latest change first."""
+    """`GET /tasks?skill=&lifecycle=&owner=&age=&text=&anywhere=&after=`: the tasks, the latest change first."""
     check_accept(call.request)
     wanted = wanted_of(call)
-    (found, following), counts = await asyncio.gather(
-        page_of(call, wanted, place_in(call.asked("after"))), _counts(call, wanted)
-    )
+    found, counts = await asyncio.gather(stretch_of(call, wanted, place_in(call.asked("after"))), _counts(call, wanted))
     given = {name: call.asked(name) for name in FILTERS}
     skills = sorted({*call.site.skills, *filter(None, [wanted.skill])})
     return call.page(
         "tasks.html",
-        tasks=found,
+        found=found,
         counts=counts,
         given=given,
         skills=skills,
         states=list(TaskState),
         ages=list(AGES),
-        following=following,
         first=not call.asked("after"),
         views=views_of(call),
     )
@@ -60,7 +66,9 @@ def wanted_of(call: Call) -> TaskFilter:
     if age and age not in AGES:
         raise Refused(404, f"no age {age!r}; there are {', '.join(AGES)}")
     owner = call.asked("owner") or None
+    text = call.asked("text").strip()
     return TaskFilter(
+        begins=text if text and not _anywhere(call) else None,
         skill=call.asked("skill") or None,
         lifecycle=TaskState(lifecycle) if lifecycle else None,
         owner=owner if call.person.sees_all else call.person.name,
@@ -68,22 +76,55 @@ def wanted_of(call: Call) -> TaskFilter:
     )
 
 
-async def page_of(call: Call, wanted: TaskFilter, place: Place | None) -> tuple[list[Listed], str]:
-    """A page of tasks after a place, and where the next begins; empty if this is the last."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Some of the tasks that fit the filters, the latest change first.
+
+    Attributes:
+        tasks: The tasks.
+        following: The place where the next stretch begins, for an address; empty if this is the last.
+        through: How many tasks were looked through for them; None if the server found them.
+        back_to: When the last of those changed.
+    """
+
+    tasks: Sequence[Listed]
+    following: str
+    through: int | None = None
+    back_to: datetime | None = None
+
+
+async def stretch_of(call: Call, wanted: TaskFilter, place: Place | None, size: int = PAGE) -> Stretch:
+    """The next tasks after a place: `size` of them, or fewer where a text is looked for anywhere in their ids."""
     text = call.asked("text").strip().lower()
+    if text and _anywhere(call):
+        return await _looked_through(call, wanted, place, text, size)
+    found = await call.engine.find(wanted, after=place, limit=size)
+    return Stretch(tasks=found, following=written(found[-1].place) if len(found) == size else "")
+
+
+async def _looked_through(call: Call, wanted: TaskFilter, place: Place | None, text: str, size: int) -> Stretch:
     found: list[Listed] = []
-    size = PAGE if not text else 500
-    for _ in range(SCANNED // size if text else 1):
-        some = await call.engine.find(wanted, after=place, limit=size)
+    through, until, over = 0, monotonic() + ENOUGH_S, False
+    while through < SCANNED and len(found) < size and not over and (not through or monotonic() < until):
+        some = await call.engine.find(wanted, after=place, limit=AT_ONCE)
+        over = len(some) < AT_ONCE
         for one in some:
+            through, place = through + 1, one.place
             if text in one.task_id.lower():
                 found.append(one)
-            place = one.place
-            if len(found) == PAGE:
-                return found, written(place)
-        if len(some) < size:
-            return found, ""
-    return found, "" if place is None else written(place)
+                if len(found) == size:
+                    over = False
+                    break
+    return Stretch(
+        tasks=found,
+        following="" if over or place is None else written(place),
+        through=through,
+        back_to=None if place is None else place.at,
+    )
+
+
+def _anywhere(call: Call) -> bool:
+    return call.asked("anywhere") == "yes"
 
 
 def written(place: Place) -> str:
@@ -102,6 +143,8 @@ def place_in(given: str) -> Place | None:
 
 
 async def _counts(call: Call, wanted: TaskFilter) -> dict[TaskState, int]:
-    """How many tasks there are in each state, with the other filters."""
+    """How many tasks there are in each state, with the other filters; none where the server cannot count them."""
+    if call.asked("text").strip() and _anywhere(call):
+        return {}
     each = [wanted.model_copy(update={"lifecycle": state}) for state in TaskState]
     return dict(zip(TaskState, await asyncio.gather(*map(call.engine.count, each)), strict=True))

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from refold.core.errors import InputRejected
 from refold.web.page.frame import Call, set_cookie
 
-FILTERS = ("skill", "lifecycle", "owner", "age", "text")
+FILTERS = ("skill", "lifecycle", "owner", "age", "text", "anywhere")
 """The names of the filters in the address."""
 
 COOKIE = "refold_views"

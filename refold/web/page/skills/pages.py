@@ -12,9 +12,9 @@ from refold.core.authoring.skill import Skill
 from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.lifecycle import TaskState
-from refold.engine import TaskFilter, UnknownSkill
+from refold.engine import TaskExists, TaskFilter, UnknownSkill
 from refold.static.diagram.graph import nodes_of
-from refold.static.diagram.svg import Move, drawn
+from refold.static.diagram.layout import Move, drawn
 from refold.web.page.forms import fields_for, filled
 from refold.web.page.frame import Call, Refused, check_accept, task_path
 from refold.web.page.skills.ways import Way, way_of
@@ -120,4 +120,7 @@ async def start(call: Call) -> Response:
         )
     except InputRejected as error:
         return _page(call, found, status=409, typed=call.form, problem=error.reason)
+    except TaskExists as error:
+        problem = f"there is a task {error.task_id!r} already; choose another id, or leave it empty"
+        return _page(call, found, status=409, typed=call.form, problem=problem)
     return call.go(task_path(view.task_id), "The task has started.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +22,7 @@ from refold.core.fold.journal import Entry, Issued
 from refold.core.fold.snapshot import Snapshot
 from refold.core.lineage.upgrade import upgraded
 from refold.engine import Engine, EngineError, Listed, TaskView
-from refold.static.diagram.svg import BEGIN, FINISH, Move
+from refold.static.diagram.layout import BEGIN, FINISH, Move
 
 MOST_ENTRIES = 1_000
 """How many entries of one task are folded: its newest."""
@@ -200,17 +200,14 @@ class Ways:
         """Which moves these tasks took, each over its first entries."""
         moves = Counter[Move]()
         unread = 0
-        async for found in self._each(engine, skill, tasks):
-            if found is None:
-                unread += 1
-            else:
-                moves += found
+        for start in range(0, len(tasks), AT_ONCE):
+            some = (self._of(engine, skill, one) for one in tasks[start : start + AT_ONCE])
+            for found in await asyncio.gather(*some):
+                if found is None:
+                    unread += 1
+                else:
+                    moves += found
         return Counted(moves=moves, tasks=len(tasks) - unread, unread=unread)
-
-    async def _each(self, engine: Engine, skill: Skill, tasks: Sequence[Listed]) -> AsyncIterator[Counter[Move] | None]:
-        for some in _batches(tasks):
-            for found in await asyncio.gather(*(self._of(engine, skill, one) for one in some)):
-                yield found
 
     async def _of(self, engine: Engine, skill: Skill, task: Listed) -> Counter[Move] | None:
         """The moves of one task; None where they cannot be known."""
@@ -228,8 +225,3 @@ class Ways:
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return way.moves
-
-
-def _batches(tasks: Sequence[Listed]) -> Iterator[Sequence[Listed]]:
-    for start in range(0, len(tasks), AT_ONCE):
-        yield tasks[start : start + AT_ONCE]

@@ -2,8 +2,8 @@
 // and htmx fetches the parts that show it. Nothing here puts text into the page but as text.
 "use strict";
 (() => {
-  const SOON_MS = 120, AGAIN_MS = 3000;
-  let stream = null, timer = 0, broken = false, over = false;
+  const SOON_MS = 120, AGAIN_MS = 3000, RARELY_MS = 60000;
+  let stream = null, timer = 0, broken = false, over = false, again = AGAIN_MS;
 
   // Times: UTC comes from the server; a reader sees their own zone, and how long ago.
   const whole = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -90,14 +90,18 @@
     const address = document.body.dataset.live;
     if (!address || stream || document.hidden) return;
     stream = new EventSource(address);
-    stream.addEventListener("open", () => { if (broken) { broken = false; soon(); } });
+    stream.addEventListener("open", () => { again = AGAIN_MS; if (broken) { broken = false; soon(); } });
     stream.addEventListener("changed", soon);
     stream.addEventListener("text", (event) => write(JSON.parse(event.data)));
     stream.addEventListener("progress", (event) => report(JSON.parse(event.data)));
     stream.addEventListener("ended", () => { over = true; delete document.body.dataset.live; close(); soon(); });
     stream.addEventListener("error", () => {
       broken = true;
-      if (stream && stream.readyState === EventSource.CLOSED) { close(); setTimeout(connect, AGAIN_MS); }
+      if (stream && stream.readyState === EventSource.CLOSED) {
+        close();
+        setTimeout(connect, again);
+        again = Math.min(again * 2, RARELY_MS);
+      }
     });
   }
   function close() { if (stream) { stream.close(); stream = null; } }

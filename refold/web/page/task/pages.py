@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from pydantic import JsonValue
 from pydantic_core import to_json
 from starlette.responses import Response, StreamingResponse
 
@@ -25,15 +24,19 @@ from refold.cost import model_calls, total
 from refold.engine import EngineError, TaskView
 from refold.record import receipts
 from refold.web.page.frame import Call, Refused, check_accept, json_response, task_path
-from refold.web.page.items import items_of
+from refold.web.page.items import grouped, items_of
 from refold.web.page.streams import task_news
 from refold.web.page.task.why import blocked_since, only_calls, why
 from refold.words.costs import in_words
 from refold.words.entries import consequences, event_text, moves_text
-from refold.words.reasoning import unreasoned, without_reasoning
+from refold.words.reasoning import without_reasoning
+from refold.words.text import clean
 
 ENTRIES = 100
 """How many entries of the story one page shows."""
+
+EARLIER = 20
+"""How many entries before them are read, for the names of the commands that they are about."""
 
 CALLS, MESSAGES, ARTIFACTS = 200, 100, 200
 """How many calls, messages and artifacts one page shows, the newest."""
@@ -65,14 +68,30 @@ class Told:
     done: str
 
 
-def told(entry: Entry, *, payloads: bool) -> Told:
-    """An entry in words; without what it holds for somebody who may not see that."""
+def stories(entries: Sequence[Entry], *, payloads: bool) -> list[Told]:
+    """Entries in words, each command by its name where one of them asked for it."""
+    names = {one.invocation_id: one.command.subject for entry in entries for one in entry.commands}
+    return [told(entry, payloads=payloads, names=names) for entry in entries]
+
+
+def told(entry: Entry, *, payloads: bool, names: Mapping[str, str] | None = None) -> Told:
+    """An entry in words; without what it holds for somebody who may not see that.
+
+    Args:
+        entry: The entry.
+        payloads: Whether the person may see what it holds.
+        names: The names of commands, by their ids.
+    """
     kind = entry.event.kind.replace("_", " ")
+    text = event_text(entry.event)
+    about = str(getattr(entry.event, "gate", "") or getattr(entry.event, "invocation_id", ""))
+    if name := (names or {}).get(about):
+        text = text.replace(clean(about), clean(name), 1)
     started = [one.invocation_id for one in entry.commands if isinstance(one.command, CallSkill)]
     brought = [entry.event.invocation_id] if isinstance(entry.event, SkillResult) else []
     return Told(
         entry=entry,
-        text=event_text(entry.event) if payloads else kind,
+        text=text if payloads else kind,
         lines=tuple(consequences(entry)) if payloads else (),
         moved=moves_text(entry),
         children=tuple(dict.fromkeys([*started, *brought])),
@@ -89,8 +108,8 @@ async def task(call: Call) -> Response:
     first = newest[0].seq - 1 if newest else view.seq
     return call.page(
         "task.html",
-        items=list(items_of(standing["record"], call.person, view, blocked_since(newest))),
-        story=[told(entry, payloads=call.person.payloads) for entry in newest],
+        groups=grouped(items_of(standing["record"], call.person, view, blocked_since(newest))),
+        story=stories(newest, payloads=call.person.payloads),
         first=first,
         last=newest[-1].seq if newest else first,
         entries=ENTRIES,
@@ -148,8 +167,8 @@ async def waits(call: Call) -> Response:
     """`GET /waits/TASK`: what the task waits for, as a part of its page."""
     record, view = await asyncio.gather(call.record(call.task_id), call.engine.look(call.task_id))
     newest, _ = await _newest(call, view) if view.lifecycle is TaskState.BLOCKED else ([], "")
-    items = list(items_of(record, call.person, view, blocked_since(newest)))
-    return call.page("waits.html", record=record, items=items)
+    groups = grouped(items_of(record, call.person, view, blocked_since(newest)))
+    return call.page("waits.html", record=record, groups=groups)
 
 
 async def story(call: Call) -> Response:
@@ -164,13 +183,13 @@ async def story(call: Call) -> Response:
 
 
 async def _story(call: Call, after: int, until: int) -> list[Told]:
-    found: list[Told] = []
-    async with aclosing(call.engine.journal(call.task_id, after=after)) as entries:
+    found: list[Entry] = []
+    async with aclosing(call.engine.journal(call.task_id, after=max(0, after - EARLIER))) as entries:
         async for entry in entries:
             if entry.seq > until:
                 break
-            found.append(told(entry, payloads=call.person.payloads))
-    return found
+            found.append(entry)
+    return [one for one in stories(found, payloads=call.person.payloads) if one.entry.seq > after]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +202,6 @@ class Performed:
         issued: The entry that issued it.
         attempts: How often it was begun.
         receipt: Its receipt; None while it has none.
-        outcome: What it came to, without models' reasoning.
         since: When it was issued.
     """
 
@@ -192,7 +210,6 @@ class Performed:
     issued: int
     attempts: int
     receipt: Receipt | None
-    outcome: JsonValue
     since: datetime
 
 
@@ -213,7 +230,6 @@ async def calls(call: Call) -> Response:
             issued=entry.seq,
             attempts=retries.get(one.invocation_id, 0) + 1,
             receipt=known.get(one.invocation_id),
-            outcome=unreasoned(known[one.invocation_id].outcome) if one.invocation_id in known else None,
             since=entry.at,
         )
         for entry in entries

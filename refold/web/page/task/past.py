@@ -15,10 +15,11 @@ from refold.core.contracts.run import ContractedMachine
 from refold.core.errors import InputRejected
 from refold.core.fold.journal import Entry
 from refold.core.fold.snapshot import Snapshot
+from refold.core.lifecycle import TaskState
 from refold.differences import NOTHING, differences
-from refold.engine import view_of
+from refold.engine import NoWorker, view_of
 from refold.web.page.frame import Call, Refused, check_accept, task_path, whole
-from refold.web.page.task.pages import ENTRIES, told
+from refold.web.page.task.pages import ENTRIES, Told, stories, told
 from refold.words.reasoning import unreasoned
 
 CHANGES = 200
@@ -48,6 +49,8 @@ async def at(call: Call) -> Response:
     check_accept(call.request)
     call.need_payloads()
     view = await call.view(call.task_id)
+    if not view.seq and view.note and view.lifecycle is not TaskState.PLANNED:
+        raise NoWorker(f"the past of task {view.task_id!r} cannot be read now: {view.note}")
     if not view.seq:
         raise InputRejected("nothing has happened to this task yet, so there is no past to look at")
     seq = call.number("seq", view.seq, least=1, most=view.seq)
@@ -62,7 +65,7 @@ async def at(call: Call) -> Response:
         held=None if now is None else unreasoned(now.state),
         fields=skill.validator.fields if isinstance(skill, ContractedMachine) else (),
         forks=now is not None and not now.ended,
-        told=None if entry is None else told(entry, payloads=True),
+        told=None if entry is None else told(entry, payloads=True, names=_gates(before, now)),
         changes=found,
         many=len(found) == CHANGES,
     )
@@ -78,6 +81,11 @@ async def _at(call: Call, seq: int) -> Snapshot | None:
 
 async def _before(call: Call, seq: int) -> Snapshot | None:
     return await _at(call, seq - 1) if seq > 1 else None
+
+
+def _gates(*states: Snapshot | None) -> dict[str, str]:
+    """The names of the open gates and questions, by their ids."""
+    return {one.gate: one.slot for state in states if state is not None for one in state.waits}
 
 
 async def _entry(call: Call, seq: int) -> Entry | None:
@@ -143,11 +151,11 @@ async def beside(call: Call) -> Response:
     return call.page("beside.html", view=view, other=other, fork=origin, mine=mine, theirs=theirs)
 
 
-async def _from(call: Call, task_id: str, after: int) -> list[object]:
-    found: list[object] = []
+async def _from(call: Call, task_id: str, after: int) -> list[Told]:
+    found: list[Entry] = []
     async with aclosing(call.engine.journal(task_id, after=after)) as entries:
         async for entry in entries:
-            found.append(told(entry, payloads=True))
+            found.append(entry)
             if len(found) == ENTRIES:
                 break
-    return found
+    return stories(found, payloads=True)

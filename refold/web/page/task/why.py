@@ -52,7 +52,10 @@ async def why(engine: Engine, record: TaskRecord, view: TaskView, newest: Sequen
     asked = await _asked(engine, view, newest)
     found = [_of_wait(wait, record) for wait in record.waits]
     found += [
-        replace(_of_pending(one, newest, asked.get(one.invocation_id)), failure=one.failure or "")
+        # What a blocked command met is told where it is resolved.
+        replace(
+            _of_pending(one, newest, asked.get(one.invocation_id)), failure="" if one.blocked else one.failure or ""
+        )
         for one in view.pending
     ]
     found += _of_parts(view)

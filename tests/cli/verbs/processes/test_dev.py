@@ -137,23 +137,6 @@ def test_wrong_calls_are_refused_by_the_real_engine_too(words: list[str], error:
 
 
 @pytest.mark.fault
-def test_a_killed_worker_is_reported_and_started_again(dev: Dev) -> None:
-    """
-    A task that comes while no worker is there is served by the next one.
-    """
-    os.kill(dev.up["worker_pid"], signal.SIGKILL)
-
-    done = dev.refold("start", "hello", "I am Ada", "--wait")
-    code, said = dev.stop(signal.SIGINT)
-
-    assert done.out.endswith("completed\n  Hello, I am Ada!\n")
-    assert code == 0
-    wait_for_end(dev.up["server_pid"])
-    assert "the worker was killed by SIGKILL; starting it again\n" in said
-    assert "the worker is back, process " in said
-
-
-@pytest.mark.fault
 def test_the_end_of_the_server_is_said(dev: Dev) -> None:
     """
     Without a server nothing goes on: it ends, and says what is lost and how it would have been kept.
@@ -172,7 +155,7 @@ def test_the_end_of_the_server_is_said(dev: Dev) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_outlives_it(number: signal.Signals, dev: Dev) -> None:
     """
-    Server and worker end with it, however it ends. (SIGINT: see above.)
+    Server and worker end with it, however it ends. (SIGINT: see below.)
     """
     dev.stop(number)
 
@@ -225,6 +208,23 @@ def test_a_taken_port_is_said(shared: Dev) -> None:
 
     assert done.exit == 2
     assert "choose another" in done.error["message"]
+
+
+@pytest.mark.fault
+def test_a_killed_worker_is_reported_and_started_again(shared: Dev) -> None:
+    """
+    A task that comes while no worker is there is served by the next one. (The last test of the shared one: it ends it.)
+    """
+    os.kill(shared.up["worker_pid"], signal.SIGKILL)
+
+    done = shared.refold("start", "hello", "I am Ada", "--wait")
+    code, said = shared.stop(signal.SIGINT)
+
+    assert done.out.endswith("completed\n  Hello, I am Ada!\n")
+    assert code == 0
+    wait_for_end(shared.up["server_pid"])
+    assert "the worker was killed by SIGKILL; starting it again\n" in said
+    assert "the worker is back, process " in said
 
 
 def test_the_usual_ports_are_taken_where_they_are_free() -> None:

@@ -1,0 +1,1 @@
+"""refold beside other engines that keep an agent's steps: the same work on each, in turn, in one run."""

@@ -1,0 +1,170 @@
+"""What each workflow task of a history brought."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+
+from refold.temporal.data.turns import NONE, Turns, turns_of
+from refold.temporal.worker import batches
+from refold.temporal.worker.batches import BATCH, OWN, PER_TASK, Batches
+
+TASK = ("workflow_task_scheduled", "workflow_task_started", "workflow_task_completed")
+SIGNAL, ACTIVITY, TIMER = "workflow_execution_signaled", "activity_task_completed", "timer_fired"
+OWN_TIMER = "own_timer_fired"
+"""The end of the timer after which the rest of many jobs is taken."""
+JOBS = {SIGNAL: "signal_workflow", ACTIVITY: "resolve_activity", TIMER: "fire_timer"}
+
+
+class Written:
+    """A history as a server writes it, where each workflow task is scheduled before its events come. An event's time is
+    its number, in seconds."""
+
+    def __init__(self, *turns: tuple[str, ...]) -> None:
+        self.events: list[HistoryEvent] = []
+        self.add("workflow_execution_started")
+        for turn in turns:
+            self.turn(turn)
+
+    def turn(self, brings: Sequence[str]) -> list[HistoryEvent]:
+        """A workflow task: its events, and those of the server around them."""
+        scheduled, *rest = TASK
+        return [self.add(name) for name in (scheduled, *brings, *rest)]
+
+    def add(self, name: str) -> HistoryEvent:
+        event = HistoryEvent(event_id=len(self.events) + 1)
+        event.event_time.FromSeconds(event.event_id)
+        getattr(event, f"{name.removeprefix('own_')}_event_attributes").SetInParent()
+        if name == OWN_TIMER:
+            event.timer_fired_event_attributes.timer_id = str(OWN)
+        self.events.append(event)
+        return event
+
+
+def merged(events: list[HistoryEvent]) -> WorkflowActivation:
+    """The activation in which core gives a replay all of them at once."""
+    act = WorkflowActivation(history_length=events[-2].event_id, is_replaying=True)
+    act.timestamp.CopyFrom(events[-2].event_time)
+    seq = 0
+    for event in events:
+        for name, kind in JOBS.items():
+            if event.WhichOneof("attributes") == f"{name}_event_attributes":
+                seq += 1
+                job = act.jobs.add()
+                getattr(job, kind).SetInParent()
+                if kind != "signal_workflow":
+                    getattr(job, kind).seq = OWN if event.timer_fired_event_attributes.timer_id else seq
+    # As core orders them: signals first.
+    act.jobs.sort(key=lambda job: not job.HasField("signal_workflow"))
+    return act
+
+
+class Workflow:
+    """Takes what it is given, and keeps it: the time of each activation in seconds, its length and its jobs."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[int, int, list[str]]] = []
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        kinds: list[str] = [job.WhichOneof("variant") or "" for job in act.jobs]
+        self.given.append((act.timestamp.seconds, act.history_length, kinds))
+        return WorkflowActivationCompletion(run_id=act.run_id)
+
+
+def take(taking: Batches, act: WorkflowActivation, turns: Turns = NONE) -> bool:
+    """One activation, and those that it asks for: core resolves the activity that nobody performs.
+
+    Returns:
+        Whether a timer was started, which a history holds.
+    """
+    completion = taking.activate(act, turns)
+    while any(command.schedule_activity.seq == OWN for command in completion.successful.commands):
+        more = WorkflowActivation(history_length=act.history_length, timestamp=act.timestamp)
+        more.jobs.add().resolve_activity.seq = OWN
+        completion = taking.activate(more, turns)
+    return any(command.HasField("start_timer") for command in completion.successful.commands)
+
+
+def activated(act: WorkflowActivation, turns: Turns) -> list[tuple[int, int, list[str]]]:
+    """What the workflow is given."""
+    workflow = Workflow()
+    take(Batches(workflow.activate), act, turns)
+    return workflow.given
+
+
+def test_events_of_two_workflow_tasks_are_taken_apart() -> None:
+    """
+    Each at its own time, and those of the first one first, whatever they are.
+    """
+    events = Written((), (ACTIVITY,), (SIGNAL, SIGNAL)).events
+
+    given = activated(merged(events), turns_of(events))
+
+    assert given == [(7, 7, ["resolve_activity"]), (12, 12, ["signal_workflow", "signal_workflow"])]
+
+
+def test_without_its_history_an_activation_is_taken_as_it_comes() -> None:
+    """
+    A server may keep a worker from reading histories.
+    """
+    events = Written((), (ACTIVITY,), (SIGNAL,)).events
+
+    assert activated(merged(events), NONE) == [(11, 11, ["signal_workflow", "resolve_activity"])]
+
+
+def test_a_kind_that_history_tells_otherwise_is_not_taken_apart() -> None:
+    """
+    The end of an activity that nobody waits for any more is an event without a job: which one it is, is not known.
+    """
+    events = Written((), (ACTIVITY, SIGNAL), (ACTIVITY, TIMER)).events
+    act = merged(events)
+    del act.jobs[[job.HasField("resolve_activity") for job in act.jobs].index(True)]
+
+    assert activated(act, turns_of(events)) == [
+        (8, 8, ["signal_workflow"]),
+        (13, 13, ["resolve_activity", "fire_timer"]),
+    ]
+
+
+TURNS = st.lists(st.lists(st.sampled_from([SIGNAL, ACTIVITY, TIMER]), max_size=5), min_size=1, max_size=8)
+
+
+@given(TURNS, st.randoms(use_true_random=False))
+@pytest.mark.parametrize(("batch", "per_task"), [(1, 2), (1, 3), (2, 4), (BATCH, PER_TASK)])
+def test_a_replay_is_given_what_the_task_was_given(
+    batch: int, per_task: int, turns: list[list[str]], random: Random
+) -> None:
+    """
+    Whatever each workflow task brought, in whatever batches, and whichever of them core merges: the same jobs at the
+    same times in the same order as when each workflow task came by itself. Core merges none that started a timer.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(batches, "BATCH", batch)
+        patched.setattr(batches, "PER_TASK", per_task)
+        lived, written, waits = Workflow(), Written(), False
+        taking, together = Batches(lived.activate), [list[HistoryEvent]()]
+        for brings in [*turns, *[[]] * 10]:
+            fires = waits and (not brings or random.random() < 0.5)
+            events = written.turn([*brings, *[OWN_TIMER] * fires])
+            act = merged(events)
+            started = bool(act.jobs) and take(taking, act)
+            waits = started or (waits and not fires)
+            together[-1] += events
+            if started:
+                written.add("timer_started")
+            if started or random.random() < 0.3:
+                together.append([])
+        replayed = Workflow()
+        again = Batches(replayed.activate)
+        for events in together:
+            if events and (act := merged(events)).jobs:
+                take(again, act, turns_of(written.events))
+
+    assert [one for one in replayed.given if one[2]] == [one for one in lived.given if one[2]]
