@@ -125,6 +125,29 @@ async def test_a_worker_is_told_to_stop_in_the_middle(
     await arrived(engine, view.task_id, ledger)
 
 
+async def stopped_without_lock(pid: int, receipts: str) -> None:
+    """Stop a process between its writes: one that is stopped within a write to SQLite's file lets nobody write."""
+
+    async def stopped() -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        if receipts.startswith("postgresql") or not _is_locked(Path(receipts)):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    await until(stopped, bool)
+
+
+def _is_locked(receipts: Path) -> bool:
+    with closing(sqlite3.connect(receipts, timeout=0, isolation_level=None)) as other:
+        try:
+            other.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        other.execute("ROLLBACK")
+        return False
+
+
 async def test_a_worker_stalls_and_another_one_overtakes_it(
     workers: Workers, engine: TemporalEngine, queue: str, ledger: Ledger, receipts: str
 ) -> None:
@@ -136,7 +159,7 @@ async def test_a_worker_stalls_and_another_one_overtakes_it(
     stalled = await workers.start(queue, modules=SERVED)
     view = await engine.start("short_walk", FAR)
     await ledger.until("tread 3")
-    os.kill(stalled.process.pid, signal.SIGSTOP)
+    await stopped_without_lock(stalled.process.pid, receipts)
     try:
         await workers.start(queue, modules=SERVED)
         await ledger.until("tread 9")

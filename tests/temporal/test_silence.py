@@ -11,6 +11,8 @@ from uuid import uuid4
 
 import pytest
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from temporalio.client import Client
 from temporalio.worker import (
     HandleQueryInput,
@@ -173,3 +175,23 @@ async def test_a_worker_without_time_is_asked_again(client: Client) -> None:
         assert (await engine.at(task_id, 1)).status is Status.INPUT_REQUIRED
         assert not BUSY.acquire(blocking=False), "the first answer was one"
         await engine.client.get_workflow_handle(task_id).terminate()
+
+
+async def test_a_worker_that_is_lost_at_a_workflow_task_is_waited_for(hasty_client: Client) -> None:
+    """
+    It took the task's workflow task and never ends it. Until the server takes that for lost, longer than an answer is
+    waited for, it passes no question on; then another worker answers.
+    """
+    queue = f"lost-{uuid4().hex[:8]}"
+    engine = TemporalEngine(hasty_client, queue, patience=SOON)
+    started = await engine.start("begun_late", text("go"))
+    taken = await hasty_client.workflow_service.poll_workflow_task_queue(
+        PollWorkflowTaskQueueRequest(namespace=hasty_client.namespace, task_queue=TaskQueue(name=queue))
+    )
+    assert taken.workflow_execution.workflow_id == started.task_id
+
+    async with make_worker(hasty_client, RefoldPlugin([BegunLate], sandboxed=False), task_queue=queue):
+        entries = await collected(engine.journal(started.task_id))
+        await engine.client.get_workflow_handle(started.task_id).terminate()
+
+    assert [entry.seq for entry in entries] == [1]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from shlex import quote
 
 from pydantic_core import PydanticSerializationError
-from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType
+from temporalio.api.enums.v1 import EventType, PendingActivityState, PendingWorkflowTaskState, TaskQueueType
 from temporalio.api.history.v1 import WorkflowTaskFailedEventAttributes
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, GetWorkflowExecutionHistoryReverseRequest
@@ -70,6 +70,13 @@ def in_failed_state(error: Exception) -> bool:
     return isinstance(error, WorkflowQueryFailedError | RPCError) and any(
         words in error.message for words in ("Workflow Task in failed state", DIFFERS)
     )
+
+
+def under_way(description: WorkflowExecutionDescription) -> bool:
+    """Whether a worker has a task's workflow task, its first attempt: the server answers nobody before it has ended. A
+    lost worker's ends after a timeout, ten seconds unless the server was told otherwise."""
+    waits = description.raw_description.pending_workflow_task
+    return waits.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED and waits.attempt <= 1
 
 
 async def why_unanswered(client: Client, error: Exception, description: WorkflowExecutionDescription) -> str:

@@ -30,6 +30,7 @@ from refold.temporal.client.errors import (
     server_away,
     server_refused,
     timed_out,
+    under_way,
     why_unanswered,
 )
 from refold.temporal.client.views import result_of
@@ -291,6 +292,8 @@ class JournalReader:
             if isinstance(error, RPCError) and server_away(error):
                 raise server_refused(error, f"reach task {self.task_id!r}") from None
             description = await self.connection.describe(self.task_id)
+            if timed_out(error) and under_way(description):
+                return await self._ask(run_id, query, arguments, kind, if_open=if_open)
             why = await why_unanswered(self.connection.client, error, description)
             raise NoWorker(f"task {self.task_id!r} cannot be asked: {why}") from None
 

@@ -24,8 +24,8 @@ from tests.records.replaying import SKILLS
 Scenario = Callable[[On], Awaitable[None]]
 
 EVERY_DAY = [on_server.order_desk, on_server.compensation, on_server.blocked, on_server.chat]
-PARTS = [on_server.parts, on_server.parts_failed]
-"""They report what their parts wait for, in either order, whichever way these take."""
+RACES = [on_server.parts, on_server.parts_failed, on_server.gather]
+"""Their order is the clock's, whichever way effects take: what several parts wait for; a sleep beside a backoff."""
 
 OUTCOMES = ("_result", "_failed")
 
@@ -84,7 +84,7 @@ def _is_local(event: Any) -> bool:
     [
         pytest.param(EVERY_DAY, id="some"),
         pytest.param(
-            [one for one in SCENARIOS if one not in PARTS],
+            [one for one in SCENARIOS if one not in RACES],
             id="all",
             marks=[pytest.mark.sweep, pytest.mark.timeout(600)],
         ),
