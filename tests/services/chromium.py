@@ -46,8 +46,9 @@ def binary() -> Path:
 
 def environment() -> dict[str, str]:
     """The environment in which the browser finds its libraries."""
-    folders = [str(folder) for folder in (HOME / "usr" / "lib").glob("*-linux-gnu")]
-    folders += [str(folder) for folder in (HOME / "lib").glob("*-linux-gnu")]
+    # PulseAudio keeps a library in a folder of its own, and looks for that one where it would be installed.
+    kept = ("usr/lib/*-linux-gnu", "usr/lib/*-linux-gnu/pulseaudio", "lib/*-linux-gnu")
+    folders = [str(folder) for name in kept for folder in HOME.glob(name)]
     known = [path for path in (os.environ.get("LD_LIBRARY_PATH"),) if path]
     return {**os.environ, "LD_LIBRARY_PATH": ":".join([*folders, *known])} if folders else dict(os.environ)
 
