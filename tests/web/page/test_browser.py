@@ -39,6 +39,8 @@ PHONE: ViewportSize = {"width": 390, "height": 844}
 HALF: ViewportSize = {"width": 640, "height": 400}
 """What a window of 1280 by 800 shows at 200 %."""
 
+KEY = "a-key-of-ada-0123456789"
+
 TEA: dict[str, JsonValue] = {"item": "tea for the kitchen", "amount_cents": 1999}
 
 pytestmark = pytest.mark.server
@@ -104,17 +106,22 @@ Open = Callable[..., Awaitable[Page]]
 async def opened(browser: Browser, dev: Dev) -> AsyncIterator[Open]:
     """Opens a path of the page in a browser of its own: `await opened("tasks", name="bob", java_script_enabled=False)`.
 
-    At the end no page may have said anything on its console.
+    At the end no page may have said anything on its console; with `silent`, not even that the server refused something.
     """
     said: list[str] = []
     async with AsyncExitStack() as stack:
 
-        async def open_(path: str = "", *, name: str = "", **context: Any) -> Page:
-            own = await browser.new_context(base_url=dev.up["page"], **context)
+        async def open_(path: str = "", *, name: str = "", silent: bool = False, **context: Any) -> Page:
+            def hear(text: str) -> None:
+                # A browser itself writes such a line where a server is away, or answers that something was refused.
+                if silent or not text.startswith("Failed to load resource"):
+                    said.append(text)
+
+            own = await browser.new_context(**{"base_url": dev.up["page"], **context})
             stack.push_async_callback(own.close)
             page = await own.new_page()
             page.set_default_timeout(SOON_MS)
-            page.on("console", lambda message: said.append(message.text))
+            page.on("console", lambda message: hear(message.text))
             page.on("pageerror", lambda error: said.append(str(error)))
             if name:
                 await page.goto("signin")
@@ -124,8 +131,26 @@ async def opened(browser: Browser, dev: Dev) -> AsyncIterator[Open]:
             return page
 
         yield open_
-    # A browser itself writes such a line where a server is away, or answers that something was refused.
-    assert [one for one in said if not one.startswith("Failed to load resource")] == []
+    assert said == []
+
+
+@pytest.fixture
+def keyed(dev: Dev, tmp_path: Path) -> Iterator[str]:
+    """The page of another gateway to the same tasks, where ada signs in with a key."""
+    names = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "REFOLD_"))}
+    given = {"REFOLD_A2A_API_KEYS": f"ada={KEY}", "REFOLD_PAGE_SEE_ALL": "ada", "TEMPORAL_ADDRESS": dev.up["address"]}
+    with (tmp_path / "stderr").open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "refold.cli", "serve", "tests.web.page.skills", "--page", "--port", "0", "--json"],
+            cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=stderr,
+            env={**names, "REFOLD_STORAGE": os.environ["REFOLD_STORAGE"], **given},
+        )  # fmt: skip
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (tmp_path / "stderr").read_text()
+        yield json.loads(line)["page"]
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
 
 
 async def order(engine: Engine, task_id: str, skill: str = "order") -> None:
@@ -363,6 +388,29 @@ async def test_many_are_canceled_by_a_saved_view(opened: Open, engine: Engine) -
 
     await expect(page.get_by_role("status")).to_have_text("12 of 12 done.", timeout=SOON_MS)
     assert {(await engine.look(f"many-{number}")).status for number in range(12)} == {Status.CANCELED}
+
+
+async def test_signing_in_leaves_nothing_on_the_console(opened: Open, keyed: str) -> None:
+    """
+    By name; by key, after a wrong one, and to the page that was asked for. The way back leads past all of that.
+    """
+    page = await opened("signin", silent=True)
+    await page.get_by_label("Your name").fill("bob")
+    await page.get_by_role("button", name="Continue").click()
+    await expect(page.locator(".who")).to_contain_text("You are bob")
+
+    page = await opened("skills", silent=True, base_url=keyed)
+    for key in ("not-a-key-of-anybody", KEY):
+        await page.get_by_label("Your key or token").fill(key)
+        await page.get_by_role("button", name="Sign in").click()
+        if key != KEY:
+            await expect(page.get_by_role("alert")).to_contain_text("nobody has this key or token")
+    await expect(page.get_by_role("heading", name="Skills")).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_label("Your key or token")).to_be_visible()
+    await page.goto("")
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("status")).to_have_text("You are signed out.")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
