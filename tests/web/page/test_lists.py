@@ -7,6 +7,7 @@ import base64
 import html
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,6 +21,7 @@ from refold.static.diagram.layout import drawn
 from refold.testing import FakeEngine
 from refold.web.page import Access, page_app
 from refold.web.page.lists import listing
+from refold.web.page.lists.saved import FILTERS
 from tests.web.page.conftest import HOST, SAME, Browser, Open
 from tests.web.page.skills import SKILLS
 from tests.web.page.test_inbox import order
@@ -248,6 +250,64 @@ async def test_filters_are_saved_under_a_name(ada: Browser) -> None:
     assert "All failed" in (await ada.get("/tasks")).text
     await ada.send("/signin", name="bob")
     assert "All failed" not in (await ada.get("/tasks")).text
+
+
+@pytest.mark.parametrize(
+    ("given", "fits"),
+    [
+        pytest.param({"skill": "ask"}, ["old-ask"], id="skill"),
+        pytest.param({"lifecycle": "failed"}, ["old-order"], id="lifecycle"),
+        pytest.param({"owner": "dora & Söhne+"}, ["old-ask"], id="owner"),
+        pytest.param({"age": "hour"}, ["new-order"], id="age"),
+        pytest.param({"text": "old"}, ["old-ask", "old-order"], id="text"),
+        pytest.param({"text": "order", "anywhere": "yes"}, ["new-order", "old-order"], id="anywhere"),
+        pytest.param(
+            {
+                "skill": "order",
+                "lifecycle": "paused",
+                "owner": "olga",
+                "age": "day",
+                "text": "order",
+                "anywhere": "yes",
+            },
+            ["new-order"],
+            id="all",
+        ),
+    ],
+)
+async def test_a_view_holds_each_filter(
+    engine: FakeEngine, ada: Browser, given: dict[str, str], fits: list[str]
+) -> None:
+    """
+    Saved by the form that the page shows, opened by its link, from any page of the list, and removed by its button.
+    """
+    engine.clock.now = datetime.now(UTC) - timedelta(hours=2)  # the page counts ages from now
+    await order(engine, "old-order")
+    await engine.cancel("old-order")
+    await engine.start("ask", Content.from_text("x"), task_id="old-ask", owner="dora & Söhne+")
+    await engine.advance(7200)
+    await order(engine, "new-order")
+
+    shown = (await ada.get("/tasks", params=given)).text
+    assert sorted(listed(shown)) == fits
+    await ada.send("/views", **fields_of(shown, "Save these filters"), name="Mine")
+    everything = (await ada.get("/tasks")).text
+    link = re.search(r'<a href="([^"]+)" dir="auto">Mine</a>', everything)
+    assert link is not None
+    opened = (await ada.get(html.unescape(link[1]))).text
+    assert sorted(listed(opened)) == fits
+    assert fields_of(opened, "Save these filters") == {name: given.get(name, "") for name in FILTERS}
+
+    gone = await ada.send("/views", **fields_of(opened, '<form class="saved"'), remove="Mine")
+    assert sorted(listed((await ada.get(gone.headers["location"])).text)) == fits
+    assert ">Mine</a>" not in (await ada.get("/tasks")).text
+
+
+def fields_of(page: str, after: str) -> dict[str, str]:
+    """The hidden fields of the first form after a text."""
+    form = page.partition(after)[2].partition("</form>")[0]
+    found = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', form)
+    return {name: html.unescape(value) for name, value in found}
 
 
 async def test_a_saved_view_is_read_with_care(ada: Browser, open_page: Open) -> None:
