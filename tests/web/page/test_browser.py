@@ -412,6 +412,31 @@ async def test_signing_in_leaves_nothing_on_the_console(opened: Open, keyed: str
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_role("status")).to_have_text("You are signed out.")
 
+async def test_the_last_page_of_the_list_back_and_forward(opened: Open, engine: Engine) -> None:
+    """
+    More than one page of tasks: the last says that it is the last; going back and forward shows the same tasks again.
+    """
+    await asyncio.gather(*(engine.start("charge", Content.from_text("5"), task_id=f"leaf-{n:02}") for n in range(51)))
+    page = await opened("tasks?text=leaf")
+    rows, more = page.locator(".tasks tbody tr"), page.get_by_role("link", name="More")
+    await expect(page.locator(".counts")).to_have_text("done 51", timeout=SOON_MS)
+    await expect(more).to_be_visible()
+    first = await rows.locator("td a").all_inner_texts()
+
+    await more.click()
+    await expect(rows).to_have_count(1)
+    await expect(more).to_have_count(0)
+    (last,) = await rows.locator("td a").all_inner_texts()
+    assert sorted([*first, last]) == [f"leaf-{n:02}" for n in range(51)]
+    for way, shown in ((page.go_back, first), (page.go_forward, [last]), (page.go_back, first)):
+        await way()
+        await expect(rows).to_have_count(len(shown))
+        assert await rows.locator("td a").all_inner_texts() == shown
+    await page.go_forward()
+    await page.get_by_role("link", name="To the newest").click()
+    await expect(rows).to_have_count(50)
+
+
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_everybody_can_use_it(opened: Open, engine: Engine, scheme: str) -> None:

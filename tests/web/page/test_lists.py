@@ -90,20 +90,35 @@ async def test_a_place_that_cannot_be_begins_the_list_anew(engine: FakeEngine, a
     assert listed((await ada.get("/tasks", params={"after": f"{at} o0"})).text) == ["o1"]
 
 
-async def test_pages_follow_one_another(engine: FakeEngine, ada: Browser) -> None:
+@pytest.mark.parametrize("many", [49, 50, 51, 100, 120])
+async def test_pages_follow_one_another(engine: FakeEngine, ada: Browser, many: int) -> None:
     """
-    120 tasks are three pages, each task once.
+    Each task once, on as many pages as it takes: a full last page is the last. Later pages lead back to the first.
     """
-    for number in range(120):
+    for number in range(many):
         await engine.start("ask", Content.from_text("x"), task_id=f"a{number:03}")
-    path, seen = "/tasks", []
+    path, pages = "/tasks?skill=ask", list[list[str]]()
     while path:
         page = (await ada.get(path)).text
-        seen += listed(page)
+        assert ("To the newest" in page) is bool(pages)
+        pages.append(listed(page))
         more = re.search(r'href="([^"]*)">More<', page)
-        path = more[1].replace("&amp;", "&") if more else ""
+        path = html.unescape(more[1]) if more else ""
 
-    assert sorted(seen) == [f"a{number:03}" for number in range(120)]
+    assert sorted(one for page in pages for one in page) == [f"a{number:03}" for number in range(many)]
+    assert [len(one) for one in pages] == [50] * (many // 50) + [many % 50] * (many % 50 > 0)
+
+
+async def test_what_lies_behind_the_last_task_leads_back(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Where the tasks of a later page are gone by now, it does not say that no task fits.
+    """
+    await order(engine, "o1")
+
+    page = (await ada.get("/tasks", params={"skill": "order", "after": "2000-01-01T00:00:00+00:00 a"})).text
+
+    assert "No older task fits" in page
+    assert '<a class="button" href="/tasks?skill=order">To the newest</a>' in page
 
 
 async def test_several_tasks_are_changed_after_a_question(engine: FakeEngine, ada: Browser) -> None:

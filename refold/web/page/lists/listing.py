@@ -98,8 +98,8 @@ async def stretch_of(call: Call, wanted: TaskFilter, place: Place | None, size: 
     text = call.asked("text").strip().lower()
     if text and _anywhere(call):
         return await _looked_through(call, wanted, place, text, size)
-    found = await call.engine.find(wanted, after=place, limit=size)
-    return Stretch(tasks=found, following=written(found[-1].place) if len(found) == size else "")
+    found = await call.engine.find(wanted, after=place, limit=size + 1)  # the last one only says that there are more
+    return Stretch(tasks=found[:size], following=written(found[size - 1].place) if len(found) > size else "")
 
 
 async def _looked_through(call: Call, wanted: TaskFilter, place: Place | None, text: str, size: int) -> Stretch:
