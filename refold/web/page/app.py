@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import time
 from typing import Any
 
 from starlette.applications import Starlette
@@ -98,7 +100,8 @@ def _routes(site: Site) -> list[BaseRoute]:
     bell, history = Bell(site.engine), History(site.engine)
 
     async def news(call: Call) -> Response:
-        return site.streams.answer(bell.news())
+        since = call.number("since", 0, most=int(time()))
+        return site.streams.answer(bell.news(datetime.fromtimestamp(since, UTC) if since else None))
 
     get: Mapping[str, Handler] = {
         "/": inbox.inbox,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from time import time
 
 from starlette.responses import Response
 
@@ -42,8 +43,9 @@ class Inbox:
 async def inbox(call: Call) -> Response:
     """`GET /`: the inbox."""
     check_accept(call.request)
+    made = int(time())
     found = await read(call, call.asked("after"))
-    return call.page("inbox.html", inbox=found, groups=grouped(found.mine), after=call.asked("after"))
+    return call.page("inbox.html", inbox=found, groups=grouped(found.mine), after=call.asked("after"), made=made)
 
 
 async def read(call: Call, after: str) -> Inbox:

@@ -142,21 +142,29 @@ class Bell:
         self._looking: asyncio.Task[None] | None = None
         self._rung = asyncio.Event()
 
-    async def news(self) -> AsyncGenerator[News]:
-        """`changed` whenever the list has changed."""
+    async def news(self, since: datetime | None = None) -> AsyncGenerator[News]:
+        """`changed` whenever the list has changed; at once if it has since the moment at which the page was made."""
         self._listeners += 1
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
         try:
+            rung = self._rung
+            if since is not None and await self._changed(since):
+                yield "changed", {}
             while True:
-                rung = self._rung
                 await rung.wait()
+                rung = self._rung
                 yield "changed", {}
         finally:
             self._listeners -= 1
             if not self._listeners and self._looking is not None:
                 self._looking.cancel()
                 self._looking = None
+
+    async def _changed(self, since: datetime) -> bool:
+        with contextlib.suppress(EngineError):
+            return bool(await self._engine.find(TaskFilter(moved_since=since - LAG), limit=1))
+        return True  # nobody knows, so the page asks
 
     async def _look(self) -> None:
         pause, since = SOON_S, None

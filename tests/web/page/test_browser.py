@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, Locator, Page, ViewportSize, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, Route, ViewportSize, async_playwright, expect
 from pydantic import JsonValue
 
 from refold import Content, Status
@@ -214,6 +214,28 @@ async def test_a_gate_appears_by_itself_and_is_approved(opened: Open, engine: En
     await expect(page.get_by_text("bought, says ada", exact=False).first).to_be_visible()
 
 
+async def test_what_comes_before_the_stream_is_open_is_shown(opened: Open, engine: Engine) -> None:
+    """
+    A gate that opens after the inbox was made and before its event stream begins, which takes time, is not missed.
+    """
+    slow, other = await opened("skills"), await opened()
+    going = asyncio.Event()
+
+    async def wait(route: Route) -> None:
+        await going.wait()
+        await route.continue_()
+
+    await slow.route(re.compile(r"/live(\?|$)"), wait)
+    await slow.goto("")
+    await order(engine, "gap-1")
+    await expect(card(other, "gap-1")).to_be_visible(timeout=SOON_MS)
+    await expect(card(slow, "gap-1")).to_have_count(0)
+    going.set()
+
+    await expect(card(slow, "gap-1")).to_be_visible(timeout=SOON_MS)
+    await engine.cancel("gap-1")
+
+
 async def test_what_somebody_types_is_not_lost(opened: Open, engine: Engine) -> None:
     """
     While a form is being filled in, news is announced, and the form stays as it is; then its changes are granted.
@@ -390,28 +412,6 @@ async def test_many_are_canceled_by_a_saved_view(opened: Open, engine: Engine) -
     assert {(await engine.look(f"many-{number}")).status for number in range(12)} == {Status.CANCELED}
 
 
-async def test_signing_in_leaves_nothing_on_the_console(opened: Open, keyed: str) -> None:
-    """
-    By name; by key, after a wrong one, and to the page that was asked for. The way back leads past all of that.
-    """
-    page = await opened("signin", silent=True)
-    await page.get_by_label("Your name").fill("bob")
-    await page.get_by_role("button", name="Continue").click()
-    await expect(page.locator(".who")).to_contain_text("You are bob")
-
-    page = await opened("skills", silent=True, base_url=keyed)
-    for key in ("not-a-key-of-anybody", KEY):
-        await page.get_by_label("Your key or token").fill(key)
-        await page.get_by_role("button", name="Sign in").click()
-        if key != KEY:
-            await expect(page.get_by_role("alert")).to_contain_text("nobody has this key or token")
-    await expect(page.get_by_role("heading", name="Skills")).to_be_visible()
-    await page.go_back()
-    await expect(page.get_by_label("Your key or token")).to_be_visible()
-    await page.goto("")
-    await page.get_by_role("button", name="Sign out").click()
-    await expect(page.get_by_role("status")).to_have_text("You are signed out.")
-
 async def test_the_last_page_of_the_list_back_and_forward(opened: Open, engine: Engine) -> None:
     """
     More than one page of tasks: the last says that it is the last; going back and forward shows the same tasks again.
@@ -436,6 +436,28 @@ async def test_the_last_page_of_the_list_back_and_forward(opened: Open, engine: 
     await page.get_by_role("link", name="To the newest").click()
     await expect(rows).to_have_count(50)
 
+
+async def test_signing_in_leaves_nothing_on_the_console(opened: Open, keyed: str) -> None:
+    """
+    By name; by key, after a wrong one, and to the page that was asked for. The way back leads past all of that.
+    """
+    page = await opened("signin", silent=True)
+    await page.get_by_label("Your name").fill("bob")
+    await page.get_by_role("button", name="Continue").click()
+    await expect(page.locator(".who")).to_contain_text("You are bob")
+
+    page = await opened("skills", silent=True, base_url=keyed)
+    for key in ("not-a-key-of-anybody", KEY):
+        await page.get_by_label("Your key or token").fill(key)
+        await page.get_by_role("button", name="Sign in").click()
+        if key != KEY:
+            await expect(page.get_by_role("alert")).to_contain_text("nobody has this key or token")
+    await expect(page.get_by_role("heading", name="Skills")).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_label("Your key or token")).to_be_visible()
+    await page.goto("")
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("status")).to_have_text("You are signed out.")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from contextlib import aclosing
+from datetime import timedelta
 
 import pytest
 
@@ -282,6 +283,25 @@ async def test_the_bell_rings_once_for_all_and_rests_without_listeners(
     before = looks
     await asyncio.sleep(0.05)  # longer than a pause between two looks
     assert looks == before
+
+
+async def test_what_changed_before_a_page_listens_is_news(engine: FakeEngine) -> None:
+    """
+    A list that was made at one moment hears of what came between that moment and its stream; another one does not.
+    """
+    made = engine.clock.now
+    await engine.advance(60)
+    await order(engine)
+    bell = Bell(engine)
+    early, late = bell.news(made), bell.news(made + timedelta(hours=1))
+
+    async with aclosing(early), aclosing(late):
+        assert await asyncio.wait_for(anext(early), 5) == ("changed", {})
+        waiting = asyncio.ensure_future(anext(late))
+        await asyncio.wait({waiting}, timeout=0.05)
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
 
 
 @flow_skill(id="talks")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from time import monotonic
+from time import monotonic, time
 
 from starlette.responses import Response
 
@@ -37,7 +37,7 @@ AGES = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(
 async def tasks(call: Call) -> Response:
     """`GET /tasks?skill=&lifecycle=&owner=&age=&text=&anywhere=&after=`: the tasks, the latest change first."""
     check_accept(call.request)
-    wanted = wanted_of(call)
+    made, wanted = int(time()), wanted_of(call)
     found, counts = await asyncio.gather(stretch_of(call, wanted, place_in(call.asked("after"))), _counts(call, wanted))
     given = {name: call.asked(name) for name in FILTERS}
     skills = sorted({*call.site.skills, *filter(None, [wanted.skill])})
@@ -51,6 +51,7 @@ async def tasks(call: Call) -> Response:
         ages=list(AGES),
         first=not call.asked("after"),
         views=views_of(call),
+        made=made,
     )
 
 
