@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from refold.effects.http.keys import key_of_call
 from refold.effects.ledger.receipts import Receipt, ReceiptState
 from refold.effects.ledger.store import Store
+from refold.effects.short.outcomes import RECORD
 
 
 class PurgedReceipts:
@@ -46,7 +47,7 @@ class PurgedReceipts:
             return "nobody knows yet whether its effect took place"
         if one.undone:
             return "its effect was undone, and the count is part of the key that the receiver gets"
-        if one.key != key_of_call(self.namespace, one.tool, None, one.invocation_id, owner=None):
+        if one.tool != RECORD and one.key != key_of_call(self.namespace, one.tool, None, one.invocation_id, owner=None):
             return (
                 "it has a business key: without it, another task that uses the key would repeat the effect; "
                 "`refold ledger prune` deletes it by its age"

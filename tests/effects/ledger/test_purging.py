@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from refold.effects.http.keys import key_of_call
+from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.purging import PurgedReceipts
 from refold.effects.ledger.receipts import Receipt, ReceiptState
 from refold.effects.ledger.store import Store, store_of
+from refold.effects.short.outcomes import Outcomes
 
 
 def receipt(id: str, *, key: str | None = None, state: ReceiptState = ReceiptState.DONE, undone: int = 0) -> Receipt:
@@ -69,3 +71,16 @@ async def test_receipts_of_a_recovered_task_stay(tmp_path: Path) -> None:
 
     assert (count, [why for _, why in stay]) == (0, ["t1.r1 goes on"])
     assert kept(store) == ["t1/1.1"]
+
+
+async def test_records_of_effects_within_workflow_tasks_go(tmp_path: Path) -> None:
+    """
+    They hold what models and tools answered, belong to one run, and guard against nothing once it has ended.
+    """
+    ledger = Ledger(str(tmp_path / "ledger.db"))
+    outcomes = Outcomes(ledger)
+    outcomes.record(outcomes.asked("refold.llm", b"{}", "default", "run-1", "t1", "t1/1.0"), "what the model said")
+    assert kept(ledger.store) == ["t1/1.0"]
+
+    assert await PurgedReceipts(ledger.store, "default").purge("t1", kept="", dry=False) == (1, [])
+    assert kept(ledger.store) == []
