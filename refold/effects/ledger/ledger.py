@@ -9,7 +9,8 @@ Three promises about one process:
 1. One call at a time performs a key; the ledger tells the others to wait, without asking the database.
 2. A report that cannot be written after an effect stays in memory and is written once the database answers again.
 3. A receipt names this process as holder, but no call here performs the key: then the effect was never begun. This
-   happens when the database fails between the write and its confirmation.
+   happens when the database fails between the write and its confirmation. An attempt whose report the database refused
+   was begun, and is remembered.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ class Ledger:
         self._changed = threading.Condition()
         self._holds: dict[str, _Hold] = {}
         self._pending_writes: list[_PendingWrite] = []
+        self._unwritten: dict[str, int] = {}  # by key, the attempt whose report the database refused
         self._wakes_at = float("inf")
         self._users = 0
         self._stopped = True
@@ -315,7 +317,8 @@ class Ledger:
 
     def _begun(self, found: Receipt | None, ask: Ask, now: float) -> tuple[Receipt | None, LedgerAnswer]:
         # `_claim` has just made the only hold of this key in this process, so no other call here performs the effect.
-        return receipts.begin(found, ask, now, abandoned=found is not None and found.holder == self.holder)
+        mine = found is not None and found.holder == self.holder and found.fence != self._unwritten.get(ask.key)
+        return receipts.begin(found, ask, now, abandoned=mine)
 
     def _claim(
         self, ask: Ask, decide: Callable[[Receipt | None, float], tuple[Receipt | None, LedgerAnswer]]
@@ -461,6 +464,7 @@ class Ledger:
 
     def _log_refused(self, key: str, fence: int, error: Exception) -> None:
         # The receipt says *executing* until its lease expires, and *unknown* from then on.
+        self._unwritten[key] = fence
         log.error("receipt_not_written", key=key, fence=fence, error=describe(error))
         count(metrics.LEDGER_ANSWERS, "not_written")
 

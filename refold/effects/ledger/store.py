@@ -344,8 +344,17 @@ class Store:
         return self._clock() if self._clock else float(connection.exec_driver_sql(_CLOCK).scalar_one())
 
     def sealed(self, text: str) -> str:
-        """A text as the database holds it."""
-        return text if self.seal is None or not text else _SEALED + self.seal.sealed(text)
+        """A text as the database holds it.
+
+        Raises:
+            LedgerUnavailable: It cannot be encrypted now, as while a service with the keys is away.
+        """
+        if self.seal is None or not text:
+            return text
+        try:
+            return _SEALED + self.seal.sealed(text)
+        except Exception as error:  # a codec may raise anything
+            raise LedgerUnavailable(self.place, f"a text cannot be encrypted: {error}") from error
 
     def opened(self, text: str) -> str:
         """A text of the database, readable.

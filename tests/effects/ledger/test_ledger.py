@@ -29,6 +29,7 @@ from refold.effects.ledger.receipts import (
     LedgerAnswer,
     OutcomeUnknown,
     Perform,
+    Receipt,
     ReceiptState,
 )
 from refold.effects.ledger.store import VERSION, store_from_env, store_of
@@ -487,6 +488,58 @@ def test_what_is_owed_is_written_later(ledger_file: Path) -> None:
     told = begin(Ledger(str(ledger_file)))
     assert isinstance(told, Finished)
     assert told.value == "paid"
+
+
+class KeyService:
+    """A seal whose keys are on another machine."""
+
+    def __init__(self) -> None:
+        self.away = False
+
+    def sealed(self, text: str) -> str:
+        if self.away:
+            raise RuntimeError("the keys cannot be reached")
+        return text[::-1]
+
+    def opened(self, sealed: str) -> str:
+        return sealed[::-1]
+
+
+def test_a_result_that_cannot_be_encrypted_is_owed(ledger_file: Path) -> None:
+    """
+    As with a disk that is gone: the effect took place, so nobody performs it again while the keys are away.
+    """
+    with Ledger(str(ledger_file)) as ledger:
+        ledger.store.seal = keys = KeyService()
+        fence = performing(begin(ledger))
+        keys.away = True
+
+        assert ledger.finish("k", fence, "paid") == "paid"
+        assert isinstance(begin(ledger), InProgress)
+        keys.away = False
+
+    other = Ledger(str(ledger_file))
+    other.store.seal = KeyService()
+    told = begin(other)
+    assert isinstance(told, Finished)
+    assert told.value == "paid"
+
+
+def test_an_effect_whose_report_the_database_refuses_is_not_repeated(ledger_file: Path, clock: Clock) -> None:
+    """
+    The process that performed it knows that it did: it waits for the lease's end, and then a person is asked.
+    """
+    ledger = Ledger(store_of(str(ledger_file), clock=clock))
+    fence = performing(begin(ledger))
+
+    def refused(found: Receipt | None, now: float) -> Receipt | None:
+        raise ValueError("no database takes this")
+
+    ledger._end("k", fence, refused)
+
+    assert isinstance(begin(ledger), InProgress)
+    clock.now += 60
+    assert isinstance(begin(ledger), OutcomeUnknown)
 
 
 def test_a_newer_schema_is_left_alone(ledger_file: Path) -> None:
