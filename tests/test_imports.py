@@ -17,6 +17,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import refold
 
@@ -198,6 +200,7 @@ COMES_WITH = {
 }
 
 PROVIDERS = importlib.metadata.packages_distributions()
+INSTALLED = {canonicalize_name(name) for names in PROVIDERS.values() for name in names}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DECLARED = {
     re.split(r"[^\w.-]", requirement)[0]
@@ -401,6 +404,68 @@ def test_the_core_stands_alone() -> None:
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
 
     assert OUTSIDE.isdisjoint(done.stdout.split())
+
+
+# The modules that need an extra; all others are imported by an install without any.
+NEEDS_EXTRA = re.compile(
+    r"refold\.(a2a|web)(\..+)?"
+    r"|refold\.cli\.verbs\.processes\.page"
+    r"|refold\.effects\.(mcp\.(session|tools)|webhooks\.post)"
+    r"|refold\.temporal\.(encryption|tracing|webhooks\.(delivery|webhooks))"
+    # hypothesis, the extra `testing`, and pytest
+    r"|refold\.testing(\..+)?"
+)
+
+# Imports the modules that are named on standard input, as if the packages named as arguments were not installed.
+IMPORT_WITHOUT = """
+import importlib, sys
+sys.modules.update(dict.fromkeys(sys.argv[1:]))
+for name in sys.stdin.read().split():
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        print(f"{name}: {error}")
+"""
+
+
+def installed_with(requirements: list[str]) -> set[str]:
+    """The names of the distributions that an install of these requirements brings."""
+    found: set[tuple[str, frozenset[str]]] = set()
+    left = [Requirement(one) for one in requirements]
+    while left:
+        wanted = left.pop()
+        one = canonicalize_name(wanted.name), frozenset(wanted.extras)
+        if one in found or one[0] not in INSTALLED:
+            continue
+        found.add(one)
+        lines = importlib.metadata.requires(wanted.name) or ()
+        left += [
+            deeper
+            for deeper in map(Requirement, lines)
+            if deeper.marker is None or any(deeper.marker.evaluate({"extra": extra}) for extra in ("", *one[1]))
+        ]
+    return {name for name, _ in found}
+
+
+def test_refold_without_extras_is_whole() -> None:
+    """
+    With the dependencies alone, every module can be imported but those that an extra is for: the command line, engines
+    and workers need none.
+    """
+    brought = installed_with(PROJECT["dependencies"])
+    missing = {top for top, names in PROVIDERS.items() if brought.isdisjoint(map(canonicalize_name, names))}
+    asked = sorted(name for name in MODULES if not NEEDS_EXTRA.fullmatch(name))
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_WITHOUT, *sorted(missing - {"refold"})],
+        input=" ".join(asked),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+
+    assert "starlette" in missing
+    assert "temporalio" not in missing
+    assert done.stdout == ""
 
 
 def test_refold_exports_the_core_alone() -> None:

@@ -27,8 +27,8 @@ from refold.temporal.data.payloads import PartsCodec
 from refold.temporal.data.storage import WRITTEN_LATELY, Storage
 from refold.temporal.keeping.references import References, references_of, used_elsewhere
 from refold.temporal.keeping.runs import runs_of
-from refold.temporal.webhooks.delivery import WORKFLOW as WEBHOOK
-from refold.temporal.webhooks.delivery import workflow_id as webhook_id
+from refold.temporal.webhooks.names import WORKFLOW as WEBHOOK
+from refold.temporal.webhooks.names import workflow_id as webhook_id
 
 SETTLED_S = 60.0
 """How long before the search for other users of a value it must have been written last, in seconds: who wrote an equal

@@ -32,10 +32,10 @@ from refold.seen import metrics
 from refold.seen.logs import logger
 from refold.seen.meters import count
 from refold.temporal.client.connection import UPDATE_PATIENCE
+from refold.temporal.webhooks.names import WORKFLOW
 from refold.temporal.worker.profile import DEFAULT
 from refold.webhooks import START, Feed, Update, Webhook
 
-WORKFLOW = "refold.webhook"
 ACTIVITY = "refold.deliver"
 
 LONGEST = timedelta(days=3_650)
@@ -149,11 +149,6 @@ class WebhookDelivery:
     def webhook(self) -> Webhook | None:
         """The current webhook; None after its removal."""
         return self._webhook
-
-
-def workflow_id(task_id: str, id: str) -> str:
-    """The id of the workflow that delivers to a webhook of a task."""
-    return f"webhook/{quote(task_id, safe='')}/{quote(id, safe='')}"
 
 
 class Courier:

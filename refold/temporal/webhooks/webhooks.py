@@ -30,7 +30,8 @@ from refold.temporal.client.connection import UPDATE_PATIENCE
 from refold.temporal.client.engine import TemporalEngine
 from refold.temporal.client.errors import server_refused
 from refold.temporal.seen.runtime import follow
-from refold.temporal.webhooks.delivery import HEARTBEATS, WORKFLOW, Courier, Delivery, WebhookDelivery, workflow_id
+from refold.temporal.webhooks.delivery import HEARTBEATS, Courier, Delivery, WebhookDelivery
+from refold.temporal.webhooks.names import WORKFLOW, workflow_id
 from refold.temporal.worker.profile import DEFAULT, Profile
 from refold.webhooks import Feed, Webhook
 

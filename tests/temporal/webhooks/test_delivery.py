@@ -18,7 +18,7 @@ from refold.effects.webhooks.ssrf import Screen
 from refold.engine import TaskNotFound
 from refold.temporal import TemporalEngine, TemporalWebhooks
 from refold.temporal.webhooks import delivery
-from refold.temporal.webhooks.delivery import workflow_id
+from refold.temporal.webhooks.names import workflow_id
 from refold.webhooks import START, Shape, Update, Webhook
 from tests.services.receiver import Receiver
 
