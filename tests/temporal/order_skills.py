@@ -77,6 +77,17 @@ class AsksAgain:
         return Transition.await_input("next", "And then?", state)
 
 
+@flow_skill(id="asks_otherwise")
+class AsksOtherwise(AsksAgain):
+    """The same, with a change of its code that tasks take from the first answer on."""
+
+    def on_event(self, state: Asking, event: Event, ctx: Ctx) -> Transition:
+        answered = isinstance(event, UserMessage) and event.content.text != "go"
+        if answered and not ctx.patched("ask otherwise"):
+            return Transition.await_input("next", "And before?", state)
+        return super().on_event(state, event, ctx)
+
+
 @flow_skill(id="whole")
 class Whole:
     """Has a part that asks again and again."""
@@ -88,6 +99,7 @@ class Whole:
 
 
 AsksAgainWorkflow = workflow_for(AsksAgain)
+AsksOtherwiseWorkflow = workflow_for(AsksOtherwise)
 WholeWorkflow = workflow_for(Whole)
 MingledPartWorkflow = workflow_for(MingledPart)
 MingledWorkflow = workflow_for(Mingled)

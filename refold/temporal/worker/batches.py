@@ -8,7 +8,8 @@ is given at most `BATCH` of them at once:
 2. After `PER_TASK` of them the worker completes the workflow task before the server's timeout for it (10 seconds), and
    starts a timer of a millisecond, which brings the next workflow task. This writes five events.
 3. An update is taken in the workflow task that brought it; the server rejects it otherwise. So only what else comes
-   waits for the next workflow task, and an update is not counted: a rejected one is missing in a replay.
+   waits for the next workflow task, and an update is not counted: a rejected one is missing in a replay. Nor is a
+   patch, which only a replay is told of.
 4. A task ends, or continues in a new run, only after the last batch, since a new run is not given what the old one
    left. In all other batches the history's length reads 0 (`more_comes`).
 
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 BATCH = 50
-"""The most jobs, updates aside, that a workflow is given at once. Histories depend on it, as on `PER_TASK`."""
+"""The most jobs, updates and patches aside, that a workflow is given at once. Histories depend on it, as on `PER_TASK`."""
 
 PER_TASK = 1_000
-"""The most jobs, updates aside, that a workflow is given in one workflow task."""
+"""The most jobs, updates and patches aside, that a workflow is given in one workflow task."""
 
 OWN = 2**31
 """The number of the activity that never runs, and of the timer. The SDK counts its own from 1."""
@@ -186,9 +187,9 @@ def _in_order(jobs: Iterable[WorkflowActivationJob]) -> list[WorkflowActivationJ
 def _split(
     jobs: list[WorkflowActivationJob], count: int
 ) -> tuple[list[WorkflowActivationJob], list[WorkflowActivationJob]]:
-    """As many of the first jobs as hold this many that are no update, and the rest."""
+    """As many of the first jobs as hold this many that count, and the rest."""
     for place, job in enumerate(jobs):
-        if not job.HasField("do_update"):
+        if not (job.HasField("do_update") or job.HasField("notify_has_patch")):
             if count == 0:
                 return jobs[:place], jobs[place:]
             count -= 1

@@ -204,6 +204,32 @@ async def test_messages_beside_refused_updates_are_taken_when_a_replay_takes_the
     await replayer.replay_workflows(crowd.histories(task_ids), raise_on_replay_failure=True)
 
 
+async def test_a_patch_is_none_of_what_is_counted(
+    client: Client, values: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A replay is told of it along with what the workflow task brought, and takes as many of that at a time all the same.
+    """
+    monkeypatch.setattr(batches, "BATCH", 1)
+    monkeypatch.setattr(batches, "PER_TASK", 2)
+    mill = Mill(client, values, seed=0)
+    async with mill.worker(max_cached_workflows=0):
+        view = await mill.engine.start("asks_otherwise", Content.from_text("go"))
+        while not (view := await mill.engine.look(view.task_id)).waiting_for:
+            pass
+    handle = client.get_workflow_handle(view.task_id)
+    for answer in ("one", "two", "three", "four", "stop"):
+        await handle.signal("message", answer)
+
+    async with mill.worker():
+        await handle.result()
+        lived = [entry async for entry in mill.engine.journal(view.task_id)]
+
+    assert [entry.patches for entry in lived if entry.patches] == [{"ask otherwise": True}]
+    replayer = Replayer(workflows=[], plugins=[mill.plugin])
+    await replayer.replay_workflows(mill.histories([view.task_id]), raise_on_replay_failure=True)
+
+
 async def test_a_part_reports_one_question_after_the_other(client: Client, values: Folder) -> None:
     """
     A report leaves once the one before is delivered, so that none overtakes another: the task shows what is asked now.
