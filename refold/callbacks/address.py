@@ -110,8 +110,7 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         DefinitionError: One cannot be.
     """
     url, keys = environment.get(URL, "").strip().rstrip("/"), environment.get(KEY, "")
-    parsed = urlsplit(url)
-    if url and (parsed.scheme not in ("http", "https") or not parsed.hostname or parsed.query or parsed.fragment):
+    if url and not _can_be_called(url):
         problem = f"others reach a gateway at https://HOST, not at {shortened(url, 100)!r}"
         raise DefinitionError(URL, [problem], what="setting")
     found = tuple(key.strip() for key in keys.split(",") if key.strip())
@@ -119,6 +118,15 @@ def settings(environment: Mapping[str, str] = os.environ) -> Settings:
         problem = f"a key has {SHORTEST_KEY} characters at least, and one has {len(short[0])}"
         raise DefinitionError(KEY, [problem], what="setting")
     return Settings(url=url, keys=found)
+
+
+def _can_be_called(url: str) -> bool:
+    try:
+        parsed = urlsplit(url)
+        _ = parsed.port  # which is read only here
+    except ValueError:
+        return False
+    return parsed.scheme in ("http", "https") and bool(parsed.hostname) and not (parsed.query or parsed.fragment)
 
 
 def missing(known: Settings) -> str:

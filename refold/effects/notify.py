@@ -126,7 +126,15 @@ def notifier_from_env(http: HttpClient) -> Notifier:
     url = os.environ.get(ENV, "").strip()
     if not url:
         return LogNotifier()
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if not _can_be_called(url):
         raise DefinitionError(ENV, ["it must be an http:// or https:// address, or unset"], what="notifier")
     return WebhookNotifier(url, http)
+
+
+def _can_be_called(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # which is read only here
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)

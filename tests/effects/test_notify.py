@@ -75,6 +75,7 @@ async def test_the_setting_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_client() as http:
         monkeypatch.delenv("REFOLD_NOTIFY_URL", raising=False)
         assert isinstance(notifier_from_env(http), LogNotifier)
-        monkeypatch.setenv("REFOLD_NOTIFY_URL", "pager:ops")
-        with pytest.raises(DefinitionError, match="REFOLD_NOTIFY_URL"):
-            notifier_from_env(http)
+        for wrong in ("pager:ops", "https://[::1", "https://a.example:https", "https://:80"):
+            monkeypatch.setenv("REFOLD_NOTIFY_URL", wrong)
+            with pytest.raises(DefinitionError, match="REFOLD_NOTIFY_URL"):
+                notifier_from_env(http)
