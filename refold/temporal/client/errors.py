@@ -25,7 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from refold.core.errors import InputRejected
 from refold.core.values import REFUSAL_CHARS, shortened
 from refold.divergence import DIFFERS
-from refold.engine import CodecError, EngineError, NotConnected, TaskView, not_begun
+from refold.engine import CodecError, EngineError, NotConnected, TaskNotFound, TaskView, not_begun
 from refold.temporal.data.search_attributes import REGISTER, SKILL
 
 NEWEST_EVENTS = 20
@@ -209,6 +209,21 @@ def refusals(what: str) -> Iterator[None]:
         yield
     except RPCError as error:
         raise server_refused(error, what) from None
+
+
+@contextlib.contextmanager
+def of_task(task_id: str, what: str) -> Iterator[None]:
+    """As `refusals`, for a call about one task, which may have been deleted since it was looked at.
+
+    Raises:
+        TaskNotFound: There is no such task.
+    """
+    try:
+        yield
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise TaskNotFound(task_id) from None
+        raise server_refused(error, f"{what} task {task_id!r}") from None
 
 
 async def why_stuck(client: Client, description: WorkflowExecutionDescription) -> str | None:

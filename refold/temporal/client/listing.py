@@ -8,12 +8,11 @@ from datetime import datetime
 from functools import partial
 
 from temporalio.client import WorkflowExecution
-from temporalio.service import RPCError, RPCStatusCode
 
-from refold.engine import Listed, Place, TaskFilter, TaskView
+from refold.engine import Listed, Place, TaskFilter, TaskNotFound, TaskView
 from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import refusals, server_refused
+from refold.temporal.client.errors import of_task, refusals
 from refold.temporal.client.newest_first import EPOCH, NewestFirst
 
 AT_ONCE = 10
@@ -34,12 +33,11 @@ async def list_views(connection: Connection, wanted: TaskFilter, limit: int) -> 
 
 async def _listed(connection: Connection, row: WorkflowExecution) -> TaskView | None:
     try:
-        description = await connection.client.get_workflow_handle(row.id, run_id=row.run_id).describe()
+        with of_task(row.id, "describe"):
+            description = await connection.client.get_workflow_handle(row.id, run_id=row.run_id).describe()
         return await views.view_of(connection, description)
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return None  # it went between the list and the look
-        raise server_refused(error, "describe a task") from None
+    except TaskNotFound:
+        return None  # it went between the list and the look
 
 
 async def find(connection: Connection, wanted: TaskFilter, *, after: Place | None, limit: int) -> Sequence[Listed]:

@@ -18,7 +18,7 @@ from refold.engine import EngineError, StorageError, TaskNotFound
 from refold.record import TaskRecord, record_of, with_entries
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import server_away, server_refused, why_unanswered
+from refold.temporal.client.errors import of_task, server_away, server_refused, why_unanswered
 from refold.temporal.client.record_cache import RecordCache
 from refold.temporal.client.views import result_of
 from refold.temporal.data.inputs import start_from
@@ -101,11 +101,12 @@ async def _as_started(connection: Connection, description: WorkflowExecutionDesc
 
 async def _start(connection: Connection, description: WorkflowExecutionDescription) -> TaskStart:
     handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
-    async for event in handle.fetch_history_events(page_size=1):
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            payloads = event.workflow_execution_started_event_attributes.input.payloads
-            try:
-                return start_from(await connection.client.data_converter.decode(payloads))
-            except Exception:  # noqa: BLE001 - whatever was sent in place of a start, the task was refused for it
-                return TaskStart()
+    with of_task(description.id, "read the start of"):
+        async for event in handle.fetch_history_events(page_size=1):
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
+                payloads = event.workflow_execution_started_event_attributes.input.payloads
+                try:
+                    return start_from(await connection.client.data_converter.decode(payloads))
+                except Exception:  # noqa: BLE001 - whatever was sent in place of a start, the task was refused for it
+                    return TaskStart()
     raise TaskNotFound(description.id)

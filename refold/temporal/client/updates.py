@@ -22,10 +22,10 @@ from refold.core.fold.snapshot import Snapshot
 from refold.core.gates import DecisionMade
 from refold.core.lifecycle import TERMINAL, TaskState
 from refold.divergence import DIFFERS
-from refold.engine import CodeChanged, Decision, NoWorker, TaskView, WaitView, decision_of, holder_of
+from refold.engine import CodeChanged, Decision, NoWorker, TaskNotFound, TaskView, WaitView, decision_of, holder_of
 from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
-from refold.temporal.client.errors import in_failed_state, server_refused, unwritable, why_silent
+from refold.temporal.client.errors import in_failed_state, of_task, server_refused, unwritable, why_silent
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
 from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, Accepted, Verdict
@@ -123,13 +123,16 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskVi
     """
     description = await connection.describe(task_id)
     if description.status is not WorkflowExecutionStatus.RUNNING:
-        view = await views.view_of_closed(connection, description)
-        raise InputRejected(f"task {task_id!r} has ended ({view.status}); there is nothing to cancel")
+        raise await _nothing_to_cancel(connection, task_id)
     handle = connection.client.get_workflow_handle(task_id)
-    if reason and codec_in(connection.client.data_converter) is not None:
-        await handle.signal(CANCEL_REASON, reason)
-        reason = ""
-    await handle.cancel(reason=reason or "canceled on request")
+    try:
+        with of_task(task_id, "cancel"):
+            if reason and codec_in(connection.client.data_converter) is not None:
+                await handle.signal(CANCEL_REASON, reason)
+                reason = ""
+            await handle.cancel(reason=reason or "canceled on request")
+    except TaskNotFound:  # it has ended meanwhile
+        raise await _nothing_to_cancel(connection, task_id) from None
     await views.closed(connection, task_id)
     try:
         return await views.told(connection, task_id)
@@ -139,6 +142,11 @@ async def cancel(connection: Connection, task_id: str, *, reason: str) -> TaskVi
             f"out. `temporal workflow terminate --workflow-id {shlex.quote(task_id)}` ends the task at once, but "
             "undoes nothing and writes no last entry"
         ) from None
+
+
+async def _nothing_to_cancel(connection: Connection, task_id: str) -> InputRejected:
+    view = await views.look(connection, task_id)
+    return InputRejected(f"task {task_id!r} has ended ({view.status}); there is nothing to cancel")
 
 
 async def _gate(connection: Connection, view: TaskView, decision: Decision) -> WaitView:

@@ -18,14 +18,14 @@ from temporalio.client import (
     WorkflowQueryRejectedError,
 )
 from temporalio.exceptions import ApplicationError, TerminatedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from refold.core.errors import InputRejected
 from refold.core.lifecycle import Ending, derive_status
 from refold.engine import NoWorker, TaskNotFound, TaskView, UnknownSkill
 from refold.temporal.client import search
 from refold.temporal.client.connection import Connection
-from refold.temporal.client.errors import server_refused, why_effects_wait, why_unanswered
+from refold.temporal.client.errors import of_task, why_effects_wait, why_unanswered
 from refold.temporal.data.wire import RESULT_MEMO, TaskResult
 
 
@@ -106,7 +106,7 @@ async def view_of_closed(
 async def closed(connection: Connection, task_id: str) -> None:
     """Wait until a task's workflow has closed, at most as long as the connection is patient."""
     handle = connection.client.get_workflow_handle(task_id, result_type=TaskResult)
-    with contextlib.suppress(TimeoutError, WorkflowFailureError):
+    with contextlib.suppress(TimeoutError, WorkflowFailureError, RPCError):  # who looks next is told of an outage
         async with asyncio.timeout(connection.patience.total_seconds()):
             await handle.result()
 
@@ -124,10 +124,13 @@ async def result_of(
     Raises:
         UnknownSkill: No worker has its skill; only where it is new.
         InputRejected: Its skill refused its input; only where it is new.
+        TaskNotFound: It was deleted meanwhile.
+        EngineError: The server refuses, or does not answer.
     """
     handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id, result_type=TaskResult)
     try:
-        completed = await handle.result(follow_runs=False)
+        with of_task(description.id, _END):
+            completed = await handle.result(follow_runs=False)
     except WorkflowFailureError as error:
         cause = error.cause
     except ValidationError:
@@ -172,7 +175,8 @@ async def _why_ended(connection: Connection, description: WorkflowExecutionDescr
 async def _cause_of_end(connection: Connection, description: WorkflowExecutionDescription) -> BaseException | None:
     handle = connection.client.get_workflow_handle(description.id, run_id=description.run_id)
     try:
-        await handle.result(follow_runs=False)
+        with of_task(description.id, _END):
+            await handle.result(follow_runs=False)
     except WorkflowFailureError as error:
         return error.cause
     return None
@@ -187,14 +191,12 @@ async def never_began(connection: Connection, task_id: str) -> bool:
         cause = await _cause_of_end(connection, description)
     except TaskNotFound:
         return True  # deleted just now
-    except RPCError as error:
-        if error.status is RPCStatusCode.NOT_FOUND:
-            return True
-        raise server_refused(error, f"describe task {task_id!r}") from None
     if isinstance(cause, TerminatedError):
         return NEVER_BEGAN in cause.details
     return isinstance(cause, ApplicationError) and cause.type in _REFUSALS
 
+
+_END = "read the end of"
 
 _REFUSALS = (UnknownSkill.__name__, InputRejected.__name__)
 

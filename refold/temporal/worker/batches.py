@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
 BATCH = 50
-"""The most jobs, updates and patches aside, that a workflow is given at once. Histories depend on it, as on `PER_TASK`."""
+"""The most jobs that a workflow is given at once, updates and patches aside. Histories depend on it and `PER_TASK`."""
 
 PER_TASK = 1_000
 """The most jobs, updates and patches aside, that a workflow is given in one workflow task."""

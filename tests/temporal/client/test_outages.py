@@ -1,0 +1,153 @@
+"""Whatever the server answers to any one call, callers get refold's errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from refold import Content, InputRejected
+from refold.core.errors import RefoldError
+from refold.engine import TaskFilter
+from refold.temporal import TemporalEngine
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Folder
+from refold.temporal.encryption import Encryption
+from tests.temporal.client.between import Call, between
+from tests.temporal.test_task import settled
+
+T = TypeVar("T")
+
+HELLO = Content.from_text("hello")
+
+
+async def collected(items: AsyncIterator[T]) -> list[T]:
+    return [item async for item in items]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tasks:
+    """One of each kind."""
+
+    waits: str
+    canceled: str
+    terminated: str
+
+
+async def waiting(engine: TemporalEngine) -> str:
+    view = await engine.start("talk", HELLO)
+    return (await settled(engine, view.task_id)).task_id
+
+
+@pytest.fixture
+async def tasks(engine: TemporalEngine, client: Client) -> Tasks:
+    waits, canceled, terminated = [await waiting(engine) for _ in range(3)]
+    await engine.cancel(canceled)
+    await client.get_workflow_handle(terminated).terminate()
+    return Tasks(waits=waits, canceled=canceled, terminated=terminated)
+
+
+READS: dict[str, Callable[[TemporalEngine, Tasks], Awaitable[Any]]] = {
+    "look": lambda engine, tasks: engine.look(tasks.waits),
+    "look at one that was canceled": lambda engine, tasks: engine.look(tasks.canceled),
+    "look at one that was terminated": lambda engine, tasks: engine.look(tasks.terminated),
+    "record": lambda engine, tasks: engine.record(tasks.waits),
+    "record of one that was canceled": lambda engine, tasks: engine.record(tasks.canceled),
+    "record of one that was terminated": lambda engine, tasks: engine.record(tasks.terminated),
+    "list": lambda engine, tasks: collected(engine.list(limit=3)),
+    "find": lambda engine, tasks: engine.find(TaskFilter(), limit=3),
+    "count": lambda engine, tasks: engine.count(TaskFilter()),
+    "journal": lambda engine, tasks: collected(engine.journal(tasks.waits)),
+    "journal of one that was canceled": lambda engine, tasks: collected(engine.journal(tasks.canceled)),
+    "journal of one that was terminated": lambda engine, tasks: collected(engine.journal(tasks.terminated)),
+    "past": lambda engine, tasks: collected(engine.past(tasks.canceled)),
+    "builds": lambda engine, tasks: engine.builds(tasks.canceled),
+    "at": lambda engine, tasks: engine.at(tasks.canceled, 1),
+    "offspring": lambda engine, tasks: engine.offspring(tasks.canceled),
+    "histories": lambda engine, tasks: collected(engine.histories(tasks.canceled)),
+    "watch": lambda engine, tasks: collected(engine.watch(tasks.canceled)),
+    "cancel one that was canceled": lambda engine, tasks: engine.cancel(tasks.canceled),
+}
+
+
+class Refusing:
+    """Refuses the call of this number, and passes the others on."""
+
+    def __init__(self, number: int, status: RPCStatusCode) -> None:
+        self.number, self.status = number, status
+        self.seen: list[str] = []
+
+    async def __call__(self, rpc: str, call: Call) -> Any:
+        self.seen.append(rpc)
+        if len(self.seen) == self.number:
+            raise RPCError(f"no {rpc} now", self.status, b"")
+        return await call()
+
+
+async def leaks(
+    client: Client, queue: str, status: RPCStatusCode, verb: Callable[[TemporalEngine], Awaitable[Any]]
+) -> list[str]:
+    """The calls of a verb after whose refusal it raises an error that is none of refold's."""
+    found, number = [], 0
+    while True:
+        number += 1
+        refusing = Refusing(number, status)
+        try:
+            await verb(TemporalEngine(between(client, refusing), queue, patience=timedelta(seconds=2)))
+        except RefoldError:
+            pass
+        except Exception as error:  # noqa: BLE001 - that is what the test looks for
+            found.append(f"{refusing.seen[-1]}: {error!r}")
+        if len(refusing.seen) < number:
+            return found
+
+
+@pytest.mark.parametrize(
+    "status", [RPCStatusCode.UNAVAILABLE, RPCStatusCode.NOT_FOUND, RPCStatusCode.PERMISSION_DENIED]
+)
+async def test_no_call_of_the_server_leaks_its_error(
+    engine: TemporalEngine, client: Client, tasks: Tasks, status: RPCStatusCode
+) -> None:
+    """
+    A caller tells an outage from a task that is gone, and shows words that say what to do.
+    """
+    for name, verb in READS.items():
+
+        async def read(one: TemporalEngine, verb: Callable[[TemporalEngine, Tasks], Awaitable[Any]] = verb) -> None:
+            await verb(one, tasks)
+
+        assert await leaks(client, "tests", status, read) == [], name
+
+
+@pytest.mark.parametrize("status", [RPCStatusCode.UNAVAILABLE, RPCStatusCode.PERMISSION_DENIED])
+async def test_a_cancellation_leaks_no_error(engine: TemporalEngine, client: Client, status: RPCStatusCode) -> None:
+    """
+    Whichever of its calls the server does not answer.
+    """
+
+    async def cancel(one: TemporalEngine) -> None:
+        await one.cancel(await waiting(engine))
+
+    assert await leaks(client, "tests", status, cancel) == []
+
+
+async def test_a_task_that_ends_before_it_is_canceled(engine: TemporalEngine, client: Client, values: Folder) -> None:
+    """
+    Between the look at it and the encrypted reason, which goes before the request: there is nothing to cancel.
+    """
+    task_id = await waiting(engine)
+    codec = Encryption({"one": bytes(range(32))})
+    config: dict[str, Any] = {**client.config(), "data_converter": data_converter(values, codec)}
+
+    async def on(rpc: str, call: Call) -> Any:
+        if rpc == "signal_workflow_execution":
+            await client.get_workflow_handle(task_id).terminate()
+        return await call()
+
+    with pytest.raises(InputRejected, match=r"has ended \(canceled\); there is nothing to cancel"):
+        await TemporalEngine(between(Client(**config), on), "tests").cancel(task_id, reason="a secret")
