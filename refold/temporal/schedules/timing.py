@@ -60,7 +60,7 @@ class Timing(Value):
 
     Attributes:
         cron: Expressions of five fields (minute, hour, day, month, weekday), or `@daily` and the like.
-        every: The interval, instead of or beside `cron`; at least a second.
+        every: The interval, instead of or beside `cron`; whole seconds, one at least.
         timezone: In which `cron` is read, such as `Europe/Berlin`; None is UTC.
         jitter: Each start comes up to this much later, by chance; None is no delay.
         overlap: What becomes of a start that is due while an earlier task is open.
@@ -87,6 +87,10 @@ class Timing(Value):
         if self.timezone is not None and not self.cron:
             raise InputRejected("a time zone says how a cron expression is read; an interval has none")
         _within("an interval", self.every, SHORTEST)
+        if self.every is not None and self.every % SHORTEST:
+            raise InputRejected(
+                f"an interval has whole seconds, since the server drops the rest; got {self.every.total_seconds():g} s"
+            )
         _within("jitter", self.jitter, SHORTEST)
         _within("the time to catch up in", self.catch_up, timedelta(seconds=10))
         for cron in self.cron:

@@ -173,6 +173,7 @@ async def test_while_a_task_is_open_none_starts_beside_it(engine: TemporalEngine
     [
         ({"every": timedelta(0)}, "1 s at least"),
         ({"every": timedelta(days=9999)}, "ten years at most"),
+        ({"every": timedelta(seconds=90.5)}, "whole seconds, since the server drops the rest; got 90.5 s"),
         ({}, "needs a time"),
         ({"cron": ("0 0 31 2 *",)}, "cron 0 0 31 2 * never comes"),
         ({"cron": ("61 0 * * *",)}, "Minute is not in range"),
