@@ -36,7 +36,7 @@ def show(call: Call) -> None:
     """Print where the ledger is, and how many receipts it holds. Makes the tables of a new one."""
     store = _store()
     counts = {state.value: count for state, count in store.counts().items()}
-    _refused().make()
+    _make_others(store)
     if call.out.json:
         call.out.value({"place": store.place, "receipts": counts})
     else:
@@ -98,6 +98,17 @@ def _store() -> Store:
     from refold.effects.ledger.store import store_from_env
 
     return store_from_env()
+
+
+def _make_others(store: Store) -> None:
+    """Make what is made when it is first used, for roles that may not."""
+    from refold.effects.ledger.refused_table import RefusedTable
+    from refold.effects.ledger.spending import Spending
+
+    RefusedTable(store).make()
+    Spending(store).make()
+    store.identity()
+    store.close()
 
 
 def _refused() -> RefusedTable:

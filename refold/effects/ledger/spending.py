@@ -90,6 +90,14 @@ class Spending:
 
         return self.store.within(write)
 
+    def make(self) -> None:
+        """Make the table, for roles that may not.
+
+        Raises:
+            LedgerUnavailable: It cannot be made.
+        """
+        self.store.within(lambda connection: make(self.store, connection, _TABLE))
+
     def _day(self, connection: Connection) -> str:
         return datetime.fromtimestamp(self.store.now(connection), UTC).date().isoformat()
 

@@ -1,15 +1,22 @@
 """The verbs about receipts, on a ledger in a file."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.refused import Refusal
 from refold.effects.ledger.refused_table import RefusedTable
+from refold.effects.ledger.spending import DaySpent, Spending
 from refold.effects.ledger.store import store_of
+from refold.effects.short.outcomes import Outcomes
 from tests.cli.conftest import Shell
+from tests.services.postgres import postgres
+
+OPERATE = Path(__file__).parents[3] / "docs" / "operate.md"
 
 
 @pytest.fixture
@@ -73,3 +80,30 @@ def test_refused_updates_are_listed_and_pruned(refold: Shell, paid: Path) -> Non
     assert refold("ledger", "refused", "--json").json == {"task_id": "t1", **what, "last_at": 60.0, "times": 3}
     assert refold("ledger", "refused", "t2").out == ""
     assert refold("ledger", "prune", "--older-than", "30d").out == "1 receipt deleted\n1 refusal deleted\n"
+
+
+@pytest.mark.fault
+def test_a_role_for_workers_needs_no_more_than_the_page_says(refold: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Once the owner has looked: receipts, records of effects within workflow tasks, refusals, and what owners spend.
+    """
+    grants = [line for line in re.findall(r"^GRANT .*", OPERATE.read_text(), re.MULTILINE) if "memory" not in line]
+    with postgres() as server:
+        monkeypatch.setenv("REFOLD_LEDGER", server.url)
+        assert refold("ledger", "show").out
+        server.run("REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE worker LOGIN;\n" + "\n".join(grants))
+        owner = store_of(server.url)
+        worker = Ledger(make_url(server.url).set(username="worker").render_as_string(hide_password=False))
+
+        worker.begin(worker.ask("k", "charge", {}))
+        assert worker.finish("k", 1, "paid") == "paid"
+        assert worker.store.identity() == owner.identity()
+        outcomes = Outcomes(worker)
+        outcomes.record(outcomes.asked("refold.llm", b"{}", "default", "run", "t1", "t1/1.0"), "said")
+        RefusedTable(worker.store).add(
+            [Refusal(task_id="t1", trigger="update decide", by="eve", reason="no", first_at=1.0, last_at=1.0)]
+        )
+        spent = Spending(worker.store).add("olga", tokens=3, usd=0.5)
+        assert spent == DaySpent(day=spent.day, calls=1, tokens=3, usd=0.5)
+        for store in (owner, worker.store):
+            store.close()
