@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
@@ -10,10 +11,11 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from refold.core.commands import AskApproval
 from refold.core.content import Content
+from refold.core.gates import DecisionMade
 from refold.core.schema import problems
 from refold.core.waits import Wait
 from refold.engine import Decision as Made
-from refold.engine import Engine
+from refold.engine import Engine, TaskNotFound
 from refold.record import TaskRecord
 
 ANONYMOUS = "anonymous"
@@ -86,7 +88,7 @@ async def decide(
         UnsupportedOperationError: The caller names another approver without being allowed to, or may not decide.
         InputRejected: A gate refuses its decision, so that none is taken.
     """
-    approver, *others = sorted({one.approver or caller or ANONYMOUS for one in decisions})
+    approver, *others = sorted({_approver(one, caller) for one in decisions})
     if others:
         raise InvalidParamsError("the decisions of one message are one person's; send those of each apart")
     if caller is not None and approver != caller and not vouches:
@@ -107,3 +109,31 @@ async def decide(
     ]
     # Signing needs a key, and only gates that restrict who decides require a signature.
     await engine.decide_together(record.task_id, made, approver=approver, vouched_by=caller if guarded else None)
+
+
+async def were_made(engine: Engine, record: TaskRecord, decisions: Sequence[Decision], caller: str | None) -> bool:
+    """Whether a task, or the parts of it that asked, have taken these decisions of this caller; false for none.
+
+    Args:
+        engine: Runs the task.
+        record: The task.
+        decisions: Of one message.
+        caller: None for an anonymous caller.
+    """
+    missing = [
+        (one.gate, one.digest, one.decision, one.comment, _approver(one, caller), one.changes) for one in decisions
+    ]
+    # A part's gates have its id in theirs.
+    parts = {one.gate.rpartition("/")[0] for one in decisions if one.gate.startswith(f"{record.task_id}/")}
+    for task_id in sorted({record.task_id, *parts}) if missing else ():
+        with suppress(TaskNotFound):  # there is no such part
+            async for entry in engine.journal(task_id):
+                made = entry.event
+                if isinstance(made, DecisionMade) and not entry.refused:
+                    said = (made.gate, made.digest, made.decision, made.comment, made.approver, made.changes)
+                    missing = [one for one in missing if one != said]
+    return bool(decisions) and not missing
+
+
+def _approver(decision: Decision, caller: str | None) -> str:
+    return decision.approver or caller or ANONYMOUS

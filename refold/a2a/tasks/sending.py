@@ -19,12 +19,13 @@ from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
 from refold.a2a.tasks import idempotency
-from refold.a2a.tasks.deciding import decide, decisions_in
+from refold.a2a.tasks.deciding import decide, decisions_in, were_made
 from refold.a2a.tasks.push import Push
 from refold.a2a.tasks.reading import Reader
 from refold.a2a.tasks.routing import FirstMessage, Routing, metadata_in
 from refold.core.authoring.skill import Skill, skill_id, unfit_start
 from refold.core.content import Content
+from refold.core.errors import InputRejected
 from refold.core.events import Early
 from refold.core.lifecycle import TERMINAL
 from refold.engine import Engine, TaskExists, TaskFilter
@@ -165,14 +166,19 @@ class Sender:
             idempotency.check_same(before, content, message.message_id or None)
             return Sent(record=record, after=before.seq - 1)
         decisions = decisions_in(content)
-        self._check_taker(record, caller, decides=bool(decisions))
-        if not decisions:
-            self._check_modes(record.skill, content, request)
-        await self._keep_push_config(request, record.task_id, context)
-        if decisions:
-            await decide(self.engine, record, decisions, caller, vouches=caller in self.may_vouch)
-        else:
-            await self._say(record, content, message, delivery, caller)
+        try:
+            self._check_taker(record, caller, decides=bool(decisions))
+            if not decisions:
+                self._check_modes(record.skill, content, request)
+            await self._keep_push_config(request, record.task_id, context)
+            if decisions:
+                await decide(self.engine, record, decisions, caller, vouches=caller in self.may_vouch)
+            else:
+                await self._say(record, content, message, delivery, caller)
+        except (InputRejected, UnsupportedOperationError):
+            # A decision is journaled without a key: the same one of the same caller is this one, sent before.
+            if delivery is None or not await were_made(self.engine, record, decisions, caller):
+                raise
         after = await self.engine.record(record.task_id)
         if delivery is not None and (mine := idempotency.taken(after, delivery)) is not None:
             # Another call with the same key may have been faster.

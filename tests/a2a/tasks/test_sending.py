@@ -356,6 +356,25 @@ async def test_an_answer_with_a_key_may_be_repeated(gateway: Calls) -> None:
     assert wrong["code"] == -32602
 
 
+@pytest.mark.parametrize("decision", ["approved", "denied"])
+async def test_a_decision_with_a_key_may_be_repeated(gateway: Calls, decision: str) -> None:
+    """
+    It was taken, so whoever lost the answer gets the task, also where the task has ended since. The other decision is
+    refused, and so is the same one without a key.
+    """
+    task = await bought(gateway, "tea")
+    key = {"Idempotency-Key": "d"}
+    other = "denied" if decision == "approved" else "approved"
+    done = await gateway.result("SendMessage", deciding(task, decision=decision), **key)
+    again = await gateway.result("SendMessage", deciding(task, decision=decision), **key)
+    contrary = await gateway.error("SendMessage", deciding(task, decision=other), **key)
+    stray = await gateway.error("SendMessage", deciding(task, gate=f"{task['id']}/1.7/1.1"), **key)
+    keyless = await gateway.error("SendMessage", deciding(task, decision=decision))
+
+    assert again == done
+    assert {error["code"] for error in (contrary, stray, keyless)} == {-32004}
+
+
 async def test_keys_are_the_callers_own(callers: Calls) -> None:
     """
     Two callers may take the same one.
