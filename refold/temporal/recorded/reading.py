@@ -213,7 +213,8 @@ class FromServer:
 
     def _started(self, key: tuple[Run, bool], read: Read) -> Future[Any]:
         assert self._loop is not None
-        if key not in self._read:
+        known = self._read.get(key)
+        if known is None or (known.done() and (known.cancelled() or known.exception() is not None)):
             self._read[key] = asyncio.run_coroutine_threadsafe(self._reading(key[0], read), self._loop)
             while len(self._read) > KEPT:
                 self._read.popitem(last=False)

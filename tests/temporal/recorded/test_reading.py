@@ -1,0 +1,60 @@
+"""How a worker reads what was recorded of a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
+from temporalio.converter import PayloadCodec
+
+from refold import Content
+from refold.temporal import TemporalEngine
+from refold.temporal.data.payloads import data_converter
+from refold.temporal.data.storage import Folder
+from refold.temporal.recorded.reading import FromServer, Run
+from tests.temporal.test_task import settled
+
+
+class KeysAway(PayloadCodec):
+    """A codec whose keys are on another machine."""
+
+    def __init__(self) -> None:
+        self.away = True
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return list(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        if self.away:
+            raise RuntimeError("the keys cannot be reached")
+        return list(payloads)
+
+
+async def test_a_history_that_could_not_be_read_is_read_again(
+    engine: TemporalEngine, client: Client, values: Folder
+) -> None:
+    """
+    What was read is kept for the next attempt of the workflow task, and an error is not: the task would meet it for as
+    long as its worker lives.
+    """
+    view = await engine.start("talk", Content.from_text("hello"))
+    await settled(engine, view.task_id)
+    description = await client.get_workflow_handle(view.task_id).describe()
+    run = Run(workflow_id=view.task_id, run_id=description.run_id)
+    codec = KeysAway()
+    config: dict[str, Any] = {**client.config(), "data_converter": data_converter(values, codec)}
+    reader = FromServer(Client(**config))
+    reader.attach()
+
+    with pytest.raises(RuntimeError, match="the keys cannot be reached"):
+        await asyncio.wrap_future(reader.past(run))
+    codec.away = False
+    past = await asyncio.wrap_future(reader.past(run))
+
+    assert past is not None
+    assert past.marks
+    assert reader.past(run).done(), "and now it is kept"
