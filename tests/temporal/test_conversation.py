@@ -113,6 +113,24 @@ async def test_a_conversation_goes_on_in_a_new_run(client: Client, values: Folde
     assert (await replies(engine, view))[-1] == "weather: rain in Kiel, "
 
 
+async def test_a_task_goes_on_with_one_that_was_terminated(client: Client, values: Folder) -> None:
+    """
+    It left no result; what was said in it, over several runs, is in its history all the same.
+    """
+    engine = TemporalEngine(client, "cut-off", events_per_run=1, patience=PATIENT)
+    async with make_worker(client, chatting(values), task_queue="cut-off"):
+        former = await talk(engine, ["How are you?", "Thanks."])
+        said = (await engine.at(former.task_id, former.seq)).threads["main"].said
+        await client.get_workflow_handle(former.task_id).terminate()
+
+        view = await engine.start("chats", text("And now?"), previous=former.task_id)
+        view = await settled(engine, view.task_id)
+        now = (await engine.at(view.task_id, view.seq)).threads["main"].said
+
+    assert now[: len(said)] == said
+    assert len(now) == len(said) + 2
+
+
 async def test_streamed_text_is_not_held_back(client: Client, values: Folder) -> None:
     """
     The SDK would send a heartbeat every eight seconds, which is none while a model speaks; a program's own throttle

@@ -269,7 +269,15 @@ class JournalReader:
         if not 0 <= seq <= runs[-1].last:
             raise InputRejected(f"task {self.task_id!r} has the entries 1 to {runs[-1].last}, not {seq}")
         held = next(run for run in runs if seq <= run.last)
-        return await self._ask(held.run_id, "state_at", (seq,), Snapshot)
+        return await self._at(held, seq)
+
+    async def latest(self) -> Snapshot:
+        """The snapshot after the last entry, also of a task that left no result; from a worker as in `at`."""
+        *_, last = await self._runs()
+        return await self._at(last, last.last)
+
+    async def _at(self, run: EarlierRun, seq: int) -> Snapshot:
+        return await self._ask(run.run_id, "state_at", (seq,), Snapshot)
 
     async def _ask(
         self, run_id: str | None, query: str, arguments: tuple[object, ...], kind: type[T], *, if_open: bool = False

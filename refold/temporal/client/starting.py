@@ -170,9 +170,9 @@ async def previous(connection: Connection, task_id: str, owner: str | None) -> P
     """The conversation that a new task continues.
 
     Raises:
-        InputRejected: The task is another owner's, or has not ended.
+        InputRejected: The task is another owner's.
     """
-    snapshot = await JournalReader(connection, task_id).at((await views.look(connection, task_id)).seq)
+    snapshot = await JournalReader(connection, task_id).latest()
     check_previous(snapshot, owner)
     return previous_of(snapshot)
 
