@@ -146,7 +146,8 @@ def _kind(part: Mapping[str, Any]) -> Kind:
 
 
 def fields_of_value(show: Mapping[str, JsonValue], editable: Sequence[str]) -> tuple[Field, ...]:
-    """The form to change some keys of an object: a field for each, and one for each member of an object there.
+    """The form to change some keys of an object: a field for each, and one for each member of an object there. A key
+    that is not there can be added, or left out.
 
     What holds the address of a callback has none, as nobody is shown it; it stays as it is.
     """
@@ -155,8 +156,10 @@ def fields_of_value(show: Mapping[str, JsonValue], editable: Sequence[str]) -> t
         value = show.get(key)
         if isinstance(value, dict) and value:
             found += [_of_value((key, name), inner) for name, inner in value.items()]
-        else:
+        elif key in show:
             found.append(_of_value((key,), value))
+        else:
+            found.append(Field(path=(key,), kind="json", required=False))
     return tuple(one for one in found if without_addresses(one.value) == one.value)
 
 
@@ -273,7 +276,7 @@ def changes(fields: Sequence[Field], form: Mapping[str, str], show: Mapping[str,
     for key, value in typed.items():
         before = show.get(key)
         now = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
-        if not _same(before, now):
+        if key not in show or not _same(before, now):
             changed[key] = now
     return changed
 

@@ -171,9 +171,16 @@ def _gate(found: Item, wait: Wait, ask: AskApproval, record: TaskRecord, person:
         granted_by=tuple(grant.approver for grant in wait.grants),
         fatal=ask.policy.on_denied == "fail",
         alone=ask.raced,
-        fields=fields_of_value(editable, ask.editable),
+        fields=tuple(map(_explained, fields_of_value(editable, ask.editable))),
         why_not=_why_not(wait, ask, record, person),
     )
+
+
+def _explained(field: Field) -> Field:
+    """A field with what it is for, where its name does not tell: an agent's gate takes the result of its tool."""
+    if field.path == ("result",) and not field.required:
+        return replace(field, help="Written here, this is the result, and nothing is called.")
+    return field
 
 
 def _why_not(wait: Wait, ask: AskApproval, record: TaskRecord, person: Person) -> str:

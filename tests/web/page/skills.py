@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from refold import Artifact, Content, Ctx, DecisionMade, GatePolicy, RetryPolicy, Transition, flow_skill, step, tool
+from refold.agent import Agent, Concurrent
 from refold.effects import current
 from refold.temporal import workflow_for
 
@@ -164,6 +165,14 @@ class Echo:
         return ctx.fail(text)
 
 
+@tool(effect="idempotent", timeout_s=5)
+async def mail(to: str, text: str) -> str:
+    """Sends a mail."""
+    return f"mail to {to}"
+
+
+Mailer = Agent("mailer", instructions="Write to people.", tools=[mail, charge], orchestrator=Concurrent(5))
+
 OrdersWorkflow = workflow_for(Orders)
 TwoWorkflow = workflow_for(Two)
 FatalWorkflow = workflow_for(Fatal)
@@ -174,5 +183,6 @@ AgainWorkflow = workflow_for(Again)
 ChargesWorkflow = workflow_for(Charges)
 CountsWorkflow = workflow_for(Counts)
 EchoWorkflow = workflow_for(Echo)
+MailerWorkflow = workflow_for(Mailer)
 
-SKILLS = (Orders, Two, Fatal, Asks, Quiz, Guarded, Again, Charges, Counts, Echo)
+SKILLS = (Orders, Two, Fatal, Asks, Quiz, Guarded, Again, Charges, Counts, Echo, Mailer)

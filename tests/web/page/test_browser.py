@@ -306,6 +306,52 @@ async def test_gates_are_decided_together(opened: Open, engine: Engine) -> None:
     assert [one.comment for one in await decisions(engine, "both-2")] == ["", "not him"]
 
 
+CALLS = """Write to both, and charge.
+-> mail(to="grace@example.org", text="hi"), mail(to="alan@example.org", text="bye"), charge(amount_cents=1999)
+-> All is done."""
+
+
+async def test_an_agents_calls_of_one_turn_are_decided_in_one_form(opened: Open, engine: Engine) -> None:
+    """
+    Each with its own answer; the Enter key sends what was chosen, and never the same decision for all of them; one that
+    is changed goes by itself.
+    """
+    await engine.start("mailer", Content.from_text(CALLS), task_id="turn-1")
+    page = await opened(viewport=PHONE)
+    together = page.locator("section.together", has=page.get_by_role("link", name="turn-1").first)
+    cards = together.locator("article.gate")
+    await expect(cards).to_have_count(3, timeout=SOON_MS)
+    await expect(cards.nth(1).locator("header")).to_contain_text("mail.2")
+
+    await cards.nth(0).get_by_label("Approve").focus()
+    await page.keyboard.press("Space")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("status")).to_have_text("Approved: mail.")
+    assert [one.gate for one in await decisions(engine, "turn-1")] == ["turn-1/2.1"]
+
+    await expect(cards).to_have_count(2)
+    charge = cards.filter(has_text="charge")
+    await charge.get_by_text("Change it, then approve").click()
+    await expect(charge.get_by_label("Result")).to_have_value("")
+    await charge.get_by_label("Amount cents").fill("500")
+    await charge.get_by_role("button", name="Approve with these changes").click()
+    await expect(page.get_by_role("status").filter(has_text="with your changes")).to_be_visible()
+    mine = card(page, "turn-1")
+    await mine.get_by_label("Comment").first.fill("not him")
+    await mine.get_by_role("button", name="Deny").click()
+
+    await expect(page.get_by_role("status").filter(has_text="You denied “mail.2”")).to_be_visible()
+    async for _ in engine.watch("turn-1", follow=True):
+        pass
+    view = await engine.look("turn-1")
+    assert view.messages[-1].text == "All is done."
+    assert [(one.gate, one.approved, one.comment) for one in await decisions(engine, "turn-1")] == [
+        ("turn-1/2.1", True, ""),
+        ("turn-1/2.3", True, ""),
+        ("turn-1/2.2", False, "not him"),
+    ]
+
+
 async def test_the_story_comes_as_it_happens(opened: Open, engine: Engine) -> None:
     """
     A model's text is read while it is written; entries follow without a reload; the end is shown.

@@ -21,7 +21,7 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.core.waits import Wait
 from refold.engine import Decision, Listed, Place, TaskFilter, TaskView
 from refold.record import TaskRecord
-from refold.testing import FakeEngine
+from refold.testing import FakeEngine, calls
 from refold.web.page import Access, Pages, page_app
 from tests.web.page.conftest import HOST, Browser, Open
 from tests.web.page.skills import SKILLS
@@ -142,6 +142,26 @@ async def test_arguments_are_changed_and_approved(engine: FakeEngine, ada: Brows
     assert (await ada.send("/decide", **form, **fields)).status_code == 303
     (decision,) = await decisions(engine, "o1")
     assert decision.changes == {"arguments": {"amount_cents": 450, "urgent": True}}
+
+
+@pytest.mark.parametrize(("typed", "result"), [('"by hand"', "by hand"), ("null", None), (" ", ...)])
+async def test_the_result_of_an_agents_call_may_be_given(typed: str, result: object) -> None:
+    """
+    A key that is not shown can be added, null too; what is left empty is not sent.
+    """
+    engine = FakeEngine(SKILLS, answers={"model": [calls("charge", amount_cents=5), "Done."]})
+    await engine.start("mailer", Content.from_text("go"), task_id="m1")
+    gate = await gate_of(engine, "m1")
+    transport = httpx2.ASGITransport(app=page_app(engine, Access(loopback="ada")))
+    async with httpx2.AsyncClient(transport=transport, base_url=HOST) as http:
+        browser = Browser(http)
+        assert "nothing is called" in (await browser.get("/")).text
+        form = {**approval("m1", gate), "decision": "change", 'f:["arguments", "amount_cents"]': "6"}
+        assert (await browser.send("/decide", **form, **{'f:["result"]': typed})).status_code == 303
+
+    (decision,) = await decisions(engine, "m1")
+    added = {} if result is ... else {"result": result}
+    assert decision.changes == {"arguments": {"amount_cents": 6}, **added}
 
 
 async def test_a_second_click_and_a_second_person_change_nothing(

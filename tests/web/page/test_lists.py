@@ -16,6 +16,8 @@ import pytest
 from starlette.types import Message
 
 from refold import Content, Status, TaskState
+from refold.core.authoring.define import skill_of
+from refold.core.authoring.skill import skill_id
 from refold.engine import TaskFilter, TaskView
 from refold.static.diagram.layout import drawn
 from refold.testing import FakeEngine
@@ -366,8 +368,8 @@ async def test_a_skill_is_started_by_a_form(engine: FakeEngine, ada: Browser) ->
     assert (await ada.send("/skills/ask", text="hello")).status_code == 303
 
 
-@pytest.mark.parametrize("skill", SKILLS, ids=lambda skill: skill.__name__)
-async def test_each_skill_is_drawn(engine: FakeEngine, ada: Browser, skill: type) -> None:
+@pytest.mark.parametrize("skill", SKILLS, ids=lambda skill: skill_id(skill_of(skill)))
+async def test_each_skill_is_drawn(engine: FakeEngine, ada: Browser, skill: Any) -> None:
     """
     Every state is drawn once, within the picture, and no two overlap.
     """
