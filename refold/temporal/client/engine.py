@@ -151,7 +151,7 @@ class TemporalEngine:
     async def offspring(self, task_id: str) -> tuple[OffspringView, ...]:
         """See `Engine.offspring`."""
         await self.connection.describe(task_id)
-        return await lineage.offspring(self.client, task_id)
+        return await lineage.offspring(self.connection, task_id)
 
     # --- answer, decide, cancel
 

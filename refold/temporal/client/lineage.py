@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Literal
 
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.core.commands import CallSkill, Command
@@ -185,10 +185,16 @@ async def branch(
     return start, Origin(task_id=task_id, skill=base.skill, how="forked", seq=seq, batch=batch)
 
 
-async def offspring(client: Client, task_id: str) -> tuple[OffspringView, ...]:
+async def offspring(connection: Connection, task_id: str) -> tuple[OffspringView, ...]:
     """The tasks that go on from this one, oldest first."""
     try:
-        found = [one async for one in client.list_workflows(search.going_on_from(task_id))]
+        listed = [one async for one in connection.client.list_workflows(search.going_on_from(task_id))]
+        # One whose start was refused is deleted at once, and stays in the server's index for half a minute.
+        found = [
+            one
+            for one in listed
+            if one.status is not WorkflowExecutionStatus.FAILED or not await views.never_began(connection, one.id)
+        ]
         found.sort(key=lambda one: (one.start_time, one.id))
         return tuple([OffspringView(task_id=one.id, **await one.memo_value(ORIGIN_MEMO)) for one in found])
     except RPCError as error:

@@ -232,7 +232,7 @@ class Purge:
         return Purged(task_id=one.task_id, gone=not dry, deleted=deleted, left=tuple(one.left))
 
     async def _receipts(self, one: _Ended, purged: set[str], *, dry: bool) -> int:
-        offspring = await lineage.offspring(self.client, one.of)
+        offspring = await lineage.offspring(self.connection, one.of)
         stay = [other for other in offspring if other.task_id not in purged]
         for other in stay if one.of == one.task_id else ():
             why = f"it was {other.how} from entry {other.seq}, and holds what it began with; purge it, too"

@@ -116,10 +116,10 @@ class Schedules(Protocol):
 
 
 class Refused(Exception):
-    """The request is answered with a sentence instead of what it asked for."""
+    """The request is answered with a sentence instead of what it asked for; the title is the status's, or another."""
 
-    def __init__(self, status: int, message: str) -> None:
-        self.status, self.message = status, message
+    def __init__(self, status: int, message: str, title: str = "") -> None:
+        self.status, self.message, self.title = status, message, title
         super().__init__(message)
 
 
@@ -339,14 +339,15 @@ def route(site: Site, path: str, handler: Handler, method: str = "GET", *, acts:
 
 def told(site: Site, request: Request, error: Refused | EngineError | InputRejected, person: Person | None) -> Response:
     """An error as a page of one sentence."""
+    title = ""
     if isinstance(error, Refused):
-        status, message = error.status, error.message
+        status, message, title = error.status, error.message, error.title
     else:
         status = next((number for kind, number in STATUS.items() if isinstance(error, kind)), 500)
         message = str(error)
     # A form that was refused leads back to its task.
     task_id = None if person is None or isinstance(error, TaskNotFound) else request.path_params.get("task_id")
-    shown = {"status_code": status, "message": message, "task_id": task_id, "said": ""}
+    shown = {"status_code": status, "title": title, "message": message, "task_id": task_id, "said": ""}
     return page(site, request, "error.html", person, status=status, **shown)
 
 

@@ -168,7 +168,18 @@ class Echo:
 @tool(effect="idempotent", timeout_s=5)
 async def mail(to: str, text: str) -> str:
     """Sends a mail."""
+    if "@" not in to:
+        raise ValueError(f"{to} is no address")
     return f"mail to {to}"
+
+
+@flow_skill(id="letter", retry=RetryPolicy(max_retries=0))
+class Letter:
+    """Sends a mail to the address that it is given."""
+
+    @step(start=True)
+    async def send(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete(await ctx.tool(mail, to=content.text, text="hello"))
 
 
 Mailer = Agent("mailer", instructions="Write to people.", tools=[mail, charge], orchestrator=Concurrent(5))
@@ -183,6 +194,7 @@ AgainWorkflow = workflow_for(Again)
 ChargesWorkflow = workflow_for(Charges)
 CountsWorkflow = workflow_for(Counts)
 EchoWorkflow = workflow_for(Echo)
+LetterWorkflow = workflow_for(Letter)
 MailerWorkflow = workflow_for(Mailer)
 
-SKILLS = (Orders, Two, Fatal, Asks, Quiz, Guarded, Again, Charges, Counts, Echo, Mailer)
+SKILLS = (Orders, Two, Fatal, Asks, Quiz, Guarded, Again, Charges, Counts, Echo, Letter, Mailer)

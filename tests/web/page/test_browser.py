@@ -407,6 +407,30 @@ async def test_time_travel_and_what_if(opened: Open, engine: Engine) -> None:
     await picture(page, "way")
 
 
+async def test_a_recovered_task_that_fails_again_is_told_of(opened: Open, engine: Engine) -> None:
+    """
+    One that would fail before it could go on is not recovered, and can be later; one that fails at once shows that.
+    """
+    for task_id, skill in (("bad-1", "charge"), ("bad-2", "letter")):
+        await engine.start(skill, Content.from_text("much"), task_id=task_id)
+        async for _ in engine.watch(task_id, follow=True):
+            pass
+    page = await opened("ask/bad-1?to=recover")
+    await page.get_by_role("button", name="Recover").click()
+    await expect(page.get_by_role("heading", name="Not recovered")).to_be_visible()
+    await expect(page.get_by_role("alert")).to_contain_text("would end again at once")
+    await page.get_by_role("link", name="To the task").click()
+    await expect(page.get_by_text("recovered as")).to_have_count(0)
+    await expect(page.get_by_role("link", name="Recover")).to_be_visible()
+
+    await page.goto("ask/bad-2?to=recover")
+    await page.get_by_role("button", name="Recover").click()
+    await expect(page.get_by_role("heading", name="bad-2.r1")).to_be_visible()
+    await expect(page.get_by_role("status")).to_contain_text("was started to go on for bad-2")
+    await expect(page.locator("#head .state")).to_have_text("Failed", timeout=SOON_MS)
+    await expect(page.get_by_role("link", name="Recover")).to_be_visible()
+
+
 async def test_without_javascript_everything_is_there(opened: Open, engine: Engine) -> None:
     """
     Start, answer, approve, cancel, travel: by links and forms alone.

@@ -353,10 +353,17 @@ async def act(call: Call) -> Response:
             await call.engine.cancel(call.task_id, reason=reason or f"canceled by {call.person.name}")
             return call.go(task_path(call.task_id), "The task is canceled.")
         case "recover":
-            view = await call.engine.recover(call.task_id, by=call.person.name)
-            return call.go(task_path(view.task_id), f"This task goes on for {call.task_id}.")
+            return await _recover(call)
         case "release":
             await call.engine.release(call.task_id, by=call.person.name)
             return call.go(task_path(call.task_id), "The task begins.")
         case _:
             raise Refused(400, "the form names nothing that can be done; nothing happened")
+
+
+async def _recover(call: Call) -> Response:
+    try:
+        view = await call.engine.recover(call.task_id, by=call.person.name)
+    except InputRejected as error:
+        raise Refused(409, str(error), "Not recovered") from None
+    return call.go(task_path(view.task_id), f"This task was started to go on for {call.task_id}.")
