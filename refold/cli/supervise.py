@@ -113,9 +113,11 @@ class Supervised:
         if told is None:
             self._say(line)
             return
-        self.pid, self.told = told["pid"], told
+        before, self.pid, self.told = self.told.get("url"), told["pid"], told
         if self.ready.is_set():
-            self._say(f"the {self._named} is back, process {self.pid}")
+            moved = told.get("url") != before
+            at = f", now at {told.get('page', told['url'])}, as its port is taken" if moved else ""
+            self._say(f"the {self._named} is back, process {self.pid}{at}")
         self.ready.set()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -161,6 +162,26 @@ def test_nothing_outlives_it(number: signal.Signals, dev: Dev) -> None:
 
     for pid in (dev.up["worker_pid"], dev.up["server_pid"]):
         wait_for_end(pid)
+
+
+def test_a_gateway_that_has_to_move_says_where_to(dev: Dev) -> None:
+    """
+    Its port is taken while it is down: the new address of the page is said, since the one that was printed leads
+    elsewhere by now.
+    """
+    os.kill(dev.up["gateway_pid"], signal.SIGKILL)
+    wait_for_end(dev.up["gateway_pid"])
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", int(dev.up["a2a"].rpartition(":")[2])))
+        taken.listen()
+        assert dev.process.stderr is not None
+        back = next(line for line in dev.process.stderr if line.startswith("the gateway is back"))
+
+        link = re.search(r"http://\S+/page/", back)
+        assert link is not None, back
+        assert not link[0].startswith(dev.up["a2a"])
+        assert httpx.get(link[0]).status_code == 200
 
 
 def wait_for_end(pid: int) -> None:
