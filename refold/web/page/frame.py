@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, quote, urlencode
 
+from markupsafe import Markup
 from pydantic import JsonValue
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
@@ -51,6 +52,9 @@ BODY_BYTES = 2 * 1024 * 1024
 """The largest form that is read."""
 
 MOST_FIELDS = 2_000
+AS = "as"
+"""The field of a form that names the person for whom its page was made: nothing is done in the name of another."""
+
 SAID = "refold_said"
 """The cookie that carries one sentence to the next page."""
 
@@ -270,6 +274,7 @@ def page(
         schedule_url=lambda id, **query: url(request, task_path(id, "schedules"), **query),
         task_url=lambda task_id, under="task", **query: url(request, task_path(task_id, under), **query),
         person=person,
+        me=Markup('<input type="hidden" name="{}" value="{}">').format(AS, person.name) if person is not None else "",
         here=request.url.path.removeprefix(root(request)) or "/",
         temporal_ui=site.temporal_ui,
         known_skills=site.skills,
@@ -330,6 +335,8 @@ def route(site: Site, path: str, handler: Handler, method: str = "GET", *, acts:
                 _check_form(call, acts=acts)
                 call.fields = await form_of(request)
                 call.form = {name: values[-1] for name, values in call.fields.items()}
+                if (shown_to := call.form.get(AS, person.name)) != person.name:
+                    return _somebody_else(call, shown_to)
             return await handler(call)
         except (Refused, EngineError, InputRejected) as error:
             return told(site, request, error, person)
@@ -364,12 +371,28 @@ async def _sign_in_first(site: Site, request: Request) -> Response:
 
 
 def again_later(
-    site: Site, request: Request, form: Mapping[str, Sequence[str]], person: Person | None, status: int, message: str
+    site: Site,
+    request: Request,
+    form: Mapping[str, Sequence[str]],
+    person: Person | None,
+    status: int,
+    message: str,
+    title: str = "",
 ) -> Response:
     """A page that keeps a form which nobody takes now, and sends it again."""
     sent = [(name, value) for name, values in form.items() for value in values]
-    shown = {"path": request.url.path, "message": message, "sent": sent, "said": ""}
+    path = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    shown = {"path": path, "message": message, "title": title, "sent": sent, "said": ""}
     return page(site, request, "later.html", person, status=status, **shown)
+
+
+def _somebody_else(call: Call, shown_to: str) -> Response:
+    message = (
+        f"this page was opened by {shown_to}, and you are {call.person.name} now, so nothing happened; to send it as "
+        f"{call.person.name}, send it again"
+    )
+    form = {**call.fields, AS: [call.person.name]}
+    return again_later(call.site, call.request, form, call.person, 409, message, "Who are you?")
 
 
 def _check_form(call: Call, *, acts: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from refold import Content, Status
@@ -304,6 +306,48 @@ async def test_an_approver_who_comes_too_late_reads_who_decided(engine: FakeEngi
     assert (await eve.send("/decide", **form)).status_code == 404
     assert (await ada.send("/decide", **{**form, "digest": "0" * 32})).status_code == 404
     assert len(await decisions(engine, "g1")) == 2
+
+
+async def test_what_is_sent_again_names_the_same_tasks(engine: FakeEngine, open_page: Open) -> None:
+    """
+    The filters of a bulk action stand in its address, and are not lost with the session: it would name all tasks.
+    """
+    await order(engine, "o1")
+    await engine.start("ask", Content.from_text("go"), task_id="a1", owner="ada")
+    ada = await open_page(key="key-of-ada", see_all=("ada",))
+    ada.http.cookies.clear()
+
+    kept = await ada.send("/bulk?skill=ask", all="yes", to="cancel")
+
+    assert kept.status_code == 401
+    assert 'action="/bulk?skill=ask"' in kept.text
+
+
+async def test_every_form_says_whose_it_is(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Each form that changes something names the person for whom its page was made; another person's is not taken.
+    """
+    shown = await order(engine)
+    await engine.start("two", Content.from_text("go"), task_id="t1")
+    await engine.start("ask", Content.from_text("go"), task_id="a1")
+    await engine.start("charge", Content.from_text("x"), task_id="c1")
+    paths = ["/", "/task/o1", "/task/t1", "/task/a1", "/gate/o1?gate=o1/1.1", "/at/o1", "/tasks", "/skills/order"]
+    paths += ["/ask/o1?to=cancel", "/ask/c1?to=recover", "/ask/o1?to=release"]
+    for path in paths:
+        forms = re.findall(r"<form.*?</form>", (await ada.get(path)).text, re.DOTALL)
+        changing = [one for one in forms if 'method="post"' in one and 'action="/views"' not in one]
+        assert changing, path
+        assert [one for one in changing if 'name="as" value="ada"' not in one] == [], path
+
+    form = {"task": "o1", "gate": "o1/1.1", "digest": shown, "decision": "approve", "comment": "fine"}
+    refused = await ada.send("/decide", **form, **{"as": "bob"})
+    assert refused.status_code == 409
+    assert "opened by bob, and you are ada now" in refused.text
+    assert 'name="comment" value="fine"' in refused.text
+    assert 'name="as" value="ada"' in refused.text
+    assert await decisions(engine, "o1") == []
+    for path in ("/act/o1", "/fork/o1", "/bulk", "/skills/order", "/answer", "/resolve", "/decide-all"):
+        assert (await ada.send(path, **{"as": "bob"})).status_code == 409, path
 
 
 async def test_a_form_of_somebody_signed_out_can_be_sent_again(engine: FakeEngine, open_page: Open) -> None:

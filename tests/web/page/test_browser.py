@@ -482,6 +482,29 @@ async def test_many_are_canceled_by_a_saved_view(opened: Open, engine: Engine) -
     assert {(await engine.look(f"many-{number}")).status for number in range(12)} == {Status.CANCELED}
 
 
+async def test_a_form_of_somebody_else_is_sent_only_when_asked_again(opened: Open, engine: Engine) -> None:
+    """
+    A page that ada opened, in a browser where somebody calls themselves bob since: nothing is decided in bob's name
+    before bob has read that.
+    """
+    await order(engine, "tab-1")
+    first = await opened(name="ada")
+    second = await first.context.new_page()
+    await second.goto("signin")
+    await second.get_by_label("Your name").fill("bob")
+    await second.get_by_role("button", name="Continue").click()
+    await expect(second.locator(".who")).to_contain_text("You are bob")
+
+    await card(first, "tab-1").get_by_label("Comment").first.fill("it is tea")
+    await card(first, "tab-1").get_by_role("button", name="Approve", exact=True).click()
+    await expect(first.get_by_role("alert")).to_contain_text("opened by ada, and you are bob now")
+    assert await decisions(engine, "tab-1") == []
+    await first.get_by_role("button", name="Send it again").click()
+
+    await expect(first.get_by_role("status").filter(has_text="You approved")).to_be_visible()
+    assert [(one.approver, one.comment) for one in await decisions(engine, "tab-1")] == [("bob", "it is tea")]
+
+
 async def test_the_last_page_of_the_list_back_and_forward(opened: Open, engine: Engine) -> None:
     """
     More than one page of tasks: the last says that it is the last; going back and forward shows the same tasks again.
@@ -574,10 +597,11 @@ async def test_everybody_can_use_it(opened: Open, engine: Engine, scheme: str) -
 @pytest.mark.fault
 async def test_a_page_outlives_worker_and_gateway(opened: Open, engine: Engine, dev: Dev) -> None:
     """
-    Both are killed while the page is open: it goes on by itself, and a decision is made once.
+    Both are killed while the page is open: it goes on by itself, a decision is made once, and a person keeps the name
+    that they chose.
     """
     await order(engine, "kill-1")
-    page = await opened("task/kill-1")
+    page = await opened("task/kill-1", name="bob")
     await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible(timeout=SOON_MS)
 
     os.kill(dev.up["worker_pid"], signal.SIGKILL)
@@ -588,6 +612,8 @@ async def test_a_page_outlives_worker_and_gateway(opened: Open, engine: Engine, 
         await asyncio.sleep(0.2)  # the worker is being started again
 
     await expect(page.locator("#head .state")).to_have_text("Done", timeout=60_000)
+    await page.reload()
+    await expect(page.locator(".who")).to_contain_text("You are bob")
 
 
 async def decided(engine: Engine, task_id: str) -> bool:

@@ -33,6 +33,8 @@ GRACE_S = 5.0
 
 MOST_PORT = 65535
 
+PAGE_SECRET = "REFOLD_PAGE_SECRET"
+
 PORT, UI_PORT = 7233, 8233
 """The ports of Temporal's own development server, where `refold` looks for a server without a setting."""
 
@@ -113,7 +115,14 @@ async def dev(
             gateway: Supervised | None = None
             if a2a and all(importlib.util.find_spec(name) for name in ("a2a", "uvicorn")):
                 beside = [*_port(at_port, a2a_port), "--recovery", recovery, "--allow-loopback", *seen.get("serve", ())]
-                served = Supervised("serve", [*shared, *beside, *_page(server)], call.out.alert, environment=known)
+                # A gateway that is started again has to know the page's sessions, or people lose the name they chose.
+                secret = os.environ.get(PAGE_SECRET) or secrets.token_hex(32)
+                served = Supervised(
+                    "serve",
+                    [*shared, *beside, *_page(server)],
+                    call.out.alert,
+                    environment={**known, PAGE_SECRET: secret},
+                )
                 gateway = await running.enter_async_context(served)
             processes = [one for one in (worker, gateway) if one is not None]
             if "metrics" in seen:
