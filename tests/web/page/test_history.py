@@ -102,10 +102,13 @@ async def test_a_journal_is_read_once(engine: Counted, ada: Browser) -> None:
     assert sorted(engine.read) == [("c1", 1), ("g1", 2)]
 
 
-async def test_one_page_looks_through_so_many_tasks(engine: Counted, ada: Browser) -> None:
+async def test_one_page_looks_through_so_many_tasks(
+    engine: Counted, ada: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Where few of many tasks were decided in, a page says how far it has looked, and leads on; none is left out.
     """
+    monkeypatch.setattr("refold.web.page.lists.history.ENOUGH_S", 600)
     for number in range(230):
         await engine.start("ask", Content.from_text("x"), task_id=f"a{number:03}")
     for number in range(3):
@@ -126,6 +129,22 @@ async def test_one_page_looks_through_so_many_tasks(engine: Counted, ada: Browse
     assert read == ["100", "100", "33"]
     assert len(seen) == 3
     assert silent == 1
+
+
+async def test_a_page_takes_so_long_and_no_longer(
+    engine: Counted, ada: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Where no worker answers, each journal takes seconds: the page shows what it has by then, and leads on.
+    """
+    monkeypatch.setattr("refold.web.page.lists.history.ENOUGH_S", 0)
+    for number in range(25):
+        await engine.start("ask", Content.from_text("x"), task_id=f"a{number:03}")
+
+    page = (await ada.get("/decisions")).text
+
+    assert "from the 10 tasks" in page
+    assert "Look in older tasks" in page
 
 
 async def test_people_see_their_own_tasks_decisions_and_their_own(engine: Counted, open_page: Open) -> None:

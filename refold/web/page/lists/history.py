@@ -11,6 +11,7 @@ import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from time import monotonic
 
 from starlette.responses import Response
 
@@ -32,6 +33,9 @@ READ = 100
 
 AT_ONCE = 10
 """How many journals are read together."""
+
+ENOUGH_S = 5.0
+"""After how many seconds no more are read for one page."""
 
 OF_ONE = 50
 """How many decisions of one task are kept: the newest."""
@@ -126,7 +130,8 @@ class History:
         wanted = TaskFilter(skill=given["skill"] or None)
         tasks = await self._engine.find(wanted, after=place_in(call.asked("after")), limit=READ)
         found, silent, read = list[Made](), 0, 0
-        while read < len(tasks) and len(found) < PAGE:
+        until = monotonic() + ENOUGH_S
+        while read < len(tasks) and len(found) < PAGE and (not read or monotonic() < until):
             some = tasks[read : read + AT_ONCE]
             read += len(some)
             for known in await asyncio.gather(*map(self._of, some)):
