@@ -369,6 +369,35 @@ async def test_a_skill_is_started_by_a_form(engine: FakeEngine, ada: Browser) ->
 
 
 @pytest.mark.parametrize("skill", SKILLS, ids=lambda skill: skill_id(skill_of(skill)))
+async def test_a_form_starts_one_task(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Sent twice, by a second click or after going back, it leads to the task that it has started; a new form starts
+    another one.
+    """
+    once = re.search(r'name="once" value="([0-9a-f]+)"', (await ada.get("/skills/ask")).text)
+    assert once is not None
+
+    first = await ada.send("/skills/ask", text="hello", once=once[1])
+    second = await ada.send("/skills/ask", text="hello", once=once[1])
+
+    assert first.headers["location"] == second.headers["location"] == f"/task/ask-{once[1]}"
+    assert "This form has started this task already" in (await ada.get(second.headers["location"])).text
+    assert len(await engine.find(TaskFilter())) == 1
+    assert once[0] not in (await ada.get("/skills/ask")).text
+    assert (await ada.send("/skills/ask", text="hello", once="../x")).status_code == 303
+
+
+async def test_a_task_that_no_worker_has_begun_is_said_to_wait(engine: FakeEngine, ada: Browser) -> None:
+    """
+    Its start is not told as if it had taken place.
+    """
+    engine.worker = False
+
+    sent = await ada.send("/skills/ask", text="hello", id="a1")
+
+    assert "begins once a worker takes it" in (await ada.get(sent.headers["location"])).text
+
+
 async def test_each_skill_is_drawn(engine: FakeEngine, ada: Browser, skill: Any) -> None:
     """
     Every state is drawn once, within the picture, and no two overlap.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import secrets
 from collections import Counter
 from typing import Any
 
@@ -24,6 +26,10 @@ RECENT, MOST_RECENT = 20, 50
 
 OPEN = (TaskState.RUNNING, TaskState.PAUSED, TaskState.BLOCKED, TaskState.RETRYING)
 SHOWN_PLACES = 100
+ONCE_BYTES = 4
+ONCE = re.compile(rf"[0-9a-f]{{{2 * ONCE_BYTES}}}")
+"""What a form to start a task is known by: the end of the task's id, if nobody gives another one."""
+
 """How many places of a task's way are written out: its last."""
 
 
@@ -71,6 +77,7 @@ def _page(call: Call, found: Skill, *, status: int = 200, moves: Counter[Move] |
         recent=RECENT,
         **said,
     )
+        once=secrets.token_hex(ONCE_BYTES),
 
 
 async def _way(call: Call, found: Skill, task_id: str) -> dict[str, Any]:
@@ -103,6 +110,8 @@ async def start(call: Call) -> Response:
     found = _skill(call)
     card, wanted = found.options.card, found.options.input
     try:
+    once = call.form.get("once", "")
+    known = f"{found.options.card.id}-{once}" if ONCE.fullmatch(once) else None
         if wanted is not None:
             content = Content.from_data(filled(fields_for(wanted), call.form))
         else:
@@ -113,7 +122,7 @@ async def start(call: Call) -> Response:
         view = await call.engine.start(
             card.id,
             content,
-            task_id=call.form.get("id", "").strip() or None,
+            task_id=call.form.get("id", "").strip() or known,
             stream=True,
             owner=call.person.name if call.person.proven else None,
             started_by=call.person.name,
@@ -123,4 +132,9 @@ async def start(call: Call) -> Response:
     except TaskExists as error:
         problem = f"there is a task {error.task_id!r} already; choose another id, or leave it empty"
         return _page(call, found, status=409, typed=call.form, problem=problem)
-    return call.go(task_path(view.task_id), "The task has started.")
+        if error.task_id == known:
+            said = "This form has started this task already. To start another one, open the skill again."
+            return call.go(task_path(error.task_id), said)
+    begun = view.lifecycle is not TaskState.PLANNED
+    said = "The task has started." if begun else "The task is there, and begins once a worker takes it."
+    return call.go(task_path(view.task_id), said)
