@@ -194,6 +194,8 @@ def _why_not(wait: Wait, ask: AskApproval, record: TaskRecord, person: Person) -
         return "you have granted it; it waits for somebody else"
     if policy.second_person and record.owner == person.name:
         return "a second person decides: it is your own task"
+    if policy.guarded and not policy.allow_unsigned and not person.proven:
+        return "it takes signed decisions alone, and nobody vouches for your name here: sign in with a key or token"
     return ""
 
 

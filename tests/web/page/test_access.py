@@ -162,7 +162,10 @@ async def test_on_loopback_people_choose_their_name(engine: FakeEngine, ada: Bro
     """
     form = await guarded(engine)
     await ada.send("/signin", name="bob")
-    assert "bob</strong>" in (await ada.get("/")).text
+    inbox = (await ada.get("/")).text
+    assert "bob</strong>" in inbox
+    assert "nobody vouches for your name here" in inbox
+    assert 'value="approve"' not in inbox
     for wrong in ("", " ", "a\x00b", "x" * 300):
         assert (await ada.send("/signin", name=wrong)).headers["location"] == "/signin?to=%2F&problem=name"
     assert "bob</strong>" in (await ada.get("/")).text

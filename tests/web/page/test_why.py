@@ -310,7 +310,7 @@ async def test_a_story_that_cannot_be_read_is_said_on_the_tasks_page(
     engine: FakeEngine, ada: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The rest of the page is there: how the task stands, what it waits for, and the form to decide.
+    The rest of the page is there: how the task stands, what it waits for, and the gate.
     """
     await engine.start("waits", Content.from_text("gate"), task_id="w")
 
@@ -327,4 +327,4 @@ async def test_a_story_that_cannot_be_read_is_said_on_the_tasks_page(
     assert answer.status_code == 200
     assert "The story cannot be read now: entries up to 9" in answer.text
     assert "it waits for an approval: pay, 0 of 2 given" in answer.text
-    assert 'value="approve"' in answer.text
+    assert '<article class="card gate"' in answer.text
