@@ -323,7 +323,9 @@ def _said(view: TaskView, wait: Wait, verdict: str) -> str:
 
 def _back(call: Call, record: TaskRecord, said: str) -> Response:
     """To where the form stood: the task's page, or the inbox."""
-    return call.go(task_path(record.task_id) if call.form.get("back") == "task" else "/", said)
+    if call.form.get("back") == "task":
+        return call.go(task_path(record.task_id), said)
+    return call.go("/", said, about=record.task_id)
 
 
 def _given(call: Call, name: str) -> str:

@@ -219,9 +219,9 @@ class Call:
         """A page, or a fragment of one."""
         return page(self.site, self.request, template, self.person, status=status, **values)
 
-    def go(self, path: str, said: str = "", **query: Any) -> Response:
-        """Send the browser to a path, with a sentence on what happened."""
-        return go(self.site, self.request, self.url(path, **query), said)
+    def go(self, path: str, said: str = "", *, about: str = "", **query: Any) -> Response:
+        """Send the browser to a path, with a sentence on what happened, and a link to the task that it is about."""
+        return go(self.site, self.request, self.url(path, **query), said, about)
 
     @property
     def fragment(self) -> bool:
@@ -268,6 +268,7 @@ def page(
 
     said = site.access.read(request.cookies.get(SAID, ""), "said")
     values.setdefault("said", said["text"] if said else "")
+    values.setdefault("about", said.get("about", "") if said else "")
     html = render(
         template,
         url=address,
@@ -287,11 +288,11 @@ def page(
     return response
 
 
-def go(site: Site, request: Request, where: str, said: str = "") -> Response:
+def go(site: Site, request: Request, where: str, said: str = "", about: str = "") -> Response:
     """See `Call.go`."""
     response = RedirectResponse(where, 303)
     if said:
-        value = site.access.signed({"text": said[:1000]}, "said", 60)
+        value = site.access.signed({"text": said[:1000], "about": about}, "said", 60)
         set_cookie(request, response, SAID, value, 60)
     return response
 

@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from refold.callbacks.address import without_addresses
+from refold.core.lifecycle import TaskState
 from refold.words.reasoning import unreasoned
 from refold.words.text import clean, snippet
 
@@ -68,6 +69,18 @@ def title(name: str) -> str:
     return words[:1].upper() + words[1:] if words else name
 
 
+STATES = {
+    TaskState.PLANNED: "Not begun",
+    TaskState.RUNNING: "Working",
+    TaskState.PAUSED: "Waits for people",
+    TaskState.BLOCKED: "Blocked",
+    TaskState.RETRYING: "Tries again",
+    TaskState.DONE: "Done",
+    TaskState.FAILED: "Failed or canceled",
+}
+"""The lifecycle states as people read them."""
+
+
 @cache
 def _environment() -> Environment:
     """Compiled once for all pages of a process."""
@@ -80,7 +93,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(plain=plain, line=line, data=data, moment=moment, title=title, unreasoned=unreasoned)
-    environment.globals["version"] = version
+    environment.globals.update(version=version, state_words=STATES)
     return environment
 
 

@@ -326,7 +326,7 @@ async def test_an_agents_calls_of_one_turn_are_decided_in_one_form(opened: Open,
     await cards.nth(0).get_by_label("Approve").focus()
     await page.keyboard.press("Space")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("status")).to_have_text("Approved: mail.")
+    await expect(page.get_by_role("status")).to_have_text("Approved: mail. turn-1")
     assert [one.gate for one in await decisions(engine, "turn-1")] == ["turn-1/2.1"]
 
     await expect(cards).to_have_count(2)
@@ -512,7 +512,7 @@ async def test_the_last_page_of_the_list_back_and_forward(opened: Open, engine: 
     await asyncio.gather(*(engine.start("charge", Content.from_text("5"), task_id=f"leaf-{n:02}") for n in range(51)))
     page = await opened("tasks?text=leaf")
     rows, more = page.locator(".tasks tbody tr"), page.get_by_role("link", name="More")
-    await expect(page.locator(".counts")).to_have_text("done 51", timeout=SOON_MS)
+    await expect(page.locator(".counts")).to_have_text("Done 51", timeout=SOON_MS)
     await expect(more).to_be_visible()
     first = await rows.locator("td a").all_inner_texts()
 

@@ -107,6 +107,19 @@ async def test_a_gate_shows_what_is_asked_and_is_approved(engine: FakeEngine, ad
     assert "Nothing waits for you" in (await ada.get("/")).text
 
 
+async def test_what_was_done_leads_to_its_task(engine: FakeEngine, ada: Browser) -> None:
+    """
+    The sentence in the inbox names the task, which is not there any more.
+    """
+    shown = await order(engine)
+    await ada.send("/decide", task="o1", gate="o1/1.1", digest=shown, decision="approve")
+
+    inbox = (await ada.get("/")).text
+
+    assert 'role="status">You approved “purchase”. <a href="/task/o1" dir="auto">o1</a></p>' in inbox
+    assert "/task/o1" not in (await ada.get("/")).text
+
+
 async def test_a_denial_carries_its_comment(engine: FakeEngine, ada: Browser) -> None:
     """
     The skill hears why.

@@ -48,10 +48,11 @@ async def test_filters_stand_in_the_address(engine: FakeEngine, ada: Browser) ->
     assert listed((await ada.get("/tasks?skill=ask")).text) == ["a1"]
     assert listed((await ada.get("/tasks?lifecycle=done")).text) == ["o2"]
     assert listed((await ada.get("/tasks?owner=olga&text=o1")).text) == ["o1"]
-    assert "done <strong>1</strong>" not in (await ada.get("/tasks?text=o1")).text
+    assert "Done <strong>1</strong>" not in (await ada.get("/tasks?text=o1")).text
     assert listed((await ada.get("/tasks?text=1")).text) == []
     page = (await ada.get("/tasks?skill=order")).text
-    assert "done <strong>1</strong>" in page
+    assert "Done <strong>1</strong>" in page
+    assert '<option value="paused">Waits for people</option>' in page
     assert "No task fits" in (await ada.get("/tasks?text=zzz")).text
     assert listed((await ada.get("/tasks?skill=as%00k")).text) == ["a1"]
     for wrong in ("lifecycle=sleeping", "age=century"):
@@ -368,7 +369,6 @@ async def test_a_skill_is_started_by_a_form(engine: FakeEngine, ada: Browser) ->
     assert (await ada.send("/skills/ask", text="hello")).status_code == 303
 
 
-@pytest.mark.parametrize("skill", SKILLS, ids=lambda skill: skill_id(skill_of(skill)))
 async def test_a_form_starts_one_task(engine: FakeEngine, ada: Browser) -> None:
     """
     Sent twice, by a second click or after going back, it leads to the task that it has started; a new form starts
@@ -398,6 +398,7 @@ async def test_a_task_that_no_worker_has_begun_is_said_to_wait(engine: FakeEngin
     assert "begins once a worker takes it" in (await ada.get(sent.headers["location"])).text
 
 
+@pytest.mark.parametrize("skill", SKILLS, ids=lambda skill: skill_id(skill_of(skill)))
 async def test_each_skill_is_drawn(engine: FakeEngine, ada: Browser, skill: Any) -> None:
     """
     Every state is drawn once, within the picture, and no two overlap.

@@ -188,6 +188,7 @@ async def test_time_travel_and_forks(engine: FakeEngine, ada: Browser) -> None:
     side = (await ada.get("/beside/g1.f1")).text
     assert "The branch is dry" in side
     assert "What happened" in side
+    assert "pay approved by bob" in side
     assert (await ada.get("/beside/g1")).status_code == 404
     assert (await ada.send("/fork/g1", seq="3")).status_code == 409
     assert (await ada.send("/fork/g1", seq="x")).status_code == 400

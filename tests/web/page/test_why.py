@@ -136,7 +136,9 @@ async def test_a_failed_call_says_when_it_failed_and_when_it_comes_again(engine:
     await engine.start("waits", Content.from_text("tool"), task_id="w")
     await engine.advance(60)
     await engine.fail("w", "count", DOWN)
-    assert await said(ada, "w") == ["tool count failed; attempt 2 comes, since 09:01, until 09:02the bank is down"]
+    assert await said(ada, "w") == [
+        "tool count failed, and waits for attempt 2, since 09:01, until 09:02the bank is down"
+    ]
     await engine.advance(60)
     assert await said(ada, "w") == ["tool count is being performed, attempt 2, since 09:02the bank is down"]
     await engine.advance(60)
@@ -159,7 +161,7 @@ async def test_a_blocked_call_is_blocked_since_it_failed_first(engine: FakeEngin
     await engine.send("b", Content.from_text("and?"), early=True)
 
     (told,) = await said(ada, "b")
-    assert told.startswith("tool count is blocked; its dependency is asked again, since 09:00, until 09:03")
+    assert told.startswith("tool count is blocked, and waits to ask its dependency again, since 09:00, until 09:03")
     assert "T09:00:00" in (await ada.get("/waits/b")).text.partition("tried again")[0].rpartition("since")[2]
 
 

@@ -24,12 +24,12 @@ from refold.web.page.skills.ways import Way, way_of
 RECENT, MOST_RECENT = 20, 50
 """Over how many tasks moves are counted, and over how many at the most."""
 
-OPEN = (TaskState.RUNNING, TaskState.PAUSED, TaskState.BLOCKED, TaskState.RETRYING)
-SHOWN_PLACES = 100
 ONCE_BYTES = 4
 ONCE = re.compile(rf"[0-9a-f]{{{2 * ONCE_BYTES}}}")
 """What a form to start a task is known by: the end of the task's id, if nobody gives another one."""
 
+OPEN = (TaskState.RUNNING, TaskState.PAUSED, TaskState.BLOCKED, TaskState.RETRYING)
+SHOWN_PLACES = 100
 """How many places of a task's way are written out: its last."""
 
 
@@ -75,9 +75,9 @@ def _page(call: Call, found: Skill, *, status: int = 200, moves: Counter[Move] |
         fields=() if wanted is None else fields_for(wanted),
         graph=drawn(found, moves or {}),
         recent=RECENT,
+        once=secrets.token_hex(ONCE_BYTES),
         **said,
     )
-        once=secrets.token_hex(ONCE_BYTES),
 
 
 async def _way(call: Call, found: Skill, task_id: str) -> dict[str, Any]:
@@ -106,12 +106,12 @@ async def _recent(call: Call, found: Skill) -> dict[str, Any]:
 
 
 async def start(call: Call) -> Response:
-    """`POST /skills/SKILL`: start a task."""
+    """`POST /skills/SKILL`: start a task. A form that is sent twice leads to the task that it has started."""
     found = _skill(call)
-    card, wanted = found.options.card, found.options.input
-    try:
     once = call.form.get("once", "")
     known = f"{found.options.card.id}-{once}" if ONCE.fullmatch(once) else None
+    card, wanted = found.options.card, found.options.input
+    try:
         if wanted is not None:
             content = Content.from_data(filled(fields_for(wanted), call.form))
         else:
@@ -130,11 +130,11 @@ async def start(call: Call) -> Response:
     except InputRejected as error:
         return _page(call, found, status=409, typed=call.form, problem=error.reason)
     except TaskExists as error:
-        problem = f"there is a task {error.task_id!r} already; choose another id, or leave it empty"
-        return _page(call, found, status=409, typed=call.form, problem=problem)
         if error.task_id == known:
             said = "This form has started this task already. To start another one, open the skill again."
             return call.go(task_path(error.task_id), said)
+        problem = f"there is a task {error.task_id!r} already; choose another id, or leave it empty"
+        return _page(call, found, status=409, typed=call.form, problem=problem)
     begun = view.lifecycle is not TaskState.PLANNED
     said = "The task has started." if begun else "The task is there, and begins once a worker takes it."
     return call.go(task_path(view.task_id), said)

@@ -19,7 +19,7 @@ from refold.core.lifecycle import TaskState
 from refold.differences import NOTHING, differences
 from refold.engine import NoWorker, view_of
 from refold.web.page.frame import Call, Refused, check_accept, task_path, whole
-from refold.web.page.task.pages import ENTRIES, Told, stories, told
+from refold.web.page.task.pages import EARLIER, ENTRIES, Told, stories, told
 from refold.words.reasoning import unreasoned
 
 CHANGES = 200
@@ -153,9 +153,9 @@ async def beside(call: Call) -> Response:
 
 async def _from(call: Call, task_id: str, after: int) -> list[Told]:
     found: list[Entry] = []
-    async with aclosing(call.engine.journal(task_id, after=after)) as entries:
+    async with aclosing(call.engine.journal(task_id, after=max(0, after - EARLIER))) as entries:
         async for entry in entries:
             found.append(entry)
-            if len(found) == ENTRIES:
+            if entry.seq == after + ENTRIES:
                 break
-    return stories(found, payloads=True)
+    return [one for one in stories(found, payloads=True) if one.entry.seq > after]

@@ -93,12 +93,14 @@ def _of_pending(one: PendingView, newest: Sequence[Entry], asked: datetime | Non
     if one.blocked:
         since = blocked_since(newest, one.invocation_id)
         if one.due_at is not None:
-            return Why(text=f"{one.command} is blocked; its dependency is asked again", since=since, until=one.due_at)
+            return Why(
+                text=f"{one.command} is blocked, and waits to ask its dependency again", since=since, until=one.due_at
+            )
         return Why(text=f"{one.command} is blocked until an operator resolves it", since=since)
     if one.command.startswith("sleep "):
         return Why(text=f"it sleeps: {one.command.removeprefix('sleep ')}", since=asked, until=one.due_at)
     if one.due_at is not None:
-        return Why(text=f"{one.command} failed; attempt {one.attempt + 1} comes", since=last, until=one.due_at)
+        return Why(text=f"{one.command} failed, and waits for attempt {one.attempt + 1}", since=last, until=one.due_at)
     if one.held:
         return Why(text=f"{one.command} begins when the task goes on", since=asked)
     if one.command.startswith("skill "):
