@@ -103,6 +103,15 @@ def _routes(site: Site) -> list[BaseRoute]:
         since = call.number("since", 0, most=int(time()))
         return site.streams.answer(bell.news(datetime.fromtimestamp(since, UTC) if since else None))
 
+    def rings(handler: Handler) -> Handler:
+        async def answered(call: Call) -> Response:
+            try:
+                return await handler(call)
+            finally:
+                bell.ring()
+
+        return answered
+
     get: Mapping[str, Handler] = {
         "/": inbox.inbox,
         "/live": news,
@@ -141,7 +150,7 @@ def _routes(site: Site) -> list[BaseRoute]:
     return [
         route(site, "/views", saved.save, "POST", acts=False),
         *(route(site, path, handler) for path, handler in get.items()),
-        *(route(site, path, handler, "POST") for path, handler in post.items()),
+        *(route(site, path, rings(handler), "POST") for path, handler in post.items()),
     ]
 
 

@@ -161,6 +161,11 @@ class Bell:
                 self._looking.cancel()
                 self._looking = None
 
+    def ring(self) -> None:
+        """Ring now, for what the list of tasks does not tell: one of a task's gates was decided, and others are open."""
+        self._rung.set()
+        self._rung = asyncio.Event()
+
     async def _changed(self, since: datetime) -> bool:
         with contextlib.suppress(EngineError):
             return bool(await self._engine.find(TaskFilter(moved_since=since - LAG), limit=1))
@@ -173,8 +178,7 @@ class Bell:
             with contextlib.suppress(EngineError):
                 found = await self._moved(since)
                 if seen is not None and not found <= seen:
-                    self._rung.set()
-                    self._rung = asyncio.Event()
+                    self.ring()
                     pause = SOON_S
                 seen = found | (seen or frozenset()) if len(found) < FIRST else found
                 if found:

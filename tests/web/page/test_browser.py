@@ -306,6 +306,21 @@ async def test_gates_are_decided_together(opened: Open, engine: Engine) -> None:
     assert [one.comment for one in await decisions(engine, "both-2")] == ["", "not him"]
 
 
+async def test_an_open_inbox_hears_of_one_of_several_gates(opened: Open, engine: Engine) -> None:
+    """
+    The task waits on as before, so the list of tasks says nothing of it; the page on which it was decided does.
+    """
+    await order(engine, "part-1", "two")
+    page, other = await opened(name="ada"), await opened("task/part-1", name="bob")
+    await expect(page.get_by_text("2 approvals of one task.")).to_be_visible(timeout=SOON_MS)
+
+    await other.locator("article.gate", has_text="first").get_by_label("Approve").check()
+    await other.get_by_role("button", name="Send these decisions").click()
+
+    await expect(card(page, "part-1")).to_have_count(1, timeout=SOON_MS)
+    await engine.cancel("part-1")
+
+
 CALLS = """Write to both, and charge.
 -> mail(to="grace@example.org", text="hi"), mail(to="alan@example.org", text="bye"), charge(amount_cents=1999)
 -> All is done."""
