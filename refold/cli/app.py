@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -56,7 +57,8 @@ class _Verbs(TyperGroup):
         except typer.Abort:
             code = INTERRUPTED
         except typer.TyperException as error:
-            report(type(error).__name__, _usage(error), as_json="--json" in words)
+            verb = words[0] if words[0] in self.commands else ""
+            report(type(error).__name__, _usage(error, verb), as_json="--json" in words)
             code = WRONG_CALL
         if not standalone_mode:
             return code
@@ -114,16 +116,29 @@ for group in _GROUPS:
     group.add_to(app)
 
 
-def _usage(error: typer.TyperException) -> str:
+def _usage(error: typer.TyperException, verb: str) -> str:
+    """What is wrong with a call, and where its help is.
+
+    Args:
+        error: Its context is missing where an option lacks its value, and its message is the help of a group of verbs
+            of which none was named.
+        verb: The verb that was called; empty if there is none of this name.
+    """
     context = getattr(error, "ctx", None)
     message = getattr(error, "format_message", error.__str__)()
-    path = context.command_path if context is not None else "refold"
+    path = context.command_path if context is not None else f"refold {verb}".rstrip()
+    if context is not None and isinstance(context.command, TyperGroup) and message.startswith("Usage:"):
+        message = f"Missing command, one of {', '.join(context.command.commands)}"
+    message = message.replace(": Value error, ", ": ", 1)
     text = ", and text that begins with `-` stands after `--`" if message.startswith("No such option") else ""
     return f"{message.rstrip('.')}; `{path} --help` shows how it is called{text}"
 
 
 def main() -> None:
     """Run the command line of this process."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # its caller has closed it
+            setattr(sys, name, Path(os.devnull).open("r+", encoding="utf-8"))  # noqa: SIM115 - until the process ends
     code: Any = 0
     try:
         app()

@@ -22,6 +22,8 @@ from refold.export.read import SUFFIX
 
 DONE, TASK_FAILED, WRONG_CALL, INTERRUPTED = 0, 1, 2, 130
 DEBUG = "REFOLD_DEBUG"
+AS_TEXT = "_REFOLD_ERRORS_AS_TEXT"
+"""Set by `refold dev` without --json for the processes that it starts with --json: its terminal shows their errors."""
 
 
 _OF_FILES = (
@@ -59,6 +61,7 @@ def _file_of(error: TaskNotFound) -> str:
 
 def report(name: str, message: str, *, as_json: bool) -> None:
     """Print an error on stderr."""
+    as_json = as_json and AS_TEXT not in os.environ
     line = json.dumps({"error": name, "message": message}, ensure_ascii=False) if as_json else f"error: {message}"
     sys.stderr.write(line + "\n")
 

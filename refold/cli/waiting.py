@@ -36,14 +36,18 @@ Wait = Annotated[
 async def settled(call: Call, engine: Engine, task_id: str, *, after: int) -> TaskView:
     """Wait until the task ends, pauses, or needs an operator, and return it."""
     story = None if call.out.json else Story(Output(json=False, talk=True))
-    while True:
-        async for news in patiently(call, engine, task_id, after=after):
-            if story is not None:
-                story.tell(news)
-            if isinstance(news, Entry):
-                after = news.seq
-        with contextlib.suppress(NoWorker):  # gone since; it is waited for again
-            return await engine.look(task_id)
+    try:
+        while True:
+            async for news in patiently(call, engine, task_id, after=after):
+                if story is not None:
+                    story.tell(news)
+                if isinstance(news, Entry):
+                    after = news.seq
+            with contextlib.suppress(NoWorker):  # gone since; it is waited for again
+                return await engine.look(task_id)
+    except asyncio.CancelledError:  # by Ctrl-C
+        call.out.note(f"interrupted; the task goes on: refold watch {quote(task_id)}")
+        raise
 
 
 async def patiently(

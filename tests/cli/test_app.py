@@ -1,6 +1,7 @@
 """The command as a whole: its help and its version."""
 
 import importlib.metadata
+import shlex
 import subprocess
 import sys
 
@@ -49,6 +50,55 @@ def test_text_that_looks_like_an_option_has_a_way_in(refold: Shell) -> None:
 
     assert done.exit == 2
     assert done.err.endswith("shows how it is called, and text that begins with `-` stands after `--`\n")
+
+
+def test_a_group_of_verbs_names_them(refold: Shell) -> None:
+    """
+    One line, like any other wrong call, instead of the whole help as an error.
+    """
+    done = refold("schedule")
+
+    assert done.exit == 2
+    assert done.err == (
+        "error: Missing command, one of create, list, show, pause, resume, run, delete; "
+        "`refold schedule --help` shows how it is called\n"
+    )
+
+
+def test_an_option_without_its_value_names_the_verbs_help(refold: Shell) -> None:
+    """
+    The parser does not say where it was, and the first word does.
+    """
+    done = refold("journal", "--verify")
+
+    assert done.err == "error: Option '--verify' requires an argument; `refold journal --help` shows how it is called\n"
+
+
+def test_a_wrong_choice_is_said_plainly(refold: Shell) -> None:
+    """
+    Without the prefix of the library that checks it.
+    """
+    done = refold("cost", "--by", "planet")
+
+    assert done.err.startswith("error: Invalid value for '--by': 'planet' is not one of 'task', ")
+
+
+def test_a_port_that_is_none_is_refused(refold: Shell) -> None:
+    """
+    Before anything is started.
+    """
+    assert "'--port'" in refold("dev", "--port", "99999").err
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(closed: str) -> None:
+    """
+    A caller that has closed stdin, stdout or stderr does not change how a command ends.
+    """
+    command = shlex.join([sys.executable, "-m", "refold.cli", "--version"])
+    done = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_version_is_the_packages(refold: Shell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -32,6 +33,20 @@ class LateWorker(FakeEngine):
         yield ENTRY
 
 
+class NoNews(FakeEngine):
+    """An engine whose task is at work, and from which nothing comes."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.watched = asyncio.Event()
+
+    async def watch(self, task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[Any]:
+        """See `Engine`."""
+        self.watched.set()
+        await asyncio.Event().wait()
+        yield ENTRY
+
+
 async def test_a_watch_waits_for_a_worker(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Also one that was killed before its first answer; what is waited for is said once.
@@ -43,3 +58,18 @@ async def test_a_watch_waits_for_a_worker(capsys: pytest.CaptureFixture[str], mo
     assert [one async for one in waiting.patiently(call, engine, "T", after=0)] == [ENTRY]
     assert engine.asked == 3
     assert capsys.readouterr().err == "waiting: no poller seen on task queue 'refold'\n"
+
+
+async def test_an_interrupted_wait_says_that_the_task_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    Ctrl-C ends the wait alone, and the way back to the task is named.
+    """
+    call: Any = SimpleNamespace(out=Output(json=False))
+    engine = NoNews()
+    waits = asyncio.create_task(waiting.settled(call, engine, "T", after=0))
+    await engine.watched.wait()
+    waits.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waits
+    assert capsys.readouterr().err.endswith("interrupted; the task goes on: refold watch T\n")

@@ -29,7 +29,7 @@ def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()
 
     Raises:
         CallError: There is nothing to send, more than one text, text that is not JSON as `data`, pairs beside JSON
-            that is not an object, or a file that cannot be sent.
+            that is not an object, bytes that are no UTF-8, an empty stdin, or a file that cannot be sent.
     """
     pairs: dict[str, JsonValue] = {}
     texts: list[str] = []
@@ -37,7 +37,7 @@ def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()
         if pair := _PAIR.fullmatch(word):
             if pair[1] in pairs:
                 raise CallError(f"{pair[1]}= is given twice")
-            pairs[pair[1]] = _value(pair[2])
+            pairs[pair[1]] = _value(_whole(f"{pair[1]}=", pair[2]))
         else:
             texts.append(word)
     if len(texts) > 1:
@@ -45,7 +45,7 @@ def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()
             f"one text is expected, got {len(texts)}: {', '.join(map(repr, texts))}; put a text of several words in "
             "quotes, and write data as key=value"
         )
-    parts = [Part(text=sys.stdin.read() if text == "-" else text) for text in texts]
+    parts = [Part(text=_read() if text == "-" else _whole("the text", text)) for text in texts]
     value = _with_pairs(None if data is None else _json(data), pairs)
     if value is not None:
         parts.append(Part(data=value))
@@ -53,6 +53,25 @@ def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()
     if not parts:
         raise CallError("there is nothing to send: give a text, key=value pairs, --data JSON, or --file PATH")
     return Content(parts=tuple(parts))
+
+
+def _read() -> str:
+    try:
+        text = sys.stdin.read()
+    except UnicodeDecodeError as error:
+        text = error.object[error.start : error.end].decode(errors="surrogateescape")
+    if not text:
+        raise CallError("there is nothing to send: stdin is empty")
+    return _whole("stdin", text)
+
+
+def _whole(what: str, text: str) -> str:
+    """The text, if it is one: bytes that are no UTF-8 arrive as halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise CallError(f"{what} is no UTF-8 text; --file PATH sends any bytes") from None
+    return text
 
 
 def _with_pairs(data: JsonValue, pairs: dict[str, JsonValue]) -> JsonValue:
@@ -75,7 +94,7 @@ def _value(text: str) -> JsonValue:
 
 def _json(text: str) -> JsonValue:
     try:
-        value = _parsed(sys.stdin.read() if text == "-" else text)
+        value = _parsed(_read() if text == "-" else text)
     except ValueError as error:
         raise CallError(f"--data is no JSON: {error}; got {text[:60]!r}") from None
     if value is None:

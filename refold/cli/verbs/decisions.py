@@ -136,7 +136,7 @@ async def _decide(
     vouched_by: str | None,
     wait: bool,
 ) -> int:
-    call.hint = f"`refold show {task_id}` tells what it waits for"
+    call.hint = f"`refold show {task_id}` tells how it stands"
     engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
     view = await engine.decide_together(
@@ -170,7 +170,7 @@ async def resolve(
     """Retry the blocked command of a task, or supply its result."""
     if retry == (outcome is not None):
         raise CallError("give one of --retry and --outcome JSON")
-    call.hint = f"`refold show {task_id}` tells what is blocked"
+    call.hint = f"`refold show {task_id}` tells how it stands"
     engine = await call.engine()
     before = await newest(engine, task_id) if wait else 0
     view = await engine.resolve(
@@ -194,7 +194,7 @@ async def recover(
 
     Its id is the old one with `.r1`; with `.r2` if that task failed too, and so on.
     """
-    call.hint = f"`refold show {task_id}` tells how it ended"
+    call.hint = f"`refold show {task_id}` tells how it stands"
     engine = await call.engine()
     view = await engine.recover(task_id, by=by or getpass.getuser())
     return await shown(call, engine, view, wait=wait)

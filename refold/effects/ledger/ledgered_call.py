@@ -322,7 +322,7 @@ class LedgeredCall:
             kind=FailureKind.UNKNOWN,
             type="outcome_unknown",
             message=f"it is not known whether the tool {self._spec.name!r} has had its effect, and it may happen once "
-            f"at most: {why}; look at the other side, then decide",
+            f"at most: {why}; find out at the receiver, then resolve the command",
             details=details,
             again_s=0.0 if self._spec.probe is None else ASKED_AGAIN_S,
         )
@@ -331,8 +331,9 @@ class LedgeredCall:
         return Failure(
             kind=FailureKind.PERMANENT,
             type="key_reused",
-            message=f"the key of this call of the tool {self._spec.name!r} stands for a call with other arguments "
-            f"(then {answer.known[:16]}, now {answer.given[:16]}); give another effect another key",
+            message=f"the ledger has a receipt under the key of this call of the tool {self._spec.name!r}, for other "
+            f"arguments (then {answer.known[:16]}, now {answer.given[:16]}); give another effect another key, and a "
+            "task an id that no task of an earlier server had",
             details={"key": self._ask.key, "known": answer.known, "given": answer.given},
         )
 

@@ -1,11 +1,13 @@
 """`refold start`, `answer` and `cancel`."""
 
 import asyncio
+import io
 from typing import Any
 
 import pytest
 
-from refold.cli.errors import explain
+from refold.cli.errors import CallError, explain
+from refold.cli.text.content import content_of
 from refold.core.errors import RefoldError
 from refold.engine import NotConnected, NoWorker
 from refold.testing import FakeEngine
@@ -78,6 +80,27 @@ def test_data_reaches_the_task_as_data(refold: Shell) -> None:
 
     content = snapshot.messages[0].content
     assert (content.text, content.data) == ("Ada", {"order": "A1", "cents": 90})
+
+
+def test_an_empty_stdin_is_nothing_to_send(refold: Shell) -> None:
+    """
+    A closed one, or a command before the pipe that failed: no task is started with an empty text.
+    """
+    done = refold("start", "hello", "-", stdin="")
+
+    assert (done.exit, done.out) == (2, "")
+    assert done.err == "error: there is nothing to send: stdin is empty\n"
+
+
+@pytest.mark.parametrize("words", [("-",), ("caf\udce9",), ("name=caf\udce9",)])
+def test_bytes_that_are_no_text_are_refused(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Whether they come from stdin or as an argument; the way to send them is named.
+    """
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), encoding="utf-8"))
+
+    with pytest.raises(CallError, match="is no UTF-8 text; --file PATH sends any bytes"):
+        content_of(words, None)
 
 
 def test_text_may_come_from_stdin(refold: Shell) -> None:

@@ -16,7 +16,7 @@ import typer
 
 from refold import temporal
 from refold.callbacks.address import KEY, URL
-from refold.cli.errors import DONE, WRONG_CALL, CallError
+from refold.cli.errors import AS_TEXT, DONE, WRONG_CALL, CallError
 from refold.cli.supervise import Supervised
 from refold.cli.verb import QUEUE, Call, Namespace, TaskQueue, add
 from refold.cli.verbs.code import Modules
@@ -45,6 +45,16 @@ MoreModules = Annotated[list[str] | None, typer.Option("--modules", help="As MOD
 Db = Annotated[
     Path | None, typer.Option("--db", metavar="FILE", help="Store the server's state in this file; else in memory.")
 ]
+ServerPort = Annotated[
+    int | None, typer.Option("--port", min=1, max=MOST_PORT, help="The server's port; else 7233, or a free one.")
+]
+UiPort = Annotated[
+    int | None, typer.Option("--ui-port", min=1, max=MOST_PORT, help="The web UI's port; else 8233, or a free one.")
+]
+GatewayPort = Annotated[
+    int | None,
+    typer.Option("--a2a-port", min=1, max=MOST_PORT, help="The A2A gateway's port; else 9000, or a free one."),
+]
 WithGateway = Annotated[
     bool, typer.Option("--a2a/--no-a2a", help="Start the A2A gateway, if the extra `a2a` is installed.")
 ]
@@ -70,10 +80,8 @@ async def dev(
     modules: Modules = None,
     more_modules: MoreModules = None,
     db: Db = None,
-    port: Annotated[int | None, typer.Option("--port", help="The server's port; else 7233, or a free one.")] = None,
-    ui_port: Annotated[
-        int | None, typer.Option("--ui-port", help="The web UI's port; else 8233, or a free one.")
-    ] = None,
+    port: ServerPort = None,
+    ui_port: UiPort = None,
     log: Annotated[Path | None, typer.Option("--log", metavar="FILE", help="Append the server's output to it.")] = None,
     namespace: Namespace = None,
     task_queue: TaskQueue = QUEUE,
@@ -83,9 +91,7 @@ async def dev(
     mcp: Mcp = None,
     log_json: LogJson = False,
     metrics: MetricsFrom = None,
-    a2a_port: Annotated[
-        int | None, typer.Option("--a2a-port", help="The A2A gateway's port; else 9000, or a free one.")
-    ] = None,
+    a2a_port: GatewayPort = None,
     a2a: WithGateway = True,
 ) -> int:
     """Start a Temporal server, a worker and an A2A gateway.
@@ -109,7 +115,7 @@ async def dev(
         options += ["--mcp", str(mcp)] if mcp else []
         async with AsyncExitStack() as running:
             options += ["--grace", str(GRACE_S), *seen.get("worker", ())]
-            known = _callbacks(at_port := a2a_port or _likely(A2A_PORT))
+            known = _callbacks(at_port := a2a_port or _likely(A2A_PORT)) | ({} if call.out.json else {AS_TEXT: "1"})
             polling = Supervised("worker", options, call.out.alert, grace_s=GRACE_S, environment=known)
             worker = await running.enter_async_context(polling)
             gateway: Supervised | None = None
@@ -126,7 +132,7 @@ async def dev(
                 gateway = await running.enter_async_context(served)
             processes = [one for one in (worker, gateway) if one is not None]
             if "metrics" in seen:
-                asked = Supervised("metrics", [*seen["metrics"], *at_server], call.out.alert)
+                asked = Supervised("metrics", [*seen["metrics"], *at_server], call.out.alert, environment=known)
                 processes.append(await running.enter_async_context(asked))
             gave_up = [one.gave_up.wait() for one in processes]
             await _first(_all_ready(processes), *gave_up, stop.wait())

@@ -204,6 +204,7 @@ def test_a_bad_application_stops_it(tmp_path: Path) -> None:
     done = subprocess.run([*COMMAND, "dev"], cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False)
 
     assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
     assert "workflows.py cannot be imported: ModuleNotFoundError" in done.stderr
     assert done.stdout == ""
 
