@@ -162,7 +162,7 @@ class Bell:
                 self._looking = None
 
     def ring(self) -> None:
-        """Ring now, for what the list of tasks does not tell: one of a task's gates was decided, and others are open."""
+        """Ring now: one of several gates of a task was decided, of which the list of tasks tells nothing."""
         self._rung.set()
         self._rung = asyncio.Event()
 
