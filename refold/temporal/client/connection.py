@@ -32,6 +32,7 @@ from refold.effects.asking import asked
 from refold.engine import NotConnected, TaskNotFound
 from refold.temporal.client import search, stopped
 from refold.temporal.client.errors import in_failed_state, refusals, server_refused, timed_out
+from refold.temporal.client.fleet.fitting import of_fitting_worker
 from refold.temporal.client.newest_first import Windows
 from refold.temporal.data import search_attributes
 from refold.temporal.data.payloads import data_converter
@@ -117,7 +118,7 @@ class Connection:
             WorkflowQueryFailedError, WorkflowQueryRejectedError, RPCError: As the SDK's `query`.
         """
         handle = self.client.get_workflow_handle(task_id, run_id=run_id)
-        ask = partial(
+        query = partial(
             handle.query,
             name,
             args=arguments,
@@ -125,11 +126,12 @@ class Connection:
             reject_condition=QueryRejectCondition.NOT_OPEN if if_open else None,
             rpc_timeout=(patience or self.patience) / QUERY_ATTEMPTS,
         )
+        ask = partial(asked, query)
         attempt, until = 0, time.monotonic() + (patience or self.patience).total_seconds()
         while True:
             attempt += 1
             try:
-                answer: T = await asked(ask)
+                answer: T = await of_fitting_worker(self.client, task_id, ask)
             except WorkflowQueryRejectedError as rejected:
                 if rejected.status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:  # it went on while we asked
                     raise

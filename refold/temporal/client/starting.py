@@ -16,9 +16,10 @@ from refold.conversation import check_previous, previous_of
 from refold.core.chat import Previous
 from refold.core.lifecycle import Status, TaskState
 from refold.engine import NotConnected, TaskExists, TaskNotFound, TaskView, not_begun
-from refold.temporal.client import search, unserved, views
+from refold.temporal.client import search, views
 from refold.temporal.client.connection import Connection
 from refold.temporal.client.errors import server_away, server_refused, timed_out, unwritable, why_unanswered
+from refold.temporal.client.fleet import unserved
 from refold.temporal.client.journal import JournalReader
 from refold.temporal.client.lineage import Origin
 from refold.temporal.data.inputs import input_of

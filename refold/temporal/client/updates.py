@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from pydantic_core import PydanticSerializationError
@@ -26,6 +27,7 @@ from refold.engine import CodeChanged, Decision, NoWorker, TaskNotFound, TaskVie
 from refold.temporal.client import views
 from refold.temporal.client.connection import UPDATE_PATIENCE, Connection
 from refold.temporal.client.errors import in_failed_state, of_task, server_refused, unwritable, why_silent
+from refold.temporal.client.fleet.fitting import of_fitting_worker
 from refold.temporal.data import signing
 from refold.temporal.data.payloads import codec_in
 from refold.temporal.data.wire import CANCEL_REASON, CODE_DIFFERS, Accepted, Verdict
@@ -57,10 +59,11 @@ async def update(
         EngineError: The server refuses, or does not answer.
     """
     handle = connection.client.get_workflow_handle(task_id, run_id=run_id)
+    send = partial(
+        handle.execute_update, name, args=arguments, id=update_id, rpc_timeout=UPDATE_PATIENCE, result_type=answer
+    )
     try:
-        found: A = await handle.execute_update(
-            name, args=arguments, id=update_id, rpc_timeout=UPDATE_PATIENCE, result_type=answer
-        )
+        found: A = await of_fitting_worker(connection.client, task_id, send)
     except WorkflowUpdateFailedError as error:
         _raise_refusal(task_id, name, error)
     except PydanticSerializationError as error:

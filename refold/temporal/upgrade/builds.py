@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, DescribeWorkerDeploymentRequest
+from temporalio.api.workflowservice.v1 import DescribeWorkerDeploymentRequest
 from temporalio.client import Client, WorkflowExecution
 from temporalio.common import SearchAttributeKey
 
 from refold.engine import EngineError
 from refold.temporal.client.errors import POLLING_S, refusals
+from refold.temporal.client.fleet.fitting import polling_builds
 from refold.temporal.client.search import BUILD_IDS
 
 DEPLOYMENT = SearchAttributeKey.for_keyword("TemporalWorkerDeployment")
@@ -96,17 +95,8 @@ class Targets:
     async def _of_queue(self, queue: str) -> Target:
         if self.build is not None:
             return Target(self.build)
-        request = DescribeTaskQueueRequest(
-            namespace=self.client.namespace,
-            task_queue=TaskQueue(name=queue),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
         with refusals(f"describe task queue {queue!r}"):
-            pollers = (await self.client.workflow_service.describe_task_queue(request)).pollers
-        # The newest poll stands for now: it is by the server's clock, as all of them.
-        newest = max((one.last_access_time.seconds for one in pollers), default=0)
-        recent = [one for one in pollers if newest - one.last_access_time.seconds <= POLLING_S]
-        builds = sorted({one.worker_version_capabilities.build_id for one in recent} - {""})
+            builds = sorted(await polling_builds(self.client, queue))
         if len(builds) == 1:
             return Target(builds[0])
         said = f"workers of {len(builds)} builds polled" if builds else "no worker polls"

@@ -1,4 +1,4 @@
-"""Who asks for a task that stands still changes nothing about it."""
+"""Who asks for a task meets workers of other code: it changes nothing about the task, and those that fit answer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from temporalio.client import Client
 from refold import Status
 from refold.engine import NoWorker
 from refold.temporal.data.storage import Folder
+from tests.temporal.changes import trials as changes
+from tests.temporal.changes.rows import Place
 from tests.temporal.recorded import purchase
 from tests.temporal.recorded.deploying import Site, changed
 from tests.temporal.recorded.test_changed_code import happened
@@ -58,3 +60,24 @@ async def test_a_task_that_is_asked_while_it_fails_goes_on(
 
     assert view.status is Status.COMPLETED
     assert purchase.PAID.count((id, 5)) == 1
+
+
+async def test_old_workers_beside_new_ones_answer_for_their_tasks(
+    hasty_client: Client, values: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Whoever looks at a task or answers it during a rolling deploy meets workers of both: only those that fit answer.
+    """
+    monkeypatch.syspath_prepend(tmp_path)
+    site = changes.Site(hasty_client, values, tmp_path, ["open_question", "gone"])
+    met = [changes.Trial(key, Place.QUESTION, "beside") for key in ("open_question", "gone")]
+    async with site.worker("old"):
+        await changes.each(met, site.begin)
+        async with site.worker("new"):
+            for _ in range(ASKING):
+                for one in met:
+                    assert (await site.engine.look(one.id)).note == ""
+                    assert await collected(site.engine.journal(one.id)) == one.before
+            await changes.each(met, site.push)
+
+    assert [one.broken for one in met] == [None, None]

@@ -123,12 +123,8 @@ async def dev(
                 beside = [*_port(at_port, a2a_port), "--recovery", recovery, "--allow-loopback", *seen.get("serve", ())]
                 # A gateway that is started again has to know the page's sessions, or people lose the name they chose.
                 secret = os.environ.get(PAGE_SECRET) or secrets.token_hex(32)
-                served = Supervised(
-                    "serve",
-                    [*shared, *beside, *_page(server)],
-                    call.out.alert,
-                    environment={**known, PAGE_SECRET: secret},
-                )
+                ours = {**known, PAGE_SECRET: secret}
+                served = Supervised("serve", [*shared, *beside, *_page(server)], call.out.alert, environment=ours)
                 gateway = await running.enter_async_context(served)
             processes = [one for one in (worker, gateway) if one is not None]
             if "metrics" in seen:

@@ -1,0 +1,99 @@
+"""Workers of several builds on one task queue: what one of them cannot tell or take, another may.
+
+The server gives a query or an update to any worker that polls, so that during a rolling deploy it may reach one whose
+code does not fit the task. The server tries a workflow task again that fails, but no query and no update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.service import RPCError
+
+from refold.divergence import DIFFERS
+from refold.temporal.client.errors import NOT_FITTING, POLLING_S
+
+WORKERS_ASKED = 10
+"""How many times a question is put again while workers of several builds poll: each of them polls five times at once,
+and the server gives a question to whoever has waited longest."""
+
+_UNFIT = (DIFFERS, NOT_FITTING, "the skills known here: ", "expected but not found")
+"""What code says that is another one than the task's; the last is the SDK's, of a query or update that it lacks."""
+
+T = TypeVar("T")
+
+
+async def of_fitting_worker(client: Client, task_id: str, ask: Callable[[], Awaitable[T]]) -> T:
+    """What a worker answers whose code fits the task, if workers of several builds poll its task queue.
+
+    Args:
+        client: Connected.
+        task_id: The task.
+        ask: Puts the question to any of them.
+
+    Returns:
+        Its answer; if no code fits that was asked, the last one's, which may say so by its `differs`.
+
+    Raises:
+        WorkflowQueryFailedError, WorkflowUpdateFailedError: Its answer is an error, or no code fits that was asked.
+        Exception: Whatever else `ask` raises.
+    """
+    found = await _outcome(ask)
+    if not found.fits and await _mixed(client, task_id):
+        for _ in range(WORKERS_ASKED):
+            found = await _outcome(ask)
+            if found.fits:
+                break
+    if found.error is not None:
+        raise found.error
+    return cast("T", found.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a worker said, and whether its code fits the task."""
+
+    answer: object = None
+    error: Exception | None = None
+    fits: bool = True
+
+
+async def _outcome(ask: Callable[[], Awaitable[object]]) -> _Outcome:
+    try:
+        answer = await ask()
+    except (WorkflowQueryFailedError, WorkflowUpdateFailedError) as error:
+        said = f"{error} {error.cause}"
+        return _Outcome(error=error, fits=not any(words in said for words in _UNFIT))
+    return _Outcome(answer, fits=not getattr(answer, "differs", ""))  # it may answer by what was recorded
+
+
+async def _mixed(client: Client, task_id: str) -> bool:
+    try:
+        queue = (await client.get_workflow_handle(task_id).describe()).task_queue
+        return len(await polling_builds(client, queue)) > 1
+    except RPCError:
+        return False
+
+
+async def polling_builds(client: Client, queue: str) -> set[str]:
+    """The builds whose workers poll a task queue.
+
+    Raises:
+        RPCError: The server does not tell.
+    """
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    pollers = (await client.workflow_service.describe_task_queue(request)).pollers
+    # The newest poll stands for now: it is by the server's clock, as all of them.
+    newest = max((one.last_access_time.seconds for one in pollers), default=0)
+    recent = [one for one in pollers if newest - one.last_access_time.seconds <= POLLING_S]
+    return {one.worker_version_capabilities.build_id for one in recent} - {""}
