@@ -170,6 +170,11 @@ class Courier:
         beating = asyncio.create_task(round.beat())
         try:
             outcome = await round.go()
+        except asyncio.CancelledError:
+            why = activity.cancellation_details()
+            if why is None or not why.not_found:
+                raise
+            outcome = REMOVED  # the workflow has ended meanwhile: a heartbeat was told
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)

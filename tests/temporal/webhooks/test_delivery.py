@@ -10,7 +10,9 @@ from uuid import uuid4
 
 import pytest
 from starlette.responses import Response
+from temporalio.activity import ActivityCancellationDetails
 from temporalio.client import WorkflowFailureError
+from temporalio.testing import ActivityEnvironment
 
 from refold.core.errors import InputRejected
 from refold.effects.webhooks.post import Poster
@@ -183,6 +185,25 @@ async def test_nothing_is_posted_after_it_was_removed(
         assert await ended(engine, task_id, "w") == "removed"
         # The activity is told when it says how far it came; what it asks before each post has ended already.
         assert await webhooks.get(task_id, "w") is None
+
+
+async def test_a_removal_while_a_retry_waits_ends_the_delivery(
+    engine: TemporalEngine, script: Script, task_id: str
+) -> None:
+    """
+    Its workflow has ended, and a heartbeat is told so: no error that a log should have.
+    """
+    courier = delivery.Courier(engine.client, script, Poster(Screen.from_env(loopback=True)))
+    environment = ActivityEnvironment()
+    begun = asyncio.Event()
+    environment.on_heartbeat = lambda *_: begun.set()
+    running = asyncio.create_task(environment.run(courier.deliver, delivery.Delivery(task_id=task_id, id="w")))
+    await begun.wait()
+
+    environment.cancel(cancellation_details=ActivityCancellationDetails(not_found=True))
+
+    await asyncio.wait([running])
+    assert type(running.exception()).__name__ == "_CompleteAsyncError"
 
 
 async def test_gone_ends_a_webhook(
