@@ -109,6 +109,8 @@ async def test_a_seal_changes_nothing(on: Sealing, scenario: Callable[[On], Awai
     assert set(performed.values()) <= {1}, performed
     for task_id, recorded in journals(scenario.__name__).items():
         told = [_timeless(entry.model_dump(mode="json")) async for entry in on.engine.journal(task_id)]
+        while _sent_again(told):
+            told.pop()
         if task_id in SIDE_BY_SIDE:
             told, recorded = _events(told), _events(recorded)
         assert told == recorded, task_id
@@ -133,6 +135,13 @@ def _run(path: Path) -> tuple[str, int]:
 
 def _task(path: Path) -> str:
     return path.stem.partition(".run")[0].replace("_1.1", "/1.1").replace(".recovered", ".r1")
+
+
+def _sent_again(entries: list[Any]) -> bool:
+    """Whether the last entry refuses an answer that the part has: the new run of its parent cannot know that it has."""
+    *before, last = entries
+    id = last["event"].get("delivery_id") if last.get("refused") else None
+    return id is not None and any(one["event"].get("delivery_id") == id for one in before)
 
 
 def _events(entries: list[Any]) -> list[str]:
