@@ -331,9 +331,8 @@ class LedgeredCall:
         return Failure(
             kind=FailureKind.PERMANENT,
             type="key_reused",
-            message=f"the ledger has a receipt under the key of this call of the tool {self._spec.name!r}, for other "
-            f"arguments (then {answer.known[:16]}, now {answer.given[:16]}); give another effect another key, and a "
-            "task an id that no task of an earlier server had",
+            message=f"the key of this call of the tool {self._spec.name!r} stands for a call with other arguments "
+            f"(then {answer.known[:16]}, now {answer.given[:16]}); give another effect another key",
             details={"key": self._ask.key, "known": answer.known, "given": answer.given},
         )
 

@@ -165,7 +165,6 @@ async def test_other_arguments(gateway: PaymentGateway) -> None:
     assert isinstance(failure.details, dict)
     assert str(failure.details["known"])[:16] in failure.message
     assert str(failure.details["given"])[:16] in failure.message
-    assert failure.message.endswith("another key, and a task an id that no task of an earlier server had")
     assert len(gateway.entries) == 1
 
 
