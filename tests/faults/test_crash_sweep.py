@@ -281,8 +281,8 @@ async def test_a_worker_that_stalls_is_nobodys_affair(
     seconds: float,
 ) -> None:
     """
-    SIGSTOP inside an effect, then SIGCONT: one effect, and nobody is asked. The lease outlives the stall: it lasts 15 s,
-    and was renewed at most 5 s before.
+    SIGSTOP inside an effect, then SIGCONT: one effect, and nobody is asked. The lease outlives the stall: it
+    lasts 15 s, and was renewed at most 5 s before.
     """
     workers.env |= env
     gate = tmp_path / "gate"
