@@ -8,8 +8,9 @@ is given at most `BATCH` of them at once:
 2. After `PER_TASK` of them the worker completes the workflow task before the server's timeout for it (10 seconds), and
    starts a timer of a millisecond, which brings the next workflow task. This writes five events.
 3. An update is taken in the workflow task that brought it; the server rejects it otherwise. So only what else comes
-   waits for the next workflow task, and an update is not counted: a rejected one is missing in a replay. Nor is a
-   patch, which only a replay is told of.
+   waits for the next workflow task, and an update is not counted: a rejected one is missing in a replay, and so is a
+   workflow task that brought nothing else, which therefore takes none of what waits. Nor is a patch counted, which only
+   a replay is told of.
 4. A task ends, or continues in a new run, only after the last batch, since a new run is not given what the old one
    left. In all other batches the history's length reads 0 (`more_comes`).
 
@@ -104,7 +105,7 @@ class Batches:
             self._rest = [*(self._rest or [_Part(None, ())]), *parts]
             self._next_turn()
         part = self._rest[0]
-        jobs, part.jobs = _split(_in_order(part.jobs), BATCH)
+        jobs, part.jobs = _split(_in_order(part.jobs), BATCH if self._taken < PER_TASK else 0)
         self._taken += BATCH
         if part.jobs and self._taken >= PER_TASK:
             jobs += [job for job in part.jobs if job.HasField("do_update")]
@@ -127,9 +128,10 @@ class Batches:
         """Go over to the next workflow task, which is given first what is left of the one before."""
         left = self._rest.pop(0).jobs
         if self._rest:
-            self._rest[0].jobs[:0] = left
-            self._taken = 0
-            self._waits = self._waits and not self._rest[0].fired
+            turn = self._rest[0]
+            self._waits = self._waits and not turn.fired
+            self._taken = PER_TASK if self._waits and not any(map(_counts, turn.jobs)) else 0
+            turn.jobs[:0] = left
 
     def _ask_for_more(self, completion: WorkflowActivationCompletion) -> None:
         commands = completion.successful.commands
@@ -165,6 +167,11 @@ def _is_own(job: WorkflowActivationJob) -> bool:
     return OWN in (job.resolve_activity.seq, job.fire_timer.seq)
 
 
+def _counts(job: WorkflowActivationJob) -> bool:
+    """Whether a replay is given the job for certain, and the worker that lived it was, too."""
+    return not (job.HasField("do_update") or job.HasField("notify_has_patch"))
+
+
 def _asks(jobs: Iterable[WorkflowActivationJob]) -> bool:
     return any(job.HasField("query_workflow") or job.HasField("remove_from_cache") for job in jobs)
 
@@ -189,7 +196,7 @@ def _split(
 ) -> tuple[list[WorkflowActivationJob], list[WorkflowActivationJob]]:
     """As many of the first jobs as hold this many that count, and the rest."""
     for place, job in enumerate(jobs):
-        if not (job.HasField("do_update") or job.HasField("notify_has_patch")):
+        if _counts(job):
             if count == 0:
                 return jobs[:place], jobs[place:]
             count -= 1
