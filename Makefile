@@ -22,9 +22,9 @@ CHROMIUM := .venv/.chromium-ready
 ARGS ?=
 SEED ?=
 # Each process has Temporal servers of its own. A file stays in one process, and the files are taken in the order in which
-# tests/conftest.py puts them; the sweeps, long and few, go to whoever is free. Tests with servers wait for a third of
-# their time, so three of them keep two cores busy. ARGS="-n 0" runs all in one.
-PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
+# tests/conftest.py puts them; the sweeps, long and few, go to whoever is free. Tests wait for a third of their time,
+# so three processes keep two cores busy. ARGS="-n 0" runs all in one.
+PYTEST := $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 SWEEP := $(BIN)/pytest -n 2 --dist worksteal -m sweep
 
 # What is checked: whichever of the repository's folders hold Python by now.
@@ -79,8 +79,8 @@ demo: $(STAMP)
 	$(BIN)/python client/demo.py $(ARGS)
 
 # Types are checked beside the tests, and what was found is said after them.
-test: SELECTED := -n 3 -m "not sweep"
-quick: SELECTED := -n 2 -m "not server and not fault and not sweep"
+test: SELECTED := -m "not sweep"
+quick: SELECTED := -m "not server and not fault and not sweep"
 test quick: lint $(JAVASCRIPT) $(PROMETHEUS) $(CHROMIUM)
 	@types=$$(mktemp); { $(TYPES); } >$$types 2>&1 & checking=$$!; \
 	  trap "kill $$checking 2>/dev/null; exit 130" INT TERM; \
