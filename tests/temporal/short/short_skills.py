@@ -82,6 +82,9 @@ class ShortErrand:
                         said.append(str(len(await ctx.tool(large, size=int(rest)))))
                     case "glance":
                         said.append(await ctx.tool(glance, what=rest))
+                    case "crowd":
+                        crowd = [ctx.tool(count, what=f"{rest} {n}") for n in range(int(rest))]
+                        said.append(str(sum(await ctx.gather(*crowd))))
                     case "unknown":
                         said.append(str(await ctx.tool("nobody_has_it")))
                     case _:

@@ -25,6 +25,7 @@ from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
 from refold.temporal.encryption import Encryption
+from refold.temporal.worker import batches
 from tests.temporal.conftest import PATIENT
 from tests.temporal.short import short_skills
 from tests.temporal.short.short_skills import TOOLS, calls, gates, glance, hold, moody
@@ -122,6 +123,22 @@ async def test_many_effects_are_one_workflow_task(site: Site) -> None:
     assert kinds["WORKFLOW_TASK_COMPLETED"] <= 3
     history = await site.client.get_workflow_handle(task_id).fetch_history()
     await Replayer(workflows=[], plugins=[site.plugin("history")]).replay_workflow(history)
+
+
+async def test_as_many_effects_at_once_as_a_task_asks_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    More than are taken in one batch, and in one workflow task: a replay, which is given all outcomes at once, takes
+    them as they were taken while they came one by one.
+    """
+    monkeypatch.setattr(batches, "BATCH", 1)
+    monkeypatch.setattr(batches, "PER_TASK", 2)
+    async with site.worker():
+        task_id = await site.start("crowd 5")
+        done = await settled(site.engine, task_id)
+
+    assert said(done) == "5"
+    history = await site.client.get_workflow_handle(task_id).fetch_history()
+    await Replayer(workflows=[], plugins=[site.plugin()]).replay_workflow(history)
 
 
 async def test_a_long_effect_goes_over(site: Site, hasty: None) -> None:
