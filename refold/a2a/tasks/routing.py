@@ -14,11 +14,12 @@ from pydantic import JsonValue
 
 from refold.a2a.convert import parts_of
 from refold.a2a.data import data_of
+from refold.a2a.tasks import idempotency
 from refold.a2a.tasks.reading import Reader
 from refold.core.authoring.skill import Skill
 from refold.core.content import Content
 from refold.core.lifecycle import Status
-from refold.engine import Engine
+from refold.engine import Engine, TaskExists
 from refold.seen.logs import logger
 
 log = logger("refold.a2a")
@@ -26,9 +27,10 @@ log = logger("refold.a2a")
 SKILL = "skill"
 """The key in a request's or message's metadata that names the skill."""
 
-
 ROUTER = "(router)"
-"""The owner of the router's tasks: no caller can have this name."""
+"""The owner of the router's tasks, before the caller's name. Each caller has an own one, so that what counts by owner,
+whose work comes first and what a day may cost, does not count one caller's messages as another's; and no caller sees
+tasks there that it did not start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +45,8 @@ class FirstMessage:
         caller: The authenticated caller; None for an anonymous one.
         references: Ids of tasks to which the caller refers.
         extensions: The extensions that the caller asks for.
+        key: The `Idempotency-Key` of the call; None without one. With the same key, the same caller's message must be
+            given to the same skill, since a skill's tasks are known by skill and key.
     """
 
     content: Content
@@ -52,6 +56,7 @@ class FirstMessage:
     caller: str | None = None
     references: tuple[str, ...] = ()
     extensions: frozenset[str] = frozenset()
+    key: str | None = None
 
 
 class Router(Protocol):
@@ -74,15 +79,30 @@ class SkillRouter:
         self.skill = skill
 
     async def choose(self, message: FirstMessage) -> str | A2AMessage:
-        """See `Router.choose`. The skill gets the content alone.
+        """See `Router.choose`. The skill gets the content alone. With a used key, what it said then is said again.
 
         Raises:
-            InvalidParamsError: The router completed with neither.
+            InvalidParamsError: The router completed with neither; or the key was used for another message.
         """
-        task_id = f"{self.skill}-{uuid4().hex}"
-        context = message.context
-        await self.engine.start(self.skill, message.content, task_id=task_id, owner=ROUTER, context=context)
+        caller, id = message.caller, message.message_id or None
+        delivery = None if message.key is None else idempotency.delivery_of(caller, self.skill, message.key)
+        task_id = f"{self.skill}-{delivery or uuid4().hex}"
+        try:
+            await self.engine.start(
+                self.skill,
+                message.content,
+                task_id=task_id,
+                owner=ROUTER if caller is None else f"{ROUTER} {caller}",
+                context=message.context,
+                message_id=id,
+                delivery_id=delivery,
+            )
+        except TaskExists:
+            if delivery is None:
+                raise
         record = await self.reader.settled(await self.engine.record(task_id))
+        if delivery is not None and (before := idempotency.taken(record, delivery)) is not None:
+            idempotency.check_same(before, message.content, id)
         said = next((one for one in reversed(record.messages) if one.role == "agent"), None)
         if said is None or record.status is not Status.COMPLETED:
             log.error("router_cannot_tell", task_id=task_id, status=record.status.value, why=record.reason)
@@ -91,7 +111,7 @@ class SkillRouter:
         if isinstance(data, dict) and isinstance(chosen := data.get(SKILL), str):
             return chosen
         reply = parts_of(said.content.parts)
-        return A2AMessage(message_id=uuid4().hex, context_id=context, role=Role.ROLE_AGENT, parts=reply)
+        return A2AMessage(message_id=uuid4().hex, context_id=message.context, role=Role.ROLE_AGENT, parts=reply)
 
 
 class Routing:

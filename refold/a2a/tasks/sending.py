@@ -110,6 +110,7 @@ class Sender:
             caller=caller,
             references=tuple(message.reference_task_ids),
             extensions=frozenset(context.requested_extensions),
+            key=idempotency.key_of(context),
         )
         chosen = await self.routing.choose(request, first, tenant=tenant_of(context))
         if isinstance(chosen, A2AMessage):
@@ -120,8 +121,7 @@ class Sender:
         if problem := unfit_start(chosen, content):
             raise InvalidParamsError(problem)
         batch = batch_in(first.metadata)
-        key = idempotency.key_of(context)
-        delivery = None if key is None else idempotency.delivery_of(caller, skill, key)
+        delivery = None if first.key is None else idempotency.delivery_of(caller, skill, first.key)
         task_id = f"{skill}-{delivery or uuid4().hex}"
         await self._keep_push_config(request, task_id, context, new_task=True)
         try:

@@ -13,10 +13,10 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 from starlette.routing import Mount
 
-from refold import Content
+from refold import Content, Ctx, Transition, flow_skill, step
 from refold.a2a import Settings, a2a_app
 from refold.a2a.tasks.routing import FirstMessage
-from refold.engine import TaskView
+from refold.engine import TaskFilter, TaskView
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import BASE, Calls, calling, said
@@ -147,6 +147,38 @@ async def test_a_router_may_ask_back(fake: FakeEngine) -> None:
     assert (result["message"]["role"], result["message"]["contextId"]) == ("ROLE_AGENT", "c-1")
 
 
+async def test_a_router_is_asked_once_for_each_key(fake: FakeEngine) -> None:
+    """
+    Whatever it would say by now: a model that chose another skill would start a second task. Another caller's key is
+    another one, and each caller's messages are the work of an owner of their own.
+    """
+    words = iter(["echo", "ask", "ask"])
+
+    @flow_skill(id="fickle")
+    class Fickle:
+        """Chooses anew each time."""
+
+        @step(start=True)
+        async def choose(self, ctx: Ctx, content: Content) -> Transition:
+            return ctx.complete(Content.from_data({"skill": str(await ctx.tool("whim"))}))
+
+    fake = FakeEngine([*skills.ALL, Fickle], answers={"whim": lambda _: next(words)})
+    app = known(a2a_app(fake, [skills.Echo, skills.Ask], Settings(url=BASE), router="fickle"))
+    async with calling(app) as calls:
+        request = {"message": said("Hi")}
+        one = await calls.result("SendMessage", request, **{"Idempotency-Key": "k", **as_("ada")})
+        again = await calls.result("SendMessage", request, **{"Idempotency-Key": "k", **as_("ada")})
+        other = await calls.result("SendMessage", request, **{"Idempotency-Key": "k", **as_("bob")})
+        wrong = await calls.error(
+            "SendMessage", {"message": said("Something else")}, **{"Idempotency-Key": "k", **as_("ada")}
+        )
+
+    assert one["task"]["id"] == again["task"]["id"] != other["task"]["id"]
+    assert "used before, for another message" in wrong["message"]
+    routed = [len(await fake.find(TaskFilter(skill="fickle", owner=f"(router) {name}"))) for name in ("ada", "bob")]
+    assert routed == [1, 1]
+
+
 class Doorman:
     """A router in Python: it keeps what it was asked."""
 
@@ -160,14 +192,15 @@ class Doorman:
 
 async def test_a_router_sees_all_of_a_message(fake: FakeEngine) -> None:
     """
-    Who says it, its id, its metadata and the request's, what it refers to, and the extensions that are asked for.
+    Who says it, its id, its metadata and the request's, what it refers to, the extensions that are asked for, the key.
     """
     doorman = Doorman()
     app = known(a2a_app(fake, [skills.Echo, skills.Ask], Settings(url=BASE), router=doorman))
     message = said("Hi", messageId="m-7", contextId="c-1", metadata={"a": 1, "b": 1}, referenceTaskIds=["t-1"])
     async with calling(app) as calls:
         params = {"message": message, "metadata": {"b": 2}}
-        result = await calls.result("SendMessage", params, **as_("ada"), **{"A2A-Extensions": "urn:x"})
+        headers = {"A2A-Extensions": "urn:x", "Idempotency-Key": "k-7"}
+        result = await calls.result("SendMessage", params, **as_("ada"), **headers)
 
     assert result["message"]["parts"] == [{"text": "Good day, ada."}]
     assert doorman.asked == [
@@ -179,6 +212,7 @@ async def test_a_router_sees_all_of_a_message(fake: FakeEngine) -> None:
             caller="ada",
             references=("t-1",),
             extensions=frozenset({"urn:x"}),
+            key="k-7",
         )
     ]
 
