@@ -233,6 +233,19 @@ async def test_a_file_that_cannot_be_sent(bench: Bench, openai: OpenAIServer, fi
     assert f"model 'openai:gpt-test' cannot be sent this file ({said})" in failure.message
 
 
+async def test_an_address_that_is_none(bench: Bench, openai: OpenAIServer) -> None:
+    """
+    Anybody can send one: the failure shows it, and nothing is sent.
+    """
+    with pytest.raises(ApplicationError) as caught:
+        await bench.llm(Cmd.llm("a", "Look.", Content(parts=(Part(url="http://[a.png"),)), model=MODEL))
+    failure = failure_in(caught.value)
+
+    assert (failure.kind, failure.type) == (FailureKind.PERMANENT, "attachment")
+    assert failure.message == "a file's address is 'http://[a.png': Invalid IPv6 URL; send a URL"
+    assert openai.requests == []
+
+
 IMAGE = Content(parts=(Part(raw=b"\x89PNG\r\n\x1a\n", filename="a.png"),))
 
 

@@ -44,11 +44,15 @@ def file_for_model(part: Part) -> UserContent:
     """A file of a message as pydantic-ai's.
 
     Raises:
-        Verdict: The file is empty, or its bytes are not of its type.
+        Verdict: The file is empty, or its bytes are not of its type; or its address is none.
     """
     if part.raw is None:
         url = part.url or ""
-        return _by_reference(url, part.media_type or _guessed(urlsplit(url).path))
+        try:
+            path = urlsplit(url).path
+        except ValueError as error:
+            raise Verdict(permanent(ATTACHMENT, f"a file's address is {url!r}: {error}; send a URL")) from None
+        return _by_reference(url, part.media_type or _guessed(path))
     media = part.media_type or _guessed(part.filename or "") or "application/octet-stream"
     named = f"file {part.filename!r}" if part.filename else f"a file of type {media}"
     if not part.raw:
