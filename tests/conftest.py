@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,12 @@ pytest_plugins = ["tests.costs", "tests.servers"]
 
 # Five thousand tests are a million objects that live until the end: not looked through again and again for garbage.
 gc.disable()
+
+# Started in the background or by nohup, this process ignores signals, and processes that tests start would ignore them
+# too, which are sent them. A handler is not passed on.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 # How long an example takes says nothing on a machine that others share.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
