@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
 from a2a.server.context import ServerCallContext
 from a2a.types import Message as A2AMessage
 from a2a.types import Role, SendMessageRequest
-from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from a2a.utils.task import validate_history_length
 from pydantic import JsonValue
 
@@ -19,7 +20,7 @@ from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
 from refold.a2a.tasks import idempotency
-from refold.a2a.tasks.deciding import decide, decisions_in, were_made
+from refold.a2a.tasks.deciding import Decision, decide, decisions_in, were_made
 from refold.a2a.tasks.push import Push
 from refold.a2a.tasks.reading import Reader
 from refold.a2a.tasks.routing import FirstMessage, Routing, metadata_in
@@ -28,7 +29,7 @@ from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.events import Early
 from refold.core.lifecycle import TERMINAL
-from refold.engine import Engine, TaskExists, TaskFilter
+from refold.engine import Engine, TaskExists, TaskFilter, TaskNotFound
 from refold.record import TaskRecord
 
 LOOKED_BACK = 20
@@ -157,15 +158,20 @@ class Sender:
 
     async def _answer(self, request: SendMessageRequest, content: Content, context: ServerCallContext) -> Sent:
         caller, message = caller_of(context), request.message
-        record = await self.reader.record(message.task_id, caller)
+        key = idempotency.key_of(context)
+        decisions = decisions_in(content)
+        try:
+            record = await self.reader.record(message.task_id, caller)
+        except TaskNotFoundError:
+            if key is None or (found := await self._decided(message.task_id, decisions, caller)) is None:
+                raise
+            return Sent(record=found, after=found.seq)
         if message.context_id and message.context_id != context_of(record):
             raise InvalidParamsError(f"task {record.task_id!r} belongs to another context than {message.context_id!r}")
-        key = idempotency.key_of(context)
         delivery = None if key is None else idempotency.delivery_of(caller, record.task_id, key)
         if delivery is not None and (before := idempotency.taken(record, delivery)) is not None:
             idempotency.check_same(before, content, message.message_id or None)
             return Sent(record=record, after=before.seq - 1)
-        decisions = decisions_in(content)
         try:
             self._check_taker(record, caller, decides=bool(decisions))
             if not decisions:
@@ -184,6 +190,17 @@ class Sender:
             # Another call with the same key may have been faster.
             idempotency.check_same(mine, content, message.message_id or None)
         return Sent(record=after, after=record.seq)
+
+    async def _decided(self, task_id: str, decisions: Sequence[Decision], caller: str | None) -> TaskRecord | None:
+        """The task in which the caller, in their own name, made these decisions: with the gates closed, another owner's
+        task is shown to its approvers no more. None if there is none."""
+        if caller is None or any(one.approver not in (None, caller) for one in decisions):
+            return None
+        with suppress(TaskNotFound):
+            record = await self.engine.record(task_id)
+            if await were_made(self.engine, record, decisions, caller):
+                return record
+        return None
 
     def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool) -> None:
         """Check that the task accepts this message of this caller now."""

@@ -409,6 +409,29 @@ async def test_a_decision_with_a_key_may_be_repeated(gateway: Calls, decision: s
     assert {error["code"] for error in (contrary, stray, keyless)} == {-32004}
 
 
+async def test_an_approver_may_repeat_a_decision(callers: Calls) -> None:
+    """
+    Although the task is another's, and shown to its approvers only while it asks them. Nobody else learns of it,
+    whatever they claim to have decided.
+    """
+    task = await bought(callers, "yacht", **as_("ada"))
+    key = {"Idempotency-Key": "d"}
+    done = await callers.result("SendMessage", deciding(task), **key, **as_("boss"))
+    again = await callers.result("SendMessage", deciding(task), **key, **as_("boss"))
+    others = [
+        await callers.error("SendMessage", deciding(task), **key, **as_("eve")),
+        await callers.error("SendMessage", deciding(task, approver="boss"), **key, **as_("eve")),
+        await callers.error("SendMessage", deciding(task, approver="boss"), **key),
+        await callers.error("SendMessage", deciding(task, decision="denied"), **key, **as_("boss")),
+        await callers.error("SendMessage", {"message": said(taskId=task["id"])}, **key, **as_("boss")),
+        await callers.error("SendMessage", deciding({**task, "id": "none"}), **key, **as_("boss")),
+        await callers.error("SendMessage", deciding(task), **as_("boss")),
+    ]
+
+    assert again == done
+    assert {error["code"] for error in others} == {-32001}
+
+
 async def test_keys_are_the_callers_own(callers: Calls) -> None:
     """
     Two callers may take the same one.
