@@ -103,10 +103,10 @@ async def purge(
 ) -> int:
     """Delete what ended tasks left behind.
 
-    Deletes their histories and those of their parts, stored values, receipts (REFOLD_LEDGER), conversations and
-    webhooks; prints what stays, where and why. A stored value stays if any other workflow of the namespace refers to an
-    equal one, which is found out by reading all histories; a receipt with a business key stays, since without it the
-    effect could be repeated. Open tasks are refused. If it is interrupted, call it again.
+    Deletes their histories and those of their parts, stored values, receipts and refused updates (REFOLD_LEDGER),
+    conversations and webhooks; prints what stays, where and why. A stored value stays if any other workflow of the
+    namespace refers to an equal one, which is found out by reading all histories; a receipt with a business key stays,
+    since without it the effect could be repeated. Open tasks are refused. If it is interrupted, call it again.
 
     Exits 1 if a task stays.
     """

@@ -1,4 +1,5 @@
-"""Deletes the receipts of a purged task, but for those that still guard against a second effect."""
+"""Deletes what the ledger's database holds of a purged task: its refused updates, and its receipts but for those that
+still guard against a second effect."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Sequence
 
 from refold.effects.http.keys import key_of_call
 from refold.effects.ledger.receipts import Receipt, ReceiptState
+from refold.effects.ledger.refused_table import RefusedTable
 from refold.effects.ledger.store import Store
 from refold.effects.short.outcomes import RECORD
 
@@ -24,12 +26,12 @@ class PurgedReceipts:
         self.namespace = namespace
         self.place = store.place
 
-    async def purge(self, task_id: str, *, kept: str, dry: bool) -> tuple[int, Sequence[tuple[str, str]]]:
-        """See `ReceiptsOfTask`. Raises `LedgerUnavailable` if the receipts cannot be read or deleted."""
+    async def purge(self, task_id: str, *, kept: str, dry: bool) -> tuple[dict[str, int], Sequence[tuple[str, str]]]:
+        """See `ReceiptsOfTask`. Raises `LedgerUnavailable` if they cannot be read or deleted."""
         # In a thread without a loop, since the codec that opens a receipt runs one.
         return await asyncio.to_thread(self._purge, task_id, kept, dry)
 
-    def _purge(self, task_id: str, kept: str, dry: bool) -> tuple[int, list[tuple[str, str]]]:
+    def _purge(self, task_id: str, kept: str, dry: bool) -> tuple[dict[str, int], list[tuple[str, str]]]:
         delete: list[str] = []
         stay: list[tuple[str, str]] = []
         for one in self.store.of_task(task_id):
@@ -39,7 +41,7 @@ class PurgedReceipts:
                 delete.append(one.key)
         if not dry:
             self.store.remove(delete)
-        return len(delete), stay
+        return {"receipts": len(delete), "refusals": RefusedTable(self.store).forget(task_id, dry=dry)}, stay
 
     def _needed(self, one: Receipt) -> str:
         """Why a receipt stays; empty if it need not."""

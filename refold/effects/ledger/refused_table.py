@@ -104,6 +104,21 @@ class RefusedTable:
 
         return self.store.within(lambda connection: prune(connection) if is_there(connection, _TABLE) else 0)
 
+    def forget(self, task_id: str, *, dry: bool = False) -> int:
+        """Delete the refusals of a task, and count them; with `dry` only count.
+
+        Raises:
+            LedgerUnavailable: They cannot be read or deleted.
+        """
+        mine = _TABLE.c.task_id == task_id
+
+        def forget(connection: Connection) -> int:
+            if dry:
+                return connection.execute(select(func.count()).select_from(_TABLE).where(mine)).scalar_one()
+            return connection.execute(delete(_TABLE).where(mine)).rowcount
+
+        return self.store.within(lambda connection: forget(connection) if is_there(connection, _TABLE) else 0)
+
     def close(self) -> None:
         """Close the database."""
         self.store.close()

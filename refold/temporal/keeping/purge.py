@@ -54,7 +54,7 @@ class Purged(Value):
 
     Attributes:
         gone: Its histories are deleted; False where the task stays.
-        deleted: How many runs, values, receipts and webhooks were deleted, or would be.
+        deleted: How many runs, values, receipts, refusals and webhooks were deleted, or would be.
         left: What stays.
     """
 
@@ -71,16 +71,17 @@ class ReceiptsOfTask(Protocol):
     def place(self) -> str:
         """The file or database."""
 
-    async def purge(self, task_id: str, *, kept: str, dry: bool) -> tuple[int, Sequence[tuple[str, str]]]:
-        """Delete a task's receipts, or count them.
+    async def purge(self, task_id: str, *, kept: str, dry: bool) -> tuple[dict[str, int], Sequence[tuple[str, str]]]:
+        """Delete a task's receipts and its refused updates, or count them.
 
         Args:
             task_id: The task.
-            kept: Why all of them stay; empty if they need not.
+            kept: Why all receipts stay; empty if they need not.
             dry: Only count.
 
         Returns:
-            How many were deleted, or would be; and for each that stays, which, and why.
+            How many `receipts` and `refusals` were deleted, or would be; and for each receipt that stays, which, and
+            why.
         """
 
 
@@ -224,26 +225,26 @@ class Purge:
         deleted["values"], later = await self._values(one, used, since, dry=dry)
         if later:
             return Purged(task_id=one.task_id, gone=False, left=tuple(one.left))
-        deleted["receipts"] = await self._receipts(one, purged, dry=dry)
+        deleted |= await self._receipts(one, purged, dry=dry)
         deleted = {what: count for what, count in deleted.items() if count}
         if not dry:
             for id, run_id in (*one.webhooks, *((one.task_id, run_id) for run_id in one.runs)):
                 await self._delete(id, run_id)
         return Purged(task_id=one.task_id, gone=not dry, deleted=deleted, left=tuple(one.left))
 
-    async def _receipts(self, one: _Ended, purged: set[str], *, dry: bool) -> int:
+    async def _receipts(self, one: _Ended, purged: set[str], *, dry: bool) -> dict[str, int]:
         offspring = await lineage.offspring(self.connection, one.of)
         stay = [other for other in offspring if other.task_id not in purged]
         for other in stay if one.of == one.task_id else ():
             why = f"it was {other.how} from entry {other.seq}, and holds what it began with; purge it, too"
             one.left.append(Left(what=f"task {other.task_id}", where=self.server, why=why))
         if self.receipts is None:
-            return 0
+            return {}
         recovered = next((other.task_id for other in stay if other.how == "recovered"), "")
         kept = f"task {recovered!r} was recovered from this one and goes on with its effects" if recovered else ""
-        count, needed = await self.receipts.purge(one.task_id, kept=kept, dry=dry)
+        counts, needed = await self.receipts.purge(one.task_id, kept=kept, dry=dry)
         one.left += [Left(what=what, where=self.receipts.place, why=why) for what, why in needed]
-        return count
+        return counts
 
     async def _values(self, one: _Ended, used: dict[str, str], since: float, *, dry: bool) -> tuple[int, bool]:
         """How many values were deleted; and whether the task must wait, since one was written just now."""

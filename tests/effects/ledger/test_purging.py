@@ -8,6 +8,8 @@ from refold.effects.http.keys import key_of_call
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.purging import PurgedReceipts
 from refold.effects.ledger.receipts import Receipt, ReceiptState
+from refold.effects.ledger.refused import Refusal
+from refold.effects.ledger.refused_table import RefusedTable
 from refold.effects.ledger.store import Store, store_of
 from refold.effects.short.outcomes import Outcomes
 
@@ -45,10 +47,10 @@ async def test_receipts_that_guard_nothing_go(tmp_path: Path) -> None:
     purging = PurgedReceipts(store, "default")
 
     dry, _ = await purging.purge("t1", kept="", dry=True)
-    assert (dry, len(kept(store))) == (2, 6)
+    assert (dry["receipts"], len(kept(store))) == (2, 6)
     count, stay = await purging.purge("t1", kept="", dry=False)
 
-    assert count == 2
+    assert count["receipts"] == 2
     assert kept(store) == ["t1/1.3", "t1/1.4", "t1/1.5", "t1/1.6"]
     assert [why.split(":")[0].split(",")[0] for _, why in stay] == [
         "it has a business key",
@@ -56,7 +58,7 @@ async def test_receipts_that_guard_nothing_go(tmp_path: Path) -> None:
         "nobody knows yet whether its effect took place",
         "its effect was undone",
     ]
-    assert await purging.purge("t2", kept="", dry=False) == (0, [])
+    assert await purging.purge("t2", kept="", dry=False) == ({"receipts": 0, "refusals": 0}, [])
 
 
 async def test_receipts_of_a_recovered_task_stay(tmp_path: Path) -> None:
@@ -69,7 +71,7 @@ async def test_receipts_of_a_recovered_task_stay(tmp_path: Path) -> None:
 
     count, stay = await PurgedReceipts(store, "default").purge("t1", kept="t1.r1 goes on", dry=False)
 
-    assert (count, [why for _, why in stay]) == (0, ["t1.r1 goes on"])
+    assert (count["receipts"], [why for _, why in stay]) == (0, ["t1.r1 goes on"])
     assert kept(store) == ["t1/1.1"]
 
 
@@ -82,5 +84,26 @@ async def test_records_of_effects_within_workflow_tasks_go(tmp_path: Path) -> No
     outcomes.record(outcomes.asked("refold.llm", b"{}", "default", "run-1", "t1", "t1/1.0"), "what the model said")
     assert kept(ledger.store) == ["t1/1.0"]
 
-    assert await PurgedReceipts(ledger.store, "default").purge("t1", kept="", dry=False) == (1, [])
+    assert await PurgedReceipts(ledger.store, "default").purge("t1", kept="", dry=False) == (
+        {"receipts": 1, "refusals": 0},
+        [],
+    )
     assert kept(ledger.store) == []
+
+
+async def test_the_refused_updates_of_the_task_go(tmp_path: Path) -> None:
+    """
+    They name who sent them; those of other tasks stay. A dry purge only counts.
+    """
+    store = store_of(str(tmp_path / "ledger.db"))
+    table = RefusedTable(store)
+    for task_id, by in (("t1", "ada"), ("t1", "eve"), ("t2", "eve")):
+        table.add([Refusal(task_id=task_id, trigger="update decide", by=by, reason="no", first_at=1.0, last_at=1.0)])
+    purging = PurgedReceipts(store, "default")
+
+    dry = await purging.purge("t1", kept="", dry=True)
+    assert (dry, len(table.newest())) == (({"receipts": 0, "refusals": 2}, []), 3)
+    done = await purging.purge("t1", kept="t1.r1 goes on", dry=False)
+
+    assert done == dry
+    assert [one.task_id for one in table.newest()] == ["t2"]
