@@ -13,6 +13,8 @@ is given at most `BATCH` of them at once:
    a replay is told of.
 4. A task ends, or continues in a new run, only after the last batch, since a new run is not given what the old one
    left. In all other batches the history's length reads 0 (`more_comes`).
+5. A request to cancel comes in a later batch than what the SDK gives to the workflow before it. Otherwise a task that
+   continues in a new run because of that would leave the request behind.
 
 The numbers count jobs, never time, so a replay takes the same batches. Where it is given the events of several workflow
 tasks at once (`refold.temporal.data.turns`), it takes those of each by themselves, as they were taken.
@@ -96,7 +98,7 @@ class Batches:
         parts = [_Part(*part) for part in turns.parted(act, self._seen)]
         self._seen = max(self._seen, act.history_length)
         own = [job for job in act.jobs if _is_own(job)]
-        if not own and (_asks(act.jobs) or not (self._rest or len(parts) > 1 or len(act.jobs) > BATCH)):
+        if not own and (_asks(act.jobs) or not (self._rest or len(parts) > 1 or _needs_batches(act.jobs))):
             self._at = act.timestamp
             return self._activate(act)
         if self._rest and any(job.HasField("resolve_activity") for job in own):
@@ -106,7 +108,7 @@ class Batches:
             self._next_turn()
         part = self._rest[0]
         jobs, part.jobs = _split(_in_order(part.jobs), BATCH if self._taken < PER_TASK else 0)
-        self._taken += BATCH
+        self._taken += BATCH * any(map(_counts, jobs))
         if part.jobs and self._taken >= PER_TASK:
             jobs += [job for job in part.jobs if job.HasField("do_update")]
             part.jobs = [job for job in part.jobs if not job.HasField("do_update")]
@@ -163,6 +165,10 @@ def _batch(act: WorkflowActivation, part: _Part, jobs: Iterable[WorkflowActivati
     return batch
 
 
+def _needs_batches(jobs: Sequence[WorkflowActivationJob]) -> bool:
+    return len(jobs) > BATCH or (len(jobs) > 1 and any(job.HasField("cancel_workflow") for job in jobs))
+
+
 def _is_own(job: WorkflowActivationJob) -> bool:
     return OWN in (job.resolve_activity.seq, job.fire_timer.seq)
 
@@ -178,23 +184,28 @@ def _asks(jobs: Iterable[WorkflowActivationJob]) -> bool:
 
 def _in_order(jobs: Iterable[WorkflowActivationJob]) -> list[WorkflowActivationJob]:
     """In the order in which the SDK would take them from one activation, but for the workflow's start: it is first."""
+    return sorted(jobs, key=_place)
 
-    def place(job: WorkflowActivationJob) -> int:
-        match job.WhichOneof("variant"):
-            case "initialize_workflow" | "notify_has_patch":
-                return 0
-            case "signal_workflow" | "do_update":
-                return 1
-            case _:
-                return 2
 
-    return sorted(jobs, key=place)
+def _place(job: WorkflowActivationJob) -> int:
+    match job.WhichOneof("variant"):
+        case "initialize_workflow" | "notify_has_patch":
+            return 0
+        case "signal_workflow" | "do_update":
+            return 1
+        case _:
+            return 2
 
 
 def _split(
     jobs: list[WorkflowActivationJob], count: int
 ) -> tuple[list[WorkflowActivationJob], list[WorkflowActivationJob]]:
-    """As many of the first jobs as hold this many that count, and the rest."""
+    """As many of the first jobs as hold this many that count, and the rest; what stands before a request to cancel is
+    split from it."""
+    before = [job for job in jobs if _place(job) < 2]
+    if before and any(job.HasField("cancel_workflow") for job in jobs):
+        some, rest = _split(before, count)
+        return some, [*rest, *jobs[len(before) :]]
     for place, job in enumerate(jobs):
         if _counts(job):
             if count == 0:

@@ -155,8 +155,8 @@ class SkillWorkflow(TaskHandlers):
             try:
                 if self._error is None:
                     await self._over
-                if more_comes():
-                    await workflow.wait_condition(lambda: not more_comes())
+                if self._comes():
+                    await workflow.wait_condition(lambda: not self._comes())
                 if self._reports_end and self._error is None and finished(self._now):
                     await self._report_end()
                 break
@@ -172,6 +172,10 @@ class SkillWorkflow(TaskHandlers):
         if not finished(self._now):
             self._go_on()
         return await self._end()
+
+    def _comes(self) -> bool:
+        """Whether the run may not end yet, since something that it was given would be lost with it."""
+        return more_comes() or (self._error is None and self._short.turns > 0)
 
     def _refuse_start(self) -> None:
         if self._error is not None:

@@ -22,7 +22,8 @@ OWN_TIMER = "own_timer_fired"
 """The end of the timer after which the rest of many jobs is taken."""
 REFUSED = "refused_update"
 """An update that the workflow rejects: no history tells of it, nor of a workflow task that brought nothing else."""
-JOBS = {SIGNAL: "signal_workflow", ACTIVITY: "resolve_activity", TIMER: "fire_timer"}
+CANCEL = "workflow_execution_cancel_requested"
+JOBS = {SIGNAL: "signal_workflow", CANCEL: "cancel_workflow", ACTIVITY: "resolve_activity", TIMER: "fire_timer"}
 
 
 class Written:
@@ -61,7 +62,7 @@ def merged(events: list[HistoryEvent]) -> WorkflowActivation:
                 seq += 1
                 job = act.jobs.add()
                 getattr(job, kind).SetInParent()
-                if kind != "signal_workflow":
+                if kind in ("resolve_activity", "fire_timer"):
                     getattr(job, kind).seq = OWN if event.timer_fired_event_attributes.timer_id else seq
     # As core orders them: signals first.
     act.jobs.sort(key=lambda job: not job.HasField("signal_workflow"))
@@ -140,7 +141,19 @@ def test_a_kind_that_history_tells_otherwise_is_not_taken_apart() -> None:
     ]
 
 
-TURNS = st.lists(st.lists(st.sampled_from([SIGNAL, ACTIVITY, TIMER, REFUSED]), max_size=5), min_size=1, max_size=8)
+def test_a_request_to_cancel_comes_by_itself() -> None:
+    """
+    After what the SDK takes before it. What comes last is given with the history's length, which lets a run end.
+    """
+    events = Written((), (ACTIVITY, CANCEL, SIGNAL)).events
+
+    kinds = [["signal_workflow"], ["resolve_activity", "cancel_workflow"]]
+    assert activated(merged(events), NONE) == [(9, 0, kinds[0]), (9, 9, kinds[1])]
+
+
+TURNS = st.lists(
+    st.lists(st.sampled_from([SIGNAL, ACTIVITY, TIMER, CANCEL, REFUSED]), max_size=5), min_size=1, max_size=8
+)
 
 
 @given(TURNS, st.randoms(use_true_random=False))

@@ -82,6 +82,8 @@ class ShortErrand:
                         said.append(str(len(await ctx.tool(large, size=int(rest)))))
                     case "glance":
                         said.append(await ctx.tool(glance, what=rest))
+                    case "ask":
+                        said.append((await ctx.ask(rest, "And now?")).text)
                     case "crowd":
                         crowd = [ctx.tool(count, what=f"{rest} {n}") for n in range(int(rest))]
                         said.append(str(sum(await ctx.gather(*crowd))))

@@ -24,6 +24,7 @@ from refold.engine import TaskView
 from refold.temporal import RefoldPlugin, TemporalEngine, make_worker
 from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.storage import Folder
+from refold.temporal.data.wire import TaskStart
 from refold.temporal.encryption import Encryption
 from refold.temporal.worker import batches
 from tests.temporal.conftest import PATIENT
@@ -280,6 +281,32 @@ async def test_what_comes_with_the_last_effects_is_answered(site: Site) -> None:
             await sending
 
     assert (done.status, calls["gate"]) == (Status.COMPLETED, 1)
+
+
+async def test_an_update_that_was_held_is_not_left_behind(site: Site) -> None:
+    """
+    What comes during a stretch is taken after it: an update, too, where what came before it lets the task go on in a
+    new run.
+    """
+    task_id, queue = f"short-{uuid4().hex[:8]}", site.engine.connection.task_queue
+    first = UserMessage(content=Content.from_text("hold gate\nask one\nask two"))
+    start = TaskStart(message=first, events_per_run=1)
+    # Half of that time after the effect began, the task hears of what has come.
+    soon = timedelta(seconds=2)
+    async with site.worker():
+        handle = await site.client.start_workflow(
+            "short_errand", start, id=task_id, task_queue=queue, task_timeout=soon
+        )
+        await site.until_began("gate")
+        await handle.signal("message", "before")
+        sending = asyncio.create_task(site.engine.send(task_id, Content.from_text("early"), early=True))
+        while not (await site.kinds(task_id))["WORKFLOW_EXECUTION_UPDATE_ACCEPTED"]:
+            pass
+        gates["gate"].set()
+        await sending
+        done = await settled(site.engine, task_id)
+
+    assert said(done) == "open before early"
 
 
 async def test_the_time_of_each_entry_is_in_history(site: Site) -> None:

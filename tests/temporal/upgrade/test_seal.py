@@ -23,6 +23,7 @@ from tests.temporal.upgrade import sealed_skills
 from tests.temporal.upgrade.sealed_skills import TOOLS, WEEK_S, doors, paid, reached
 
 QUEUE = "seals"
+SOON = timedelta(milliseconds=100)
 
 
 @pytest.fixture(scope="module")
@@ -259,3 +260,33 @@ async def test_a_seal_waits_for_all_that_came_with_it(client: Client, values: Fo
         await engine.send(task_id, text("stop"))
         assert (await settled(engine, task_id)).status is Status.COMPLETED
     await replay_all(client, plugin, "seals in batches")
+
+
+@pytest.mark.parametrize("moved_by", ["its first pause", "a seal", "its length"])
+async def test_a_request_to_cancel_is_not_left_behind(client: Client, values: Folder, moved_by: str) -> None:
+    """
+    It waits for a worker along with what lets the task go on in a new run; the task takes it before.
+    """
+    queue = f"canceled by {moved_by}"
+    restless = 1 if moved_by == "its length" else None
+    engine = TemporalEngine(client, queue, patience=PATIENT, events_per_run=restless)
+    plugin = RefoldPlugin([sealed_skills, skills.CountsWorkflow], TOOLS + skills.TOOLS, storage=values)
+    waiting: list[asyncio.Future[object]] = []
+    if moved_by == "its first pause":
+        task_id = (await TemporalEngine(client, queue, patience=SOON).start("seals_itself", text("tea"))).task_id
+    else:
+        async with make_worker(client, plugin, task_queue=queue):
+            task_id = await begun(engine, "counts", "go")
+    handle = client.get_workflow_handle(task_id)
+    if moved_by == "a seal":
+        waiting.append(asyncio.ensure_future(handle.execute_update("seal")))
+        while not (await handle.describe()).raw_description.HasField("pending_workflow_task"):
+            pass
+    elif moved_by == "its length":
+        await handle.signal("message", "one")
+    await handle.cancel()
+
+    async with make_worker(client, plugin, task_queue=queue):
+        assert (await settled(engine, task_id)).status is Status.CANCELED
+        await asyncio.gather(*waiting)
+    await replay_all(client, plugin, queue)

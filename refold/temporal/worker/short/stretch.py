@@ -53,6 +53,7 @@ class Stretches:
         used: Whether the run has had a stretch.
         ledger: The id of the ledger that its effects are recorded in; empty before its first stretch.
         over: The ids of effects that went over to regular activities.
+        turns: How many wait for their turn, or have it and have not used it yet.
 
     Args:
         takes: Whether an effect takes the short way.
@@ -79,6 +80,7 @@ class Stretches:
         self.used = False
         self.ledger = ""
         self.over: set[str] = set()
+        self.turns = 0
 
     def take(self, want: Perform) -> bool:
         """Whether an effect that may take the short way does."""
@@ -118,7 +120,11 @@ class Stretches:
             return False
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._held.append(lambda: None if turn.done() else turn.set_result(None))
-        await turn
+        self.turns += 1
+        try:
+            await turn
+        finally:
+            self.turns -= 1
         return True
 
     def begun(self, key: str, outcome: asyncio.Future[object]) -> None:
