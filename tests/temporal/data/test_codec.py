@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic import JsonValue
+from pydantic_core import to_json
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
@@ -26,11 +27,11 @@ from temporalio.exceptions import ApplicationError
 
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.receipts import Finished, LedgerAnswer, LedgerUnavailable, Perform
-from refold.engine import CodecError
+from refold.engine import CodecError, StorageError
 from refold.temporal import RefoldPlugin
 from refold.temporal.data.codec import CodecSeal, codec_from_env
 from refold.temporal.data.payloads import Stored, codec_in, data_converter, load
-from refold.temporal.data.storage import Folder, Off, ValueCorrupt, ValueDriver
+from refold.temporal.data.storage import Folder, Off, ValueCorrupt, ValueDriver, key_of
 from refold.temporal.encryption import Encryption, from_env
 
 OLD, NEW = b"o" * 32, b"n" * 32
@@ -292,11 +293,43 @@ async def test_keys_are_rotated(folder: Folder) -> None:
 
 async def test_what_was_written_before_is_read(folder: Folder) -> None:
     """
-    Encryption may begin at any time: earlier tasks are read as they are.
+    Encryption may begin at any time: earlier tasks are read as they are, and so are the journals that they stored,
+    packed or, by earlier releases, as they were.
     """
-    payloads = await data_converter(folder).encode([SECRET, LARGE])
+    before, now = data_converter(folder), data_converter(folder, ring(k=NEW))
+    payloads = await before.encode([SECRET, LARGE, Stored[str](value=SECRET)])
+    bare = to_json(LARGE)
+    await folder.put(key_of(bare), bare)
 
-    assert await data_converter(folder, ring(k=NEW)).decode(payloads, [str, str]) == [SECRET, LARGE]
+    *read, stored = await now.decode(payloads, [str, str, Stored[str]])
+    assert [*read, await load(stored, now)] == [SECRET, LARGE, SECRET]
+    assert await load(Stored[str](sha256=key_of(bare), size=len(bare)), now) == LARGE
+
+
+@pytest.mark.parametrize("codec", [None, ring(k=NEW)], ids=["plain", "encrypted"])
+async def test_a_damaged_journal_is_said_to_be(folder: Folder, codec: Encryption | None) -> None:
+    """
+    Whatever its bytes are by now.
+    """
+    converter = data_converter(folder, codec)
+    [stored] = await converter.decode(await converter.encode([Stored[str](value=SECRET)]), [Stored[str]])
+    assert stored.sha256 is not None
+    [file] = [one for one in folder.path.rglob("*") if one.is_file()]
+    for damaged in (b"", b"\xff" * 10, file.read_bytes()[:-1]):
+        file.write_bytes(damaged)
+        with pytest.raises(StorageError, match=stored.sha256):
+            await load(stored, converter)
+
+
+async def test_a_process_without_the_codec_says_so_of_a_journal(folder: Folder) -> None:
+    """
+    And not that it is damaged.
+    """
+    encrypting, plain = data_converter(folder, ring(k=NEW)), data_converter(folder)
+    [stored] = await encrypting.decode(await encrypting.encode([Stored[str](value=SECRET)]), [Stored[str]])
+
+    with pytest.raises(CodecError, match=r"encrypted by the key 'k', .* set REFOLD_CODEC"):
+        await load(stored, plain)
 
 
 async def test_a_process_without_the_codec_says_so(folder: Folder) -> None:
