@@ -460,6 +460,7 @@ class ScheduleView(_View):
         last: The task that it started last.
         task_queue: Where its tasks go.
         unchecked: Why nobody has checked that a worker has the skill and takes the input; only after `create`.
+        unread: Why its input cannot be read here, such as a key that is missing.
     """
 
     id: str
@@ -478,6 +479,7 @@ class ScheduleView(_View):
     last: str | None = None
     task_queue: str = lean("")
     unchecked: str = lean("")
+    unread: str = lean("")
 
 
 class Engine(Protocol):

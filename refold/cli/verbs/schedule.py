@@ -258,7 +258,7 @@ def _card(view: temporal.ScheduleView) -> Iterator[str]:
         "next": "paused" if view.paused else ", ".join(moment(one) for one in view.next) or "never",
         "overlap": view.overlap,
         "owner": view.owner or "",
-        "input": snippet(view.input),
+        "input": f"cannot be read here: {view.unread}" if view.unread else snippet(view.input),
         "note": view.note,
         "started": f"{view.started}" + _left_out(view),
         "open": ", ".join(view.running),

@@ -364,7 +364,7 @@ class Schedules:
 
     async def _seen(self, told: ScheduleDescription) -> ScheduleView:
         info, schedule, action = told.info, told.schedule, _action_of(told)
-        start = await self._start_of(action)
+        start, unread = await self._start_of(action)
         ran = [one.action for one in info.recent_actions]
         return ScheduleView(
             id=told.id,
@@ -382,14 +382,15 @@ class Schedules:
             running=tuple(_ids(info.running_actions)),
             last=next(iter(_ids(reversed(ran))), None),
             task_queue=action.task_queue,
+            unread=unread,
         )
 
-    async def _start_of(self, action: ScheduleActionStartWorkflow) -> TaskStart | None:
-        """What its tasks begin with; None where it cannot be read here."""
+    async def _start_of(self, action: ScheduleActionStartWorkflow) -> tuple[TaskStart | None, str]:
+        """What its tasks begin with; or why it cannot be read here."""
         try:
-            return start_from(await self._client.data_converter.decode(action.args))
-        except Exception:  # noqa: BLE001 - another codec's, another program's: it is shown without
-            return None
+            return start_from(await self._client.data_converter.decode(action.args)), ""
+        except Exception as error:  # noqa: BLE001 - another codec's, another program's: it is shown without
+            return None, str(error)
 
 
 def _action_of(told: ScheduleDescription) -> ScheduleActionStartWorkflow:

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio.client import Client
 from temporalio.common import Priority
 
 from refold import Content, InputRejected, Status
@@ -28,7 +29,11 @@ from refold.temporal import (
     make_worker,
 )
 from refold.temporal.client.connection import connected
+from refold.temporal.data.payloads import data_converter
 from refold.temporal.data.priority import priority_of
+from refold.temporal.data.storage import Folder
+from refold.temporal.dev import DevServer
+from refold.temporal.encryption import Encryption
 from refold.temporal.schedules import schedules as code
 from tests.temporal import skills
 from tests.temporal.test_task import collected, settled, text
@@ -91,6 +96,26 @@ async def test_each_start_is_a_task_of_its_own(engine: TemporalEngine, schedules
     assert await schedules.of(second) == id
     seen = await schedules.look(id)
     assert (seen.paused, seen.note, seen.last) == (True, "enough", second)
+
+
+async def test_an_input_that_cannot_be_read_is_said_to_be(server: DevServer, values: Folder) -> None:
+    """
+    Its key was removed, or is unknown here: no worker without it can read the tasks that the schedule starts.
+    """
+
+    async def knowing(**keys: bytes) -> Schedules:
+        converter = data_converter(values, Encryption(keys))
+        client = await Client.connect(server.address, namespace=server.namespace, data_converter=converter)
+        return TemporalEngine(client, "tests").schedules
+
+    id, before = new_id(), await knowing(old=b"o" * 32)
+    made = await before.create(id, "hello", text("I am Ada"), SELDOM)
+    seen = await (await knowing(new=b"n" * 32)).look(id)
+    await before.delete(id)
+
+    assert (made.input, made.unread) == ("I am Ada", "")
+    assert seen.input == ""
+    assert "'old'" in seen.unread
 
 
 async def test_starts_by_hand_in_one_second_have_ids_of_their_own(engine: TemporalEngine, schedules: Schedules) -> None:
