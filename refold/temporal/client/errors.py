@@ -47,6 +47,10 @@ MISSED_DEADLINE = "TMPRL1101"
 """Temporal's number for an activation that took longer than the two seconds that the SDK allows."""
 
 
+QUERIES_WAIT = "query buffer is full"
+"""What the server says of a query while others, of the same workflow, wait for its worker."""
+
+
 def server_away(error: Exception) -> bool:
     """Whether a call ended because the server was not there, or its connection broke."""
     # The SDK reports a connection that breaks under a call as UNKNOWN, with these words.
@@ -60,6 +64,8 @@ def timed_out(error: Exception) -> bool:
     """Whether a call ended because no answer came in time; a busy worker may miss the deadline that the SDK sets it."""
     if isinstance(error, WorkflowQueryFailedError):
         return MISSED_DEADLINE in error.message
+    if isinstance(error, RPCError) and error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+        return QUERIES_WAIT in error.message
     return isinstance(error, RPCTimeoutOrCancelledError) or (
         isinstance(error, RPCError) and error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
     )

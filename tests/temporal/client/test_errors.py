@@ -6,7 +6,7 @@ import pytest
 from temporalio.service import RPCError, RPCStatusCode
 
 from refold.engine import EngineError, NotConnected
-from refold.temporal.client.errors import server_refused
+from refold.temporal.client.errors import server_refused, timed_out
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,18 @@ def test_other_errors_stay_what_they_are() -> None:
 
     assert type(error) is EngineError
     assert "start it: unexpected" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("message", "waits"),
+    [
+        pytest.param("consistent query buffer is full, this may be caused by too many queries", True, id="queries"),
+        pytest.param("namespace rate limit exceeded", False, id="the namespace's limit"),
+    ],
+)
+def test_a_query_behind_others_has_not_been_answered_in_time(message: str, waits: bool) -> None:
+    """
+    The server takes one for a workflow at a time while its worker is busy: it is asked again, and nothing is said of a
+    worker that could not go on.
+    """
+    assert timed_out(RPCError(message, RPCStatusCode.RESOURCE_EXHAUSTED, b"")) is waits
