@@ -259,6 +259,34 @@ async def test_what_somebody_types_is_not_lost(opened: Open, engine: Engine) -> 
     await engine.cancel("edit-2")
 
 
+async def test_what_somebody_begins_to_type_meanwhile_is_not_lost(opened: Open, engine: Engine) -> None:
+    """
+    A form that is opened while the news is on its way stays as it is, and the news is announced.
+    """
+    await order(engine, "begun-1")
+    page = await opened()
+    mine = card(page, "begun-1")
+    await expect(mine).to_be_visible(timeout=SOON_MS)
+    asked, going = asyncio.Event(), asyncio.Event()
+
+    async def wait(route: Route) -> None:
+        asked.set()
+        await going.wait()
+        await route.continue_()
+
+    await page.route(lambda url: "/live" not in url, wait)
+    await order(engine, "begun-2")
+    await asked.wait()
+    await mine.get_by_text("Change it, then approve").click()
+    going.set()
+
+    await expect(page.get_by_role("link", name="Something has changed. Show it")).to_be_visible(timeout=SOON_MS)
+    await mine.get_by_label("Amount cents").fill("450")
+    await expect(mine.get_by_label("Amount cents")).to_have_value("450")
+    for task_id in ("begun-1", "begun-2"):
+        await engine.cancel(task_id)
+
+
 async def test_two_people_race(opened: Open, engine: Engine) -> None:
     """
     Both press at once: one decision is made, and the other person reads who made it.

@@ -32,17 +32,27 @@
     if (event.target.matches("[data-submits]")) event.target.form.requestSubmit();
   });
 
+  function busy(part) {
+    return typed.has(part) || part.querySelector("details[open] form, form :focus:is(input, textarea, select)");
+  }
+  function announce() {
+    const note = document.querySelector(".stale");
+    if (note) note.hidden = false;
+  }
+
   function refresh() {
     timer = 0;
     for (const part of document.querySelectorAll("[data-on-change]")) {
-      const busy = typed.has(part) || part.querySelector("details[open] form") ||
-        part.querySelector("form :focus:is(input, textarea, select)");
-      if (busy) {
-        const note = document.querySelector(".stale");
-        if (note) note.hidden = false;
-      } else htmx.trigger(part, "changed");
+      if (busy(part)) announce();
+      else htmx.trigger(part, "changed");
     }
   }
+  // Somebody may have begun to type while the part was fetched.
+  document.addEventListener("htmx:before:swap", (event) => {
+    if (!event.target.matches("[data-on-change]") || !busy(event.target)) return;
+    event.preventDefault();
+    announce();
+  });
   function soon() { timer = timer || setTimeout(refresh, SOON_MS); }
 
   // Text that a model is writing, until the journal has it.
@@ -115,10 +125,7 @@
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
 
   // A part that is refused, as the task was deleted meanwhile or may be seen no more: the whole page says why.
-  document.addEventListener("htmx:response:error", () => {
-    const note = document.querySelector(".stale");
-    if (note) note.hidden = false;
-  });
+  document.addEventListener("htmx:response:error", announce);
 
   document.addEventListener("htmx:after:swap", () => { times(document); forget(); });
   document.addEventListener("DOMContentLoaded", () => { times(document); connect(); });
