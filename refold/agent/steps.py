@@ -18,7 +18,8 @@ from refold.agent.plugins import AfterModelCall, AfterToolCall, BeforeModelCall,
 from refold.agent.state import AgentState
 from refold.agent.tools import AgentTool, remote_tool
 from refold.core.authoring.context import Ctx
-from refold.core.chat import Reply, Said, ToolCall, ToolReturn, Usage
+from refold.core.chat import Reply, Said, ToolCall, ToolReturn, Usage, UserSaid
+from refold.core.content import Content
 from refold.core.errors import CommandError, SkillError
 from refold.core.gates import GatePolicy
 from refold.core.retry_policy import RetryPolicy
@@ -338,6 +339,17 @@ def refusal(call: ToolCall, message: str) -> ToolReturn:
 def refusals(calls: Sequence[ToolCall], message: str) -> tuple[ToolReturn, ...]:
     """The same for several calls."""
     return tuple(refusal(call, message) for call in calls)
+
+
+WITHHELD = "(withheld)"
+"""The model reads this in place of a message that is withheld from it, when it is called again later."""
+
+
+def withheld(said: Said) -> Said:
+    """The text in a conversation in place of a message that is withheld from the model."""
+    if isinstance(said, ToolReturn):
+        return said.model_copy(update={"value": WITHHELD, "failed": True})
+    return UserSaid(content=Content.from_text(WITHHELD))
 
 
 def short(value: Any) -> str:
