@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -202,6 +203,59 @@ def test_a_guard_that_answers_something_else(verdict: Any) -> None:
     assert f"guardrail 'cards': its function answered {verdict!r}; it answers \"pass\" or None" in story.reason
     with pytest.raises(SkillError):
         Guardrail(lambda text: verdict).judged("x")
+
+
+def takes_words(text: str, words: str = "4111") -> Block | None:
+    return Block() if words in text else None
+
+
+def takes_turn(text: str, turn: Any = None) -> Block | None:
+    return Block() if turn.state.cycle and "4111" in text else None
+
+
+class Words:
+    def __call__(self, text: str, *, words: str = "4111") -> Block | None:
+        return takes_words(text, words)
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "alone"),
+    [
+        pytest.param(takes_words, True, id="a default"),
+        pytest.param(partial(takes_words, words="4111"), True, id="a parameter that has a value"),
+        pytest.param(Words(), True, id="an object"),
+        pytest.param(lambda *texts: takes_words(texts[0]), True, id="any number"),
+        pytest.param(takes_turn, False, id="the turn with a default"),
+        pytest.param(lambda text, at, words="4111": takes_words(text, words), False, id="a second parameter"),
+    ],
+)
+def test_a_guards_function_receives_the_turn_if_it_takes_one(evaluate: Callable[..., Any], alone: bool) -> None:
+    """
+    A parameter with a default keeps it: the turn as `lenient` would let everything pass.
+    """
+    guard = Guardrail(evaluate, instead="No.")
+
+    assert play(shop(middleware=[guard]), "go", reply("model", CARD)).said == ("No.",)
+    assert (guard.in_worker is not None) is alone
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [
+        lambda: None,
+        lambda text, turn, words: None,
+        lambda text, *, words: None,
+        lambda text, words="4111", turn=None: None,
+        partial(takes_words, "text", "words"),
+        "no cards",
+    ],
+)
+def test_a_guards_function_that_cannot_be_called(evaluate: Any) -> None:
+    """
+    Is refused where the guardrail is made.
+    """
+    with pytest.raises(ValueError, match=r"neither as evaluate\(text\) nor as evaluate\(text, turn\)"):
+        Guardrail(evaluate)
 
 
 @pytest.mark.parametrize(

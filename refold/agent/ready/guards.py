@@ -36,6 +36,9 @@ Verdict = Literal["pass", "block"] | Block | None
 Evaluate = Callable[[str], Verdict | Awaitable[Verdict]] | Callable[[str, Any], Verdict | Awaitable[Verdict]]
 
 
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
 @dataclass(frozen=True)
 class Guardrail(Simple):
     """Evaluates a text, and passes or blocks it.
@@ -46,7 +49,9 @@ class Guardrail(Simple):
 
     Attributes:
         evaluate: `evaluate(text)` or `evaluate(text, turn)`, which may await calls of `turn.ctx`: `"pass"` or None,
-            `"block"`, or `Block(reason)`. The text is all of a message: its text, then its data as JSON, in lines.
+            `"block"`, or `Block(reason)`. The turn is given to a second parameter that is named `turn` or has no
+            default; others keep their defaults. The text is all of a message: its text, then its data as JSON, in
+            lines.
         on: Which texts: the model's replies, messages to the model (of users and tools), or tools' results.
         instead: The text in place of a blocked reply or result; for a blocked message to the model, the answer to the
             user. None raises `GuardrailError`.
@@ -67,6 +72,7 @@ class Guardrail(Simple):
             raise ValueError(f'on={self.on!r} is unknown: "reply", "said" or "result"')
         if self.by not in ("whole", "sentence"):
             raise ValueError(f'by={self.by!r} is unknown: "whole" or "sentence"')
+        _ = self._takes_turn  # refuses a function that cannot be called
         if self.by == "sentence" and not (self.on == "reply" and self._needs_text_only):
             raise ValueError('by="sentence" is for replies, and for a plain function of the text alone')
 
@@ -92,7 +98,19 @@ class Guardrail(Simple):
 
     @cached_property
     def _takes_turn(self) -> bool:
-        return len(inspect.signature(self.evaluate).parameters) > 1
+        """Whether the function has a second parameter that is named `turn`, or that has no default."""
+        try:
+            signature = inspect.signature(self.evaluate)
+            second = [one for one in signature.parameters.values() if one.kind in _BY_POSITION][1:2]
+            takes = any(one.default is one.empty or one.name == "turn" for one in second)
+            signature.bind(*("text", "turn")[: 1 + takes])
+            if not takes and "turn" in list(signature.parameters)[1:]:
+                raise TypeError("turn is not its second parameter")
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.evaluate!r} can be called neither as evaluate(text) nor as evaluate(text, turn): {error}"
+            ) from None
+        return takes
 
     @property
     def _needs_text_only(self) -> bool:
