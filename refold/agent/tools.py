@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from refold.agent.state import RemoteTool
-from refold.core.authoring.cmd import Cmd
+from refold.core.authoring.cmd import Cmd, as_json
 from refold.core.authoring.context import Ctx
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill
@@ -26,6 +26,7 @@ from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import adapter, problems
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NONE = inspect.Parameter.empty
 _REMOTE = re.compile(r"[A-Za-z0-9_-]+\.([A-Za-z0-9_./-]+|\*)")
 
 
@@ -44,8 +45,9 @@ class AgentTool:
         queue: The task queue of the workers that serve the skill; None is the agent's own.
         timeout_s: Seconds until the skill's task is canceled, and the model reads so; None waits for ever.
         budget: What the skill's task may spend.
-        key: The business key of its calls, with arguments in braces: `refund:{order_id}`. Empty takes each call's own
-            id, so the same request of another task is another call.
+        key: The business key of its calls, with arguments in braces: `refund:{order_id}`. An argument that is not given
+            is the default of the function. Empty takes each call's own id, so the same request of another task is
+            another call.
     """
 
     name: str
@@ -73,6 +75,10 @@ class AgentTool:
         bound = {what: min(limit, left.get(what, limit)) for what, limit in given.items()}
         return replace(self, budget=PartBudget(**bound))
 
+    def left_out(self, args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """The arguments of its key that a call does not give, as the function has them by default."""
+        return defaults_of(self.function, (name for name in key_names(self.key) if name not in args))
+
     def command(self, args: Mapping[str, JsonValue], retry: RetryPolicy | None) -> CallTool | CallSkill:
         """The command for a call of the model.
 
@@ -84,7 +90,8 @@ class AgentTool:
             return Cmd.skill(
                 self.name, self.skill, content, queue=self.queue, timeout_s=self.timeout_s, budget=self.budget
             )
-        key = self.key.format_map(args) if self.key and all(name in args for name in key_names(self.key)) else None
+        given = {**self.left_out(args), **args}
+        key = self.key.format_map(given) if self.key and all(name in given for name in key_names(self.key)) else None
         tool = self.function or self.called or self.name
         return Cmd.tool(self.name, tool, dict(args), key=key, retry=retry)
 
@@ -93,9 +100,23 @@ def key_names(key: str) -> list[str]:
     """The arguments in a business key.
 
     Raises:
-        ValueError: Its braces are not closed.
+        ValueError: Its braces are not closed, or have more than a name.
     """
-    return [name for _, name, _, _ in Formatter().parse(key) if name is not None]
+    fields = [(name, spec, how) for _, name, spec, how in Formatter().parse(key) if name is not None]
+    if more := [name for name, spec, how in fields if spec or how]:
+        raise ValueError(f"an argument is in braces without `:` and `!`, as it came: {{{more[0]}}}")
+    return [name for name, _, _ in fields]
+
+
+def defaults_of(function: Callable[..., Any] | None, names: Iterable[str]) -> dict[str, JsonValue]:
+    """The defaults of these parameters as a model would give them; without those that have none.
+
+    Raises:
+        SkillError: A default cannot be written as JSON.
+    """
+    known = inspect.signature(function).parameters if function is not None else {}
+    found = {name: known[name].default for name in names if name in known}
+    return {name: as_json(one, "the default of {}", name) for name, one in found.items() if one is not _NONE}
 
 
 def _message(name: str, args: Mapping[str, JsonValue]) -> Content:
