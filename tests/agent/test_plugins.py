@@ -420,4 +420,4 @@ def test_other_methods_of_a_plugin_are_no_hooks(name: str, method: Any) -> None:
     """
     A plugin may have helpers.
     """
-    assert shop(plugins=[_plugin(name, method)])
+    assert play(shop(plugins=[_plugin(name, method)]), "go", reply("model", "ok")).said == ("ok",)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, assert_never
 
 from pydantic import JsonValue
 
@@ -281,12 +281,14 @@ def _texts(said: Said) -> list[str]:
     """What a message says, as texts that are not empty: its text, then its data."""
     match said:
         case UserSaid(content=content):
-            found = [content.text, *(_json(part.data) for part in content.parts)]
+            every = [content.text, *(_json(part.data) for part in content.parts)]
         case ToolReturn(value=value):
-            found = [value if isinstance(value, str) else _json(value)]
+            every = [value if isinstance(value, str) else _json(value)]
         case Reply(text=text, value=value):
-            found = [text, _json(value)]
-    return [one for one in found if one]
+            every = [text, _json(value)]
+        case _:
+            assert_never(said)
+    return [one for one in every if one]
 
 
 def _json(value: Any) -> str:
