@@ -11,8 +11,9 @@ from refold.agent.looping.slots import kinds_of
 from refold.agent.middleware import KINDS, Middleware, Scope
 from refold.agent.orchestrators import ByTool, Orchestrator
 from refold.agent.ready.memory import Cache
-from refold.agent.tools import AgentTool, key_names
+from refold.agent.tools import AgentTool, defaults_of, key_names
 from refold.core.authoring.tool import tool_spec
+from refold.core.errors import SkillError
 from refold.core.gates import GatePolicy
 from refold.core.schema import adapter, first_line
 from refold.cost import OWNER_DAY, RATE, unfit_owner_day, unfit_rate
@@ -119,17 +120,21 @@ def unknown_tools(
 
 
 def unfit_keys(keys: Mapping[str, str], tools: Mapping[str, AgentTool]) -> Iterator[str]:
-    """Business keys of unknown tools, or with arguments that the tool does not have."""
-    for name, key in keys.items():
+    """Business keys of unknown tools and of skills, or with arguments that the tool does not have."""
+    for name, key in {**{name: tool.key for name, tool in tools.items() if tool.key}, **keys}.items():
         if name not in tools:
             yield f"keys: there is no tool {name!r}; there are: {', '.join(tools) or 'none'}"
             continue
+        if tools[name].skill is not None:
+            yield f"keys: {name}={key!r}: it is a skill, each call of which is a task; give its own tools a key"
+            continue
         spec = tool_spec(tools[name].function)
         try:
-            unknown = [one for one in key_names(key) if spec is not None and one not in spec.takes]
-        except ValueError as error:
+            named = key_names(key)
+            defaults_of(tools[name].function, named)
+        except (ValueError, SkillError) as error:
             yield f"keys: {name}={key!r}: {error}"
             continue
-        if unknown or not key_names(key):
+        if not named or (spec is not None and not set(named) <= set(spec.takes)):
             takes = ", ".join(spec.takes) if spec is not None else "its arguments"
             yield f"keys: {name}={key!r} names arguments of the tool in braces; it takes: {takes}"

@@ -17,7 +17,7 @@ from refold.agent.errors import NoAnswer
 from refold.agent.orchestrators import ToolsStep, ToolsTurn
 from refold.agent.plugins import AfterInvocation, AfterTools, BeforeInvocation, BeforeTools, Hooks, canceled
 from refold.agent.state import AgentState
-from refold.agent.steps import HOOK_RETRIES, ModelTurn, Step, forget, refusals
+from refold.agent.steps import HOOK_RETRIES, ModelTurn, Step, forget, refusals, withheld
 from refold.agent.tools import AgentTool, found_at, remote_tool
 from refold.core.authoring.context import Ctx
 from refold.core.authoring.transition import Transition
@@ -27,9 +27,6 @@ from refold.core.steps.table import step, steps_of
 
 ANSWER = "answer"
 """The artifact with a typed answer."""
-
-WITHHELD = "(withheld)"
-"""The model reads this in place of a message that is withheld from it, when it is called again later."""
 
 ANSWER_DUE = "not called: the answer was due"
 """The result of a call in a reply that must be the answer."""
@@ -261,13 +258,6 @@ def _agree(turn: ModelTurn, reply: Reply) -> None:
     else:
         dropped = [call for call in raw.tool_calls if call.id not in kept]
         state.unsaid = [*state.unsaid, *refusals(dropped, "not called")]
-
-
-def withheld(said: Said) -> Said:
-    """The text in a conversation in place of a message that is withheld from the model."""
-    if isinstance(said, ToolReturn):
-        return said.model_copy(update={"value": WITHHELD, "failed": True})
-    return UserSaid(content=Content.from_text(WITHHELD))
 
 
 def _content(reply: Reply) -> Content:

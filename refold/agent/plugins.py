@@ -8,8 +8,9 @@ def`, and then await calls of `event.ctx`.
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
@@ -267,6 +268,7 @@ class Hooks:
         for plugin in plugins:
             if isinstance(plugin, Plugin):
                 self.tools += plugin.tools
+                self.problems += _misspelt(type(plugin))
                 for kind, method in METHODS.items():
                     if getattr(type(plugin), method) is not getattr(Plugin, method):
                         self._hooks[kind].append(getattr(plugin, method))
@@ -316,10 +318,28 @@ class Hooks:
             await self.fire(MessageAdded(ctx, state, message=message))
 
 
-def _event_of(function: Any) -> type[HookEvent] | None:
+def _misspelt(plugin: type[Plugin]) -> Iterator[str]:
+    """Public methods that look like hooks and have no hook's name: they would never be called."""
+    known = list(METHODS.values())
+    for name, method in inspect.getmembers(plugin, inspect.isfunction):
+        _, *takes = inspect.signature(method).parameters or [""]
+        if name.startswith("_") or name in known or len(takes) != 1:
+            continue
+        is_hook = name.startswith(("before_", "after_")) and takes == ["event"]
+        kind = _event_of(method, own=1)
+        near = [METHODS[kind]] if kind else difflib.get_close_matches(name, known, 1, 0.0 if is_hook else 0.8)
+        if near:
+            yield (
+                f"plugins: {plugin.__name__}.{name} looks like a hook, and no event has this name; write {near[0]}, or "
+                f"_{name} if it is no hook"
+            )
+
+
+def _event_of(function: Any, own: int = 0) -> type[HookEvent] | None:
+    """The event of a function whose one parameter, after its `own`, is annotated with it; None for any other."""
     if not inspect.isfunction(function):
         return None
-    parameters = list(inspect.signature(function).parameters)
+    parameters = list(inspect.signature(function).parameters)[own:]
     try:
         kind = get_type_hints(function).get(parameters[0]) if len(parameters) == 1 else None
     except NameError:

@@ -18,7 +18,8 @@ from refold.agent.plugins import AfterModelCall, AfterToolCall, BeforeModelCall,
 from refold.agent.state import AgentState
 from refold.agent.tools import AgentTool, remote_tool
 from refold.core.authoring.context import Ctx
-from refold.core.chat import Reply, Said, ToolCall, ToolReturn, Usage
+from refold.core.chat import Reply, Said, ToolCall, ToolReturn, Usage, UserSaid
+from refold.core.content import Content
 from refold.core.errors import CommandError, SkillError
 from refold.core.gates import GatePolicy
 from refold.core.retry_policy import RetryPolicy
@@ -26,6 +27,9 @@ from refold.cost import OWNER_DAY_SPENT
 
 HOOK_RETRIES = 5
 """How often hooks may repeat a model or tool call in one step, or resume an answer."""
+
+CHECKS_TYPES = "agent.argument_types"
+"""A patch: in tasks that were recorded before, gates open for arguments of the wrong type."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -288,6 +292,8 @@ class ToolStep(Step[ToolTurn, ToolReturn]):
         except SkillError as error:
             return refusal(call, str(error)), None
         if (policy := self._gate(tool)) is not None:
+            if (unfit := tool.misfits(args)) and turn.ctx.patched(CHECKS_TYPES):
+                return refusal(call, unfit), None
             decided = await _ask_person(turn, call, tool, policy)
             if isinstance(decided, ToolReturn):
                 return decided, None
@@ -338,6 +344,17 @@ def refusal(call: ToolCall, message: str) -> ToolReturn:
 def refusals(calls: Sequence[ToolCall], message: str) -> tuple[ToolReturn, ...]:
     """The same for several calls."""
     return tuple(refusal(call, message) for call in calls)
+
+
+WITHHELD = "(withheld)"
+"""The model reads this in place of a message that is withheld from it, when it is called again later."""
+
+
+def withheld(said: Said) -> Said:
+    """The text in a conversation in place of a message that is withheld from the model."""
+    if isinstance(said, ToolReturn):
+        return said.model_copy(update={"value": WITHHELD, "failed": True})
+    return UserSaid(content=Content.from_text(WITHHELD))
 
 
 def short(value: Any) -> str:

@@ -7,13 +7,17 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
 from string import Formatter
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import JsonValue, ValidationError
+from pydantic_core import to_json
 
 from refold.agent.state import RemoteTool
-from refold.core.authoring.cmd import Cmd
+from refold.core.authoring.cmd import Cmd, as_json
 from refold.core.authoring.context import Ctx
 from refold.core.authoring.define import skill_of
 from refold.core.authoring.skill import Skill
@@ -21,11 +25,12 @@ from refold.core.authoring.tool import tool_spec
 from refold.core.chat import ToolOffer
 from refold.core.commands import CallSkill, CallTool, EffectPolicy, PartBudget
 from refold.core.content import Content
-from refold.core.errors import DefinitionError, SkillError
+from refold.core.errors import DefinitionError, SkillError, brief
 from refold.core.retry_policy import RetryPolicy
 from refold.core.schema import adapter, problems
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NONE = inspect.Parameter.empty
 _REMOTE = re.compile(r"[A-Za-z0-9_-]+\.([A-Za-z0-9_./-]+|\*)")
 
 
@@ -44,8 +49,9 @@ class AgentTool:
         queue: The task queue of the workers that serve the skill; None is the agent's own.
         timeout_s: Seconds until the skill's task is canceled, and the model reads so; None waits for ever.
         budget: What the skill's task may spend.
-        key: The business key of its calls, with arguments in braces: `refund:{order_id}`. Empty takes each call's own
-            id, so the same request of another task is another call.
+        key: The business key of its calls, with arguments in braces: `refund:{order_id}`. An argument that is not given
+            is the default of the function. Empty takes each call's own id, so the same request of another task is
+            another call.
     """
 
     name: str
@@ -73,6 +79,24 @@ class AgentTool:
         bound = {what: min(limit, left.get(what, limit)) for what, limit in given.items()}
         return replace(self, budget=PartBudget(**bound))
 
+    def misfits(self, args: Mapping[str, JsonValue]) -> str:
+        """Why the worker would refuse these arguments by their types; empty if it would not, or nobody can tell here.
+
+        Only plain types are checked: the check of another one may be code that is not pure.
+        """
+        spec = tool_spec(self.function)
+        types = {} if spec is None else _plain_types(spec.function)
+        found = [
+            f"{name} is {brief(value)}, and must be {inspect.formatannotation(types[name])}"
+            for name, value in args.items()
+            if name in types and not _fits(types[name], value)
+        ]
+        return f"tool {self.name!r}: {'; '.join(found)}" if found else ""
+
+    def left_out(self, args: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """The arguments of its key that a call does not give, as the function has them by default."""
+        return defaults_of(self.function, (name for name in key_names(self.key) if name not in args))
+
     def command(self, args: Mapping[str, JsonValue], retry: RetryPolicy | None) -> CallTool | CallSkill:
         """The command for a call of the model.
 
@@ -84,18 +108,60 @@ class AgentTool:
             return Cmd.skill(
                 self.name, self.skill, content, queue=self.queue, timeout_s=self.timeout_s, budget=self.budget
             )
-        key = self.key.format_map(args) if self.key and all(name in args for name in key_names(self.key)) else None
+        given = {**self.left_out(args), **args}
+        key = self.key.format_map(given) if self.key and all(name in given for name in key_names(self.key)) else None
         tool = self.function or self.called or self.name
         return Cmd.tool(self.name, tool, dict(args), key=key, retry=retry)
+
+
+_PLAIN = (str, int, float, bool, NoneType, Any, date, datetime, Decimal, list, dict, tuple)
+_PLAIN_OF = (list, dict, tuple, Union, UnionType)
+
+
+def _plain_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """The parameters with a type that pydantic checks by itself."""
+    try:
+        return {name: kind for name, kind in get_type_hints(function, include_extras=True).items() if _is_plain(kind)}
+    except NameError:
+        return {}
+
+
+def _is_plain(kind: Any) -> bool:
+    inner = [one for one in get_args(kind) if one is not ...]
+    return (
+        kind in _PLAIN or get_origin(kind) is Literal or (get_origin(kind) in _PLAIN_OF and all(map(_is_plain, inner)))
+    )
+
+
+def _fits(kind: Any, value: JsonValue) -> bool:
+    try:
+        adapter(kind).validate_json(to_json(value), strict=True)  # as the worker does
+    except ValidationError:
+        return False
+    return True
 
 
 def key_names(key: str) -> list[str]:
     """The arguments in a business key.
 
     Raises:
-        ValueError: Its braces are not closed.
+        ValueError: Its braces are not closed, or have more than a name.
     """
-    return [name for _, name, _, _ in Formatter().parse(key) if name is not None]
+    fields = [(name, spec, how) for _, name, spec, how in Formatter().parse(key) if name is not None]
+    if more := [name for name, spec, how in fields if spec or how]:
+        raise ValueError(f"an argument is in braces without `:` and `!`, as it came: {{{more[0]}}}")
+    return [name for name, _, _ in fields]
+
+
+def defaults_of(function: Callable[..., Any] | None, names: Iterable[str]) -> dict[str, JsonValue]:
+    """The defaults of these parameters as a model would give them; without those that have none.
+
+    Raises:
+        SkillError: A default cannot be written as JSON.
+    """
+    known = inspect.signature(function).parameters if function is not None else {}
+    found = {name: known[name].default for name in names if name in known}
+    return {name: as_json(one, "the default of {}", name) for name, one in found.items() if one is not _NONE}
 
 
 def _message(name: str, args: Mapping[str, JsonValue]) -> Content:

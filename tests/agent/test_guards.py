@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from refold import CommandError, Part, SkillError
+from refold import CommandError, Content, Part, SkillError
 from refold.agent import (
     AfterModelCall,
     AfterToolCall,
     Agent,
+    BeforeInvocation,
     BeforeToolCall,
     Block,
     Budget,
     Cache,
     Guardrail,
+    LoopTurn,
     Plugin,
     RateLimit,
     Step,
+    StepStatus,
+    Think,
     Window,
     around,
 )
 from refold.agent.clients import Commands
 from refold.agent.middleware import Held
-from refold.core.chat import Reply, ToolCall
+from refold.core.chat import Reply, ToolCall, ToolReturn, UserSaid
 from refold.core.retry_policy import FailureKind
 from refold.effects.middleware import MiddlewareBySkill
+from refold.export.differs import refolded
 from refold.middleware import ActivityTurn, CallPiece, ProgressPiece, TextPiece
 from refold.testing import play, reply
-from tests.agent.shop import shop
+from tests.agent.shop import replies, shop
 
 CARD = "4111 1111 1111 1111"
 TURN = ActivityTurn(command=None, task_id="T1", invocation_id="T1/1.0", attempt=1)
@@ -198,6 +205,59 @@ def test_a_guard_that_answers_something_else(verdict: Any) -> None:
         Guardrail(lambda text: verdict).judged("x")
 
 
+def takes_words(text: str, words: str = "4111") -> Block | None:
+    return Block() if words in text else None
+
+
+def takes_turn(text: str, turn: Any = None) -> Block | None:
+    return Block() if turn.state.cycle and "4111" in text else None
+
+
+class Words:
+    def __call__(self, text: str, *, words: str = "4111") -> Block | None:
+        return takes_words(text, words)
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "alone"),
+    [
+        pytest.param(takes_words, True, id="a default"),
+        pytest.param(partial(takes_words, words="4111"), True, id="a parameter that has a value"),
+        pytest.param(Words(), True, id="an object"),
+        pytest.param(lambda *texts: takes_words(texts[0]), True, id="any number"),
+        pytest.param(takes_turn, False, id="the turn with a default"),
+        pytest.param(lambda text, at, words="4111": takes_words(text, words), False, id="a second parameter"),
+    ],
+)
+def test_a_guards_function_receives_the_turn_if_it_takes_one(evaluate: Callable[..., Any], alone: bool) -> None:
+    """
+    A parameter with a default keeps it: the turn as `lenient` would let everything pass.
+    """
+    guard = Guardrail(evaluate, instead="No.")
+
+    assert play(shop(middleware=[guard]), "go", reply("model", CARD)).said == ("No.",)
+    assert (guard.in_worker is not None) is alone
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [
+        lambda: None,
+        lambda text, turn, words: None,
+        lambda text, *, words: None,
+        lambda text, words="4111", turn=None: None,
+        partial(takes_words, "text", "words"),
+        "no cards",
+    ],
+)
+def test_a_guards_function_that_cannot_be_called(evaluate: Any) -> None:
+    """
+    Is refused where the guardrail is made.
+    """
+    with pytest.raises(ValueError, match=r"neither as evaluate\(text\) nor as evaluate\(text, turn\)"):
+        Guardrail(evaluate)
+
+
 @pytest.mark.parametrize(
     "options",
     [{"by": "word"}, {"by": "sentence", "on": "said"}, {"by": "sentence", "evaluate": lambda text, turn: None}],
@@ -279,3 +339,130 @@ async def test_a_held_report_reaches_nobody() -> None:
 
     assert await Held("tool").wrap(Reporting()).stream(None, seen.append) == 7
     assert seen == []
+
+
+# --- all of a message, and every message
+
+
+class Note(BaseModel):
+    """A typed answer."""
+
+    note: str
+
+
+HERE, SECRET = "Here it is.", {"note": CARD}
+TYPED = pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(Reply(text=HERE, value=SECRET), id="in the value, beside text"),
+        pytest.param(Reply(text=CARD, value={"note": ""}), id="in the text, beside a value"),
+        pytest.param(Reply(value=SECRET), id="in the value alone"),
+        pytest.param(Reply(text=CARD), id="in the text alone"),
+    ],
+)
+
+
+@TYPED
+async def test_all_of_a_reply_is_evaluated(found: Reply) -> None:
+    """
+    Its text and its value, in the worker and in the task: the user would receive both.
+    """
+    guard = Guardrail(no_cards, instead="No.")
+    agent = shop(middleware=[guard])
+    alone = shop(middleware=[Guardrail(lambda text, turn: no_cards(text), instead="No.")])
+
+    assert await shown(agent, "", found) == ([], Reply(text="No."))
+    assert play(agent, "go", reply("model", found)).said == play(alone, "go", reply("model", found)).said == ("No.",)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param((Part(text=HERE), Part(data=SECRET)), id="data beside text"),
+        pytest.param((Part(data=1), Part(data=SECRET)), id="a second piece of data"),
+        pytest.param((Part(data=SECRET),), id="data alone"),
+        pytest.param((Part(text=HERE), Part(text=CARD)), id="text"),
+    ],
+)
+def test_all_of_a_users_message_is_evaluated(parts: tuple[Part, ...]) -> None:
+    """
+    Each part of text and of data: the model would read them all.
+    """
+    story = play(shop(middleware=[Guardrail(no_cards, on="said", instead="No.")]), Content(parts=parts))
+
+    assert (story.said, story.asked) == (("No.",), ())
+
+
+def closed(event: BeforeInvocation) -> None:
+    """Answers the first message without the model."""
+    event.cancel = "Closed." if event.state.turns == 1 else False
+
+
+async def cards(turn: LoopTurn) -> StepStatus | None:
+    """Answers the first message without the model."""
+    return turn.answer("Closed.") if turn.state.turns == 1 else None
+
+
+@around("model")
+async def once(turn: Any, proceed: Callable[[Any], Any]) -> Any:
+    """Answers the first message without the model, before any guardrail."""
+    return Reply(text="Closed.") if turn.state.turns == 1 else await proceed(turn)
+
+
+ANSWERED = pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"plugins": [closed]}, id="by a hook"),
+        pytest.param({"loop": [cards, Think()], "tools": []}, id="by a step"),
+        pytest.param({"middleware": [once]}, id="by middleware"),
+    ],
+)
+
+
+def guarded(options: dict[str, Any], *guards: Guardrail) -> Agent:
+    return shop(**{**options, "turns": 2, "middleware": [*options.get("middleware", ()), *guards]})
+
+
+@ANSWERED
+def test_a_message_that_was_answered_without_the_model_is_evaluated(options: dict[str, Any]) -> None:
+    """
+    Before the model reads it with the next message, which goes on.
+    """
+    agent = guarded(options, Guardrail(no_cards, on="said", instead="No."))
+    story = play(agent, CARD, "tea?", reply("model", "300."))
+    told = story.snapshot.threads["main"].said
+
+    assert (story.said, replies(story)) == (("Closed.", "300."), ["Closed.", "300."])
+    assert [one.content.text for one in told if isinstance(one, UserSaid)] == ["(withheld)", "tea?"]
+
+
+def test_a_result_that_was_answered_without_the_model_is_evaluated() -> None:
+    """
+    The call keeps a result.
+    """
+
+    async def told(turn: LoopTurn) -> StepStatus | None:
+        if turn.state.turns > 1:
+            return None
+        turn.say.append(ToolReturn(id="1", name="price", value=CARD))
+        return turn.answer("Closed.")
+
+    agent = shop(loop=[told, Think()], tools=[], turns=2, middleware=[Guardrail(no_cards, on="said", instead="No.")])
+    story = play(agent, "go", "tea?", reply("model", "300."))
+    (found,) = [one for one in story.snapshot.threads["main"].said if isinstance(one, ToolReturn)]
+
+    assert (found.id, found.value, found.failed) == ("1", "(withheld)", True)
+
+
+@ANSWERED
+def test_a_recorded_task_goes_on_as_it_was_recorded(options: dict[str, Any]) -> None:
+    """
+    What a guardrail did not look at when the task was recorded, it does not look at in a replay of it.
+    """
+    answer = Reply(text=HERE, value=SECRET)
+    story = play(guarded(options), CARD, Content(parts=(Part(text="tea?"), Part(data=SECRET))), reply("model", answer))
+    now = guarded(options, Guardrail(no_cards, on="said"), Guardrail(no_cards))
+
+    *_, last = refolded(now, story.snapshots[0], story.entries)
+
+    assert (last.status, last.messages, last.threads) == ("completed", story.snapshot.messages, story.snapshot.threads)

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from refold import Content, Ctx, DefinitionError, GatePolicy, Status, Transition, flow_skill, step
+from refold import Content, Ctx, DefinitionError, GatePolicy, Status, Transition, flow_skill, step, tool
 from refold.agent import (
     Agent,
     Budget,
@@ -20,8 +21,10 @@ from refold.agent import (
     around,
     skill_tool,
 )
+from refold.agent.tools import AgentTool
 from refold.core.chat import Reply, ToolCall
 from refold.core.commands import CallChat, CallSkill, CallTool
+from refold.export.differs import refolded
 from refold.testing import approve, calls, check_laws, deny, fails, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, price, results, shop, stock
 
@@ -274,7 +277,39 @@ def test_a_typed_answer_fits_its_type() -> None:
     assert (story.view.status, "cents" in story.reason) == (Status.FAILED, True)
 
 
+@BOTH
+@pytest.mark.parametrize("count", [{}, {"count": 1}], ids=["default", "given"])
+def test_equal_calls_have_one_key(cut: bool, count: dict[str, int]) -> None:
+    """
+    Whether the model gives an argument or leaves it at its default.
+    """
+    agent = shop(keys={"buy": "buy:{item}:{count}"})
+    wish = calls("buy", item="tea", **count)
+    story = play(agent, "go", answers={"model": [wish, "ok"]}, tools=TOOLS, cut=cut)
+
+    assert [one.key for one in story.asked if isinstance(one, CallTool)] == ["buy:tea:1"]
+
+
+def test_a_recorded_call_has_the_key_that_was_recorded() -> None:
+    """
+    Calls that left an argument of their key at its default were recorded without a key, and replay so.
+    """
+    story = play(shop(), "go", answers={"model": [calls("buy", item="tea"), "ok"]}, tools=TOOLS)
+    *_, last = refolded(shop(keys={"buy": "buy:{item}:{count}"}), story.snapshots[0], story.entries)
+
+    assert last.status is Status.COMPLETED
+
+
 # --- definition
+
+
+def asks() -> AgentTool:
+    return skill_tool(Agent("clerk"))
+
+
+@tool(effect="at_most_once")
+def mix(tint: Any = object) -> None:
+    """Nobody can write its default."""
 
 
 @pytest.mark.parametrize(
@@ -306,6 +341,15 @@ def test_a_typed_answer_fits_its_type() -> None:
         pytest.param({"orchestrator": Concurrent}, "for example Concurrent(3)", id="orchestrator"),
         pytest.param({"orchestrator": ByTool({"sell": Sequential()})}, "ByTool: there is no tool 'sell'", id="group"),
         pytest.param({"middleware": [Cache(tools=["sell"])]}, "Cache: there is no tool 'sell'", id="cache"),
+        pytest.param({"keys": {"sell": "{item}"}}, "keys: there is no tool 'sell'", id="key"),
+        pytest.param({"keys": {"buy": "{colour}"}}, "it takes: item, count", id="key's argument"),
+        pytest.param({"keys": {"buy": "all"}}, "names arguments of the tool in braces", id="key for all calls"),
+        pytest.param({"keys": {"buy": "{item"}}, "keys: buy='{item': expected '}'", id="key's braces"),
+        pytest.param({"keys": {"buy": "{count:03d}"}}, "in braces without `:` and `!`", id="key's format"),
+        pytest.param({"keys": {"buy": "{item!r}"}}, "in braces without `:` and `!`", id="key's conversion"),
+        pytest.param({"tools": [asks()], "keys": {"clerk": "{message}"}}, "it is a skill", id="skill's key"),
+        pytest.param({"tools": [replace(asks(), key="{message}")]}, "it is a skill", id="skill's own key"),
+        pytest.param({"tools": [mix], "keys": {"mix": "{tint}"}}, "the default of tint cannot be", id="key's default"),
     ],
 )
 def test_mistakes_are_found_when_the_agent_is_made(options: dict[str, Any], said: str) -> None:

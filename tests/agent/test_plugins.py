@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from refold import DefinitionError
 from refold.agent import (
     AfterInvocation,
     AfterModelCall,
@@ -372,3 +373,51 @@ def test_instructions_model_and_tools_change_by_name() -> None:
 def _app(story: Played) -> Any:
     state: Any = story.snapshots[-2].state
     return state["args"]["state"]["app"]
+
+
+def _plugin(name: str, method: Any) -> Plugin:
+    return type("Hours", (Plugin,), {name: method})()  # type: ignore[no-any-return]
+
+
+def untyped(self: Any, event: Any) -> None:
+    event.cancel = "No."
+
+
+def typed(self: Any, use: BeforeToolCall) -> None:
+    use.cancel = "No."
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "near"),
+    [
+        pytest.param("before_toolcall", untyped, "before_tool_call", id="an underscore"),
+        pytest.param("beforeToolCall", lambda self, use: None, "before_tool_call", id="in capitals"),
+        pytest.param("before_model", lambda self, use: None, "before_model_call", id="half a name"),
+        pytest.param("message_add", untyped, "message_added", id="a letter"),
+        pytest.param("before_invoke", untyped, "before_invocation", id="another word"),
+        pytest.param("no_orders", typed, "before_tool_call", id="annotated, as a function is"),
+    ],
+)
+def test_a_misspelt_hook_is_refused(name: str, method: Any, near: str) -> None:
+    """
+    Its veto would never run; the error names the hook that is nearest.
+    """
+    with pytest.raises(DefinitionError, match=f"Hours.{name} looks like a hook, .* write {near}, or _{name}"):
+        shop(plugins=[_plugin(name, method)])
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        pytest.param("after_hours", lambda self, now: now.hour > 18, id="a helper"),
+        pytest.param("_before_toolcall", typed, id="a private one"),
+        pytest.param("note", untyped, id="a helper of several hooks"),
+        pytest.param("before_tool", lambda self: None, id="without a parameter"),
+        pytest.param("before_tool_calls", lambda self, event, more: None, id="with two"),
+    ],
+)
+def test_other_methods_of_a_plugin_are_no_hooks(name: str, method: Any) -> None:
+    """
+    A plugin may have helpers.
+    """
+    assert play(shop(plugins=[_plugin(name, method)]), "go", reply("model", "ok")).said == ("ok",)

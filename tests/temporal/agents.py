@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 from refold import GatePolicy, tool
@@ -54,4 +56,17 @@ Buyer = Agent(
 )
 BuyerWorkflow = workflow_for(Buyer)
 
-TOOLS = [look_up, write_down]
+
+@tool(effect="at_most_once")
+async def book(day: date, at: datetime | None = None, price: Decimal = Decimal(1)) -> str:
+    """Books a table."""
+    looked_up.append(f"booked {day:%d.%m.%Y}")
+    return "booked"
+
+
+Waiter = Agent(
+    "waiter", tools=[book], gates={"book": GatePolicy(allow_unsigned=True)}, keys={"book": "book:{day}:{price}"}
+)
+WaiterWorkflow = workflow_for(Waiter)
+
+TOOLS: list[Callable[..., Any]] = [look_up, write_down, book]

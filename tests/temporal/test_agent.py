@@ -131,6 +131,25 @@ async def test_a_grant_that_changes_the_arguments(desks: dict[str, TemporalEngin
     assert (await engine.look(view.task_id)).messages[-1].text == "Please: You said: Bye."
 
 
+async def test_no_gate_opens_for_a_call_that_the_worker_would_refuse(desks: dict[str, TemporalEngine]) -> None:
+    """
+    Types of the library are checked in the task as in the worker, and the model tries again.
+    """
+    engine = desks["scripted:demo"]
+    wrong, right = 'day="soon", at="noon", price=[]', 'day="2026-12-24", at="2026-12-24T20:00:00Z"'
+    script = f"Book.\n-> book({wrong})\n-> book({right})\n-> {{book}}"
+    view = await settled(engine, (await engine.start("waiter", text(script))).task_id)
+    (gate,) = view.waiting_for
+    await engine.decide(view.task_id, approved=True, approver="Ann")
+    view = await settled(engine, view.task_id)
+    snapshot = await engine.at(view.task_id, view.seq)
+    said = [str(one.value) for one in snapshot.threads["main"].said if isinstance(one, ToolReturn)]
+
+    assert (gate.slot, view.status, agents.looked_up[-1]) == ("book", Status.COMPLETED, "booked 24.12.2026")
+    assert said[0].startswith("tool 'book': day is 'soon', and must be datetime.date; at is 'noon', and must be ")
+    assert said[1:] == ["booked"]
+
+
 async def test_tools_of_an_mcp_server(
     client: Client, values: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,13 +8,13 @@ import re
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, assert_never
 
 from pydantic import JsonValue
 
 from refold.agent.errors import GuardrailError
 from refold.agent.middleware import Middleware, Proceed, Scope, Simple
-from refold.agent.steps import Emit, ModelTurn, Step, ToolTurn, short
+from refold.agent.steps import Emit, ModelTurn, Step, ToolTurn, short, withheld
 from refold.core.chat import Reply, Said, ToolReturn, UserSaid
 from refold.core.errors import CommandError, SkillError
 from refold.core.retry_policy import Failure, FailureKind
@@ -36,6 +36,9 @@ Verdict = Literal["pass", "block"] | Block | None
 Evaluate = Callable[[str], Verdict | Awaitable[Verdict]] | Callable[[str, Any], Verdict | Awaitable[Verdict]]
 
 
+_BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
 @dataclass(frozen=True)
 class Guardrail(Simple):
     """Evaluates a text, and passes or blocks it.
@@ -46,7 +49,9 @@ class Guardrail(Simple):
 
     Attributes:
         evaluate: `evaluate(text)` or `evaluate(text, turn)`, which may await calls of `turn.ctx`: `"pass"` or None,
-            `"block"`, or `Block(reason)`.
+            `"block"`, or `Block(reason)`. The turn is given to a second parameter that is named `turn` or has no
+            default; others keep their defaults. The text is all of a message: its text, then its data as JSON, in
+            lines.
         on: Which texts: the model's replies, messages to the model (of users and tools), or tools' results.
         instead: The text in place of a blocked reply or result; for a blocked message to the model, the answer to the
             user. None raises `GuardrailError`.
@@ -67,6 +72,7 @@ class Guardrail(Simple):
             raise ValueError(f'on={self.on!r} is unknown: "reply", "said" or "result"')
         if self.by not in ("whole", "sentence"):
             raise ValueError(f'by={self.by!r} is unknown: "whole" or "sentence"')
+        _ = self._takes_turn  # refuses a function that cannot be called
         if self.by == "sentence" and not (self.on == "reply" and self._needs_text_only):
             raise ValueError('by="sentence" is for replies, and for a plain function of the text alone')
 
@@ -92,7 +98,19 @@ class Guardrail(Simple):
 
     @cached_property
     def _takes_turn(self) -> bool:
-        return len(inspect.signature(self.evaluate).parameters) > 1
+        """Whether the function has a second parameter that is named `turn`, or that has no default."""
+        try:
+            signature = inspect.signature(self.evaluate)
+            second = [one for one in signature.parameters.values() if one.kind in _BY_POSITION][1:2]
+            takes = any(one.default is one.empty or one.name == "turn" for one in second)
+            signature.bind(*("text", "turn")[: 1 + takes])
+            if not takes and "turn" in list(signature.parameters)[1:]:
+                raise TypeError("turn is not its second parameter")
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.evaluate!r} can be called neither as evaluate(text) nor as evaluate(text, turn): {error}"
+            ) from None
+        return takes
 
     @property
     def _needs_text_only(self) -> bool:
@@ -105,7 +123,8 @@ class Guardrail(Simple):
             GuardrailError: It blocks, and has no `instead`.
         """
         if self.on == "said" and isinstance(turn, ModelTurn):
-            verdicts = [await self._judge(_text(one), turn) for one in turn.say]
+            await self._withhold_unsaid(turn)
+            verdicts = [await self._judge(one, turn) for one in turn.say]
             if blocks := {place: found for place, found in enumerate(verdicts) if found is not None}:
                 turn.state.withheld = [*turn.state.withheld, *blocks]
                 return Reply(text=self._instead(next(iter(blocks.values()))))
@@ -113,7 +132,7 @@ class Guardrail(Simple):
             result = await proceed(turn)
         except CommandError as error:
             raise self._blocked_in_worker(error) or error from None
-        if self.on == "said" or (blocked := await self._judge(_text(result), turn)) is None:
+        if self.on == "said" or (blocked := await self._judge(result, turn)) is None:
             return result
         if isinstance(result, ToolReturn):
             return result.model_copy(update={"value": self._instead(blocked), "failed": True})
@@ -127,8 +146,21 @@ class Guardrail(Simple):
         """
         return self._read(self.evaluate(text)) if text else None  # type: ignore[call-arg]
 
-    async def _judge(self, text: str, turn: ModelTurn | ToolTurn) -> Block | None:
-        if not text:
+    async def _withhold_unsaid(self, turn: ModelTurn) -> None:
+        """Judge what was answered without the model too: the model reads it with this call."""
+        state = turn.state
+        new = any(not isinstance(one, Reply) and one != withheld(one) for one in state.unsaid)
+        if not new or not turn.ctx.patched(JUDGES_UNSAID):
+            return
+        for place, one in enumerate(state.unsaid):
+            if not isinstance(one, Reply) and one != withheld(one) and await self._judge(one, turn) is not None:
+                state.unsaid = [*state.unsaid[:place], withheld(one), *state.unsaid[place + 1 :]]
+
+    async def _judge(self, said: Said, turn: ModelTurn | ToolTurn) -> Block | None:
+        texts = _texts(said)
+        if len(texts) > 1 and not turn.ctx.patched(JUDGES_ALL):
+            texts = texts[:1]
+        if not (text := "\n".join(texts)):
             return None
         verdict: Any = self.evaluate(text, turn) if self._takes_turn else self.evaluate(text)  # type: ignore[call-arg]
         if inspect.isawaitable(verdict):
@@ -161,6 +193,10 @@ GUARDRAIL = "guardrail"
 """The type of the failure of a model call whose reply is blocked in the worker, without another text in its place."""
 
 
+JUDGES_ALL, JUDGES_UNSAID = "guardrail.all", "guardrail.unsaid"
+"""Patches: tasks that were recorded before judge the text of a message alone, and new messages alone."""
+
+
 @dataclass(frozen=True)
 class _Screen(Middleware):
     guard: Guardrail
@@ -189,7 +225,7 @@ class _Screened(Step[Any, Any]):
         """
         shown = _Sentences(self._guard, emit)
         reply = await self._inner.stream(turn, shown.add)
-        blocked = self._guard.judged(_text(reply)) if isinstance(reply, Reply) else None
+        blocked = self._guard.judged("\n".join(_texts(reply))) if isinstance(reply, Reply) else None
         if blocked is None:
             shown.rest()
             return reply
@@ -241,14 +277,18 @@ def replace_reply(reply: Reply, text: str) -> Reply:
     return reply.model_copy(update={"text": text, "provider_calls": made, **gone})
 
 
-def _text(said: Said) -> str:
+def _texts(said: Said) -> list[str]:
+    """What a message says, as texts that are not empty: its text, then its data."""
     match said:
         case UserSaid(content=content):
-            return content.text or _json(content.data)
+            every = [content.text, *(_json(part.data) for part in content.parts)]
         case ToolReturn(value=value):
-            return value if isinstance(value, str) else _json(value)
+            every = [value if isinstance(value, str) else _json(value)]
         case Reply(text=text, value=value):
-            return text or _json(value)
+            every = [text, _json(value)]
+        case _:
+            assert_never(said)
+    return [one for one in every if one]
 
 
 def _json(value: Any) -> str:
