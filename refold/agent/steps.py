@@ -321,9 +321,12 @@ async def _ask_person(
 ) -> dict[str, JsonValue] | ToolReturn:
     """The granted arguments; or the result for the model instead."""
     shown: dict[str, JsonValue] = {"tool": tool.name, "arguments": call.args}
-    decision = await turn.ctx.approve(
-        tool.name, f"May {tool.name} be called?", show=shown, policy=policy, editable=("arguments", "result")
-    )
+    try:
+        decision = await turn.ctx.approve(
+            tool.name, f"May {tool.name} be called?", show=shown, policy=policy, editable=("arguments", "result")
+        )
+    except CommandError as error:  # nobody answered in time, and the gate lets the agent go on
+        return refusal(call, f"{error.failure.message}, so this call was not made; do not try it again unasked")
     if not decision.approved:
         why = f": {decision.comment}" if decision.comment else ""
         return refusal(call, f"{decision.approver} denied this call{why}; do not try it again unasked")

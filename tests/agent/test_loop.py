@@ -25,7 +25,7 @@ from refold.agent.tools import AgentTool
 from refold.core.chat import Reply, ToolCall
 from refold.core.commands import CallChat, CallSkill, CallTool
 from refold.export.differs import refolded
-from refold.testing import approve, calls, check_laws, deny, fails, permanent, play, reply, transient
+from refold.testing import approve, calls, check_laws, deny, fails, fires, permanent, play, reply, transient
 from tests.agent.shop import TOOLS, price, results, shop, stock
 
 BOTH = pytest.mark.parametrize("cut", [False, True], ids=["alive", "driven-again"])
@@ -408,6 +408,20 @@ def test_the_laws_hold() -> None:
 
 
 # --- gates
+
+
+def test_a_gate_that_nobody_answers_may_let_the_agent_go_on() -> None:
+    """
+    With `on_timeout="continue"` the model reads that nobody decided; the tool is not called.
+    """
+    policy = GatePolicy(timeout_s=60, reminder_s=None, on_timeout="continue")
+    agent = shop(gates={"buy": policy})
+    asks = reply("model", calls("buy", item="tea"))
+    story = play(agent, "go", asks, fires("buy"), reply("model", "Not then."))
+
+    said = "nobody answered within 60 s, so this call was not made; do not try it again unasked"
+    assert results(story) == [("buy", said, True)]
+    assert [one.kind for one in story.asked] == ["chat", "approval", "chat"]
 
 
 def test_a_denial_is_told_to_the_model() -> None:
