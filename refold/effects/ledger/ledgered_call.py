@@ -16,9 +16,10 @@ record the outcome.
 | runs in a thread, and its worker is being stopped                   | executing   | (the next worker waits)      |
 | was canceled otherwise                                              | unknown     | canceled                     |
 
-The rows about a failed connection and a refusing status apply only if no other request of the call may have had an
-effect. Only requests sent by `current().http` are counted: a tool that sends requests by other means declares a failure
-without effect by `Never` or `TryLater(unsent=True)`.
+The rows about a failed connection and a refusing status apply only if no other writing request of the call may have had
+an effect. Only requests sent by `current().http` are counted, and an error about a request sent by other means counts
+as one about the call's only request. So a tool that sends several by other means catches such an error, and raises
+`TryLater` without `unsent=True`: an earlier request may have had its effect.
 
 | the probe answers                             | receipt  | the task receives                                       |
 | --------------------------------------------- | -------- | ------------------------------------------------------- |
