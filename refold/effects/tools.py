@@ -31,6 +31,7 @@ from refold.core.errors import DefinitionError
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import first_line, problems
 from refold.core.values import encodable, unreadable
+from refold.effects.failures.contained import awaited
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Invocation, Stopped, as_current
 from refold.effects.ledger.ledgered_call import LedgeredCall, NotBegun, StillRunning, until_answered
@@ -114,10 +115,16 @@ class Tool:
 
         async def perform(invocation: Invocation) -> Any:
             with as_current(invocation):
-                if not inspect.iscoroutinefunction(self.spec.function):
-                    return await in_thread.run(partial(self.spec.function, **given), invocation)
+                called = partial(self.spec.function, **given)
+                if inspect.iscoroutinefunction(self.spec.function):
+                    result = called()
+                else:
+                    result = await in_thread.run(called, invocation)
+                if not inspect.isawaitable(result):
+                    return result
+                # Also that of an `async def` under a decorator that is a plain `def`.
                 async with asyncio.timeout(self.spec.timeout_s):
-                    return await self.spec.function(**given)
+                    return await awaited(result)
 
         if not self.ledgered:
             try:

@@ -50,6 +50,7 @@ from pydantic import JsonValue
 from refold.core.authoring.tool import ToolSpec
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.classify import classify, surely_not_done
+from refold.effects.failures.contained import awaited
 from refold.effects.failures.verdicts import TryLater, Verdict
 from refold.effects.http.keys import after_undoing
 from refold.effects.invocation import Invocation, Stopped, as_current
@@ -303,10 +304,12 @@ class LedgeredCall:
             async with asyncio.timeout(min(self._spec.timeout_s, PROBE_S)):
                 with as_current(looking):
                     if inspect.iscoroutinefunction(probe):
-                        probed = await probe(key)
+                        probed = probe(key)
                     else:
                         call = partial(copy_context().run, probe, key)
                         probed = await asyncio.wrap_future(in_own_thread(call, "refold-probe"))
+                    if inspect.isawaitable(probed):
+                        probed = await awaited(probed)
             if isinstance(probed, Done):
                 return Done(self._write(probed.result))
         except Exception as error:  # noqa: BLE001 - a probe that raises counts as Unknown

@@ -513,6 +513,26 @@ async def test_wrong_arguments_begin_nothing(ledger_file: Path, gateway: Payment
 # --- probes
 
 
+@pytest.mark.parametrize("in_thread", [True, False])
+async def test_a_probe_cannot_end_its_worker(in_thread: bool) -> None:
+    """
+    A probe that calls a program's `main()` cannot tell, as one that raises any other exception.
+    """
+
+    def left(key: str) -> Done:
+        raise SystemExit(2)
+
+    async def left_async(key: str) -> Done:
+        raise SystemExit(2)
+
+    charge, _ = failing(RuntimeError("lost"), left if in_thread else left_async)
+    async with at_work(charge) as bench:
+        failure = await failed(bench)
+
+    assert failure.type == "outcome_unknown"
+    assert "its probe failed: RuntimeError: it raised SystemExit(2)" in failure.message
+
+
 @pytest.mark.parametrize("honours", [True, False])
 async def test_an_answer_that_is_lost(gateway: PaymentGateway, careless: PaymentGateway, honours: bool) -> None:
     """
