@@ -492,9 +492,19 @@ def strange(a: threading.Lock) -> None: ...
 def called_back(a: Callable[[int], int]) -> None: ...
 
 
+@tool(effect="read_only")
+def described(item: str = Field(description="what is sold")) -> None: ...
+
+
+@tool(effect="read_only")
+def counted(item: Annotated[int, Field(default=3, ge=0)]) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("functions", "said"),
     [
+        ([described], r"write `item: Annotated\[TYPE, Field\(description=...\)\]`, and a default after it"),
+        ([counted], "parameter 'item' has a Field as its default, or a default in its Field"),
         ([plain], "'read_only', 'idempotent', 'at_least_once', 'at_most_once'"),
         ([add, another_add], "two tools have this name"),
         ([strange], "none that JSON can bring"),
