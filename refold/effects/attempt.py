@@ -24,6 +24,7 @@ from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
 from refold.core.values import Value, encodable
 from refold.effects.failures.classify import classify
+from refold.effects.failures.contained import awaited
 from refold.effects.heartbeat import Heartbeater
 from refold.effects.invocation import Stopped
 from refold.effects.ledger.receipts import ANY_TRY, LEASE_S
@@ -86,7 +87,7 @@ async def effect(kind: str, name: str, call: Callable[[], Awaitable[T]], *, coun
     )
     began = time.monotonic()
     try:
-        result = encodable(await _performed(info, call))
+        result = encodable(await awaited(_performed(info, call)))
     except asyncio.CancelledError as error:
         if _asked_to_stop():
             bound.info("effect_canceled", seconds=_since(began))

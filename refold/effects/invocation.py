@@ -34,10 +34,17 @@ class Sent:
     Attributes:
         method: POST, PUT, PATCH or DELETE.
         status: The status of the answer; None without an answer.
+        earlier: The statuses of earlier sendings of the same request, before a redirect, a login or the tool's own
+            repetition; None for one without an answer.
     """
 
     method: str
     status: int | None = None
+    earlier: list[int | None] = field(default_factory=list)
+
+
+SENT = "refold.sent"
+"""The extension of a writing request that holds its `Sent`, as `.sent`; a redirect inherits it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from refold.effects.failures.contained import contained
+
 TOOL_THREADS = 32
 """The default for the most tools that are a plain `def` running at once in one worker; further calls wait."""
 
@@ -82,7 +84,7 @@ def run(future: Future[Any], call: Callable[[], Any]) -> None:
     try:
         future.set_result(call())
     except BaseException as error:  # noqa: BLE001 - raised again where the caller awaits the future
-        future.set_exception(error)
+        future.set_exception(contained(error))
 
 
 def in_own_thread(call: Callable[[], T], name: str) -> Future[T]:

@@ -23,6 +23,7 @@ from pydantic import (
     ValidationError,
     create_model,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from refold.core.authoring.tool import ToolSpec, tool_spec
@@ -31,6 +32,7 @@ from refold.core.errors import DefinitionError
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import first_line, problems
 from refold.core.values import encodable, unreadable
+from refold.effects.failures.contained import awaited
 from refold.effects.failures.verdicts import Verdict
 from refold.effects.invocation import Invocation, Stopped, as_current
 from refold.effects.ledger.ledgered_call import LedgeredCall, NotBegun, StillRunning, until_answered
@@ -114,10 +116,16 @@ class Tool:
 
         async def perform(invocation: Invocation) -> Any:
             with as_current(invocation):
-                if not inspect.iscoroutinefunction(self.spec.function):
-                    return await in_thread.run(partial(self.spec.function, **given), invocation)
+                called = partial(self.spec.function, **given)
+                if inspect.iscoroutinefunction(self.spec.function):
+                    result = called()
+                else:
+                    result = await in_thread.run(called, invocation)
+                if not inspect.isawaitable(result):
+                    return result
+                # Also that of an `async def` under a decorator that is a plain `def`.
                 async with asyncio.timeout(self.spec.timeout_s):
-                    return await self.spec.function(**given)
+                    return await awaited(result)
 
         if not self.ledgered:
             try:
@@ -380,7 +388,10 @@ def _made(spec: ToolSpec) -> Tool:
     names: dict[str, str] = {}
     try:
         hints = get_type_hints(spec.function, include_extras=True)
-        for number, parameter in enumerate(inspect.signature(spec.function).parameters.values()):
+        parameters = inspect.signature(spec.function).parameters
+        if hidden := [name for name, one in parameters.items() if _default_hidden(one.default, hints[name])]:
+            raise DefinitionError(spec.name, [_UNHIDE.format(name) for name in hidden], what="tool")
+        for number, parameter in enumerate(parameters.values()):
             default = ... if parameter.default is parameter.empty else parameter.default
             # Numbered, since a parameter may be called `json` or `_x`, but a pydantic field may not.
             fields[f"p{number}"] = (hints[parameter.name], Field(default, alias=parameter.name))
@@ -398,6 +409,19 @@ def _made(spec: ToolSpec) -> Tool:
     except PydanticUserError as error:
         found = f"a type in its signature is none that JSON can bring: {first_line(error)}"
     raise DefinitionError(spec.name, [found], what="tool")
+
+
+def _default_hidden(default: Any, hint: Any) -> bool:
+    """Whether a parameter's default is within a `Field`, where a call of the function does not find it."""
+    if default is not inspect.Parameter.empty:
+        return isinstance(default, FieldInfo)
+    return any(isinstance(one, FieldInfo) and not one.is_required() for one in getattr(hint, "__metadata__", ()))
+
+
+_UNHIDE = (
+    "parameter {0!r} has a Field as its default, or a default in its Field, which a call of the function does not see: "
+    "write `{0}: Annotated[TYPE, Field(description=...)]`, and a default after it, `= VALUE`"
+)
 
 
 def _permanent(type: str, message: str) -> Failure:

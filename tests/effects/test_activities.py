@@ -10,11 +10,13 @@ from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.testing import ActivityEnvironment
 
-from refold import Cmd, tool
+from refold import Cmd, Content, tool
+from refold.core.commands import Notify
 from refold.core.retry_policy import FailureKind
 from refold.effects import TryLater
 from refold.effects.activities import Effects
 from refold.effects.attempt import OTHERS_PAUSE, OTHERS_S
+from refold.effects.notify import Reminder
 from tests.effects.conftest import INVOCATION, TASK, Bench, failure_in, name_of
 
 
@@ -55,6 +57,25 @@ async def test_what_is_not_registered(asked: str, said: str) -> None:
     assert failure.type in ("unknown_tool", "unknown_activity")
     assert (failure.kind, failure.again_s) == (FailureKind.PERMANENT, OTHERS_S)
     assert (caught.value.next_retry_delay, caught.value.category) == (OTHERS_PAUSE, ApplicationErrorCategory.BENIGN)
+
+
+class Leaving:
+    """A notifier that calls a program's `main()`."""
+
+    async def notify(self, reminder: Reminder) -> None:
+        raise SystemExit(2)
+
+
+async def test_no_effect_ends_its_worker() -> None:
+    """
+    Notifiers, models and middleware are others' code too: what they raise is the failure of their effect.
+    """
+    async with Effects([], notifier=Leaving()) as effects:
+        with pytest.raises(ApplicationError) as caught:
+            await Bench(effects).run("refold.notify", Notify(id="n", gate="T/3.1", message=Content.from_text("Pay?")))
+
+    assert failure_in(caught.value).kind is FailureKind.PERMANENT
+    assert "it raised SystemExit(2)" in str(caught.value)
 
 
 async def test_undoes_share_a_ledger() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -414,6 +415,63 @@ async def test_a_cancellation_of_its_own_making_is_a_failure() -> None:
     assert failure_in(caught.value).type == "CancelledError"
 
 
+class Abort(BaseException):
+    """What a library raises to get past `except Exception`."""
+
+
+@pytest.mark.parametrize("effect", ["read_only", "at_most_once"])
+@pytest.mark.parametrize("in_thread", [True, False])
+@pytest.mark.parametrize("error", [SystemExit(2), Abort("x"), StopIteration()], ids=["exit", "abort", "stop"])
+async def test_a_tool_cannot_end_its_worker(effect: str, in_thread: bool, error: BaseException) -> None:
+    """
+    A tool that calls a program's `main()`, or `next()` without a match, has failed at once, and the worker goes on.
+    """
+
+    @tool(effect=effect, timeout_s=60)
+    def leave() -> None:
+        raise error
+
+    @tool(effect=effect, timeout_s=60)
+    async def leave_async() -> None:
+        raise error
+
+    with pytest.raises(ApplicationError) as caught:
+        await call(leave if in_thread else leave_async)
+
+    failure = failure_in(caught.value)
+    assert failure.kind is (FailureKind.PERMANENT if effect == "read_only" else FailureKind.UNKNOWN)
+    assert type(error).__name__ in failure.message
+
+
+async def test_a_tool_under_a_plain_decorator_is_awaited() -> None:
+    """
+    The decorator is a plain `def`, so that only its result shows that the tool is an `async def`.
+    """
+
+    def logged(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def inner(**args: Any) -> Any:
+            return function(**args)
+
+        return inner
+
+    @tool(effect="at_most_once")
+    @logged
+    async def who(a: int) -> str:
+        await asyncio.sleep(0)
+        return f"{a} {current().invocation_id}"
+
+    @tool(effect="read_only", timeout_s=0.01)
+    @logged
+    async def slow_one() -> None:
+        await asyncio.Event().wait()
+
+    assert await call(who, a=1) == f"1 {INVOCATION}"
+    with pytest.raises(ApplicationError) as caught:
+        await call(slow_one)
+    assert failure_in(caught.value).type == "timeout"
+
+
 # --- registration
 
 
@@ -434,9 +492,19 @@ def strange(a: threading.Lock) -> None: ...
 def called_back(a: Callable[[int], int]) -> None: ...
 
 
+@tool(effect="read_only")
+def described(item: str = Field(description="what is sold")) -> None: ...
+
+
+@tool(effect="read_only")
+def counted(item: Annotated[int, Field(default=3, ge=0)]) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("functions", "said"),
     [
+        ([described], r"write `item: Annotated\[TYPE, Field\(description=...\)\]`, and a default after it"),
+        ([counted], "parameter 'item' has a Field as its default, or a default in its Field"),
         ([plain], "'read_only', 'idempotent', 'at_least_once', 'at_most_once'"),
         ([add, another_add], "two tools have this name"),
         ([strange], "none that JSON can bring"),

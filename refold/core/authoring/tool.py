@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from inspect import Parameter, getdoc, signature
 from typing import Any, Literal, ParamSpec, TypeVar, get_type_hints
 
 from refold.core.commands import EffectPolicy, Undo
@@ -93,7 +93,7 @@ def tool(
         name: The tool's name in commands; None takes the function's name.
         timeout_s: How long one attempt may take, in seconds; more than 0, at most `LONGEST_CALL_S`.
         undo: For `compensate`: the tool that compensates the effect. Its parameters get the effect's arguments of the
-            same names, and `result` the effect's result.
+            same names, and `result` the effect's result. A default must be the same in both.
         probe: For `at_most_once` and `compensate`: a function, `async def` or not, that takes the idempotency key and
             returns `Done(result)`, `NotDone()` or `Unknown()` of `refold.effects`. Called when it is not known whether
             the effect took place; without a probe, a person decides.
@@ -111,7 +111,7 @@ def tool(
 
     def declare(author: Callable[P, R]) -> Callable[P, R]:
         own = name or str(getattr(author, "__name__", "tool"))
-        parameters = list(inspect.signature(author).parameters.values())
+        parameters = list(signature(author).parameters.values())
         found = [*_effect_problems(effect), *_undo_problems(effect, undo, parameters), *_probe_problems(effect, probe)]
         found += [*_parameter_problems(parameters), *durability_problems(durability)]
         if not 0 < timeout_s <= LONGEST_CALL_S:
@@ -135,7 +135,7 @@ def tool(
             name=own,
             effect=EffectPolicy(effect),
             function=author,
-            description=inspect.getdoc(author) or "",
+            description=getdoc(author) or "",
             timeout_s=timeout_s,
             undo=tool_spec(undo),
             probe=probe,
@@ -162,17 +162,17 @@ def _effect_problems(effect: str | None) -> list[str]:
     return [] if effect in list(EffectPolicy) else [f"effect={effect!r} is unknown; choose one of {choices}"]
 
 
-def _undo_problems(
-    effect: str | None, undo: Callable[..., Any] | None, parameters: Iterable[inspect.Parameter]
-) -> list[str]:
+def _undo_problems(effect: str | None, undo: Callable[..., Any] | None, parameters: Iterable[Parameter]) -> list[str]:
     if effect != EffectPolicy.COMPENSATE:
         return [] if undo is None else ["undo= goes with effect='compensate'"]
-    spec = tool_spec(undo)
-    if spec is None:
+    if (spec := tool_spec(undo)) is None:
         return ["effect='compensate' needs undo=, a function declared with @tool that undoes the effect"]
-    known = {parameter.name for parameter in parameters} | {"result"}
-    unmet = [name for name in spec.needs if name not in known]
-    return [f"its undo, {spec.name!r}, needs {', '.join(unmet)}, which it has not"] if unmet else []
+    own = {one.name: one.default for one in parameters} | {"result": Parameter.empty}
+    found = [f"its undo, {spec.name!r}, needs {name}, which it has not" for name in spec.needs if name not in own]
+    its = {one.name: one.default for one in signature(spec.function).parameters.values()}
+    # A call may leave out an argument that has a default, and the undo then takes its own default.
+    unlike = ", ".join(name for name in its if own.get(name, Parameter.empty) not in (Parameter.empty, its[name]))
+    return [*found, f"its undo, {spec.name!r}, must give {unlike} the same default as the tool"] if unlike else found
 
 
 def _probe_problems(effect: str | None, probe: Callable[[str], Any] | None) -> list[str]:
@@ -181,13 +181,13 @@ def _probe_problems(effect: str | None, probe: Callable[[str], Any] | None) -> l
     if effect not in (EffectPolicy.AT_MOST_ONCE, EffectPolicy.COMPENSATE):
         return ["probe= goes with effect='at_most_once' or 'compensate': the others may be repeated"]
     try:
-        inspect.signature(probe).bind("key")
+        signature(probe).bind("key")
     except TypeError:
         return ["its probe must take one argument, the idempotency key"]
     return []
 
 
-def _parameter_problems(parameters: Iterable[inspect.Parameter]) -> list[str]:
+def _parameter_problems(parameters: Iterable[Parameter]) -> list[str]:
     found = []
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):

@@ -41,13 +41,16 @@ from pydantic import ValidationError
 from refold.core.errors import CommandError, DefinitionError
 from refold.core.retry_policy import Failure, FailureKind
 from refold.core.schema import problems
-from refold.effects.failures.network import by_network, by_status, never_sent, permanent, scrubbed, status_of
+from refold.effects.failures.network import by_network, by_status, chain, never_sent, permanent, scrubbed, status_of
 from refold.effects.failures.verdicts import Never, TryLater, Verdict
-from refold.effects.invocation import Sent
+from refold.effects.invocation import SENT, Sent
 
 _REFUSING = frozenset({*range(400, 432), 451} - {408, 409, 418, 419, 420, 430})
 """Statuses that say that the receiver has not performed the request. Not among them: 408, since a proxy may have timed
 out waiting for the receiver; 409, which may refer to the same effect; and 5xx, after which the effect may be done."""
+
+_SENT_ON = frozenset({307, 308})
+"""Statuses by which a receiver asks for the same request elsewhere, and has not performed it."""
 
 
 def classify(error: BaseException) -> Failure:
@@ -87,26 +90,44 @@ def surely_not_done(error: BaseException, sent: Sequence[Sent]) -> bool:
             return False
         case _:
             pass
-    if any(one.status is not None and one.status not in _REFUSING for one in sent):
+    # An error excuses no request but its own: it may be about a read, and the write before it got no answer.
+    unsent = [_write(one) for one in chain(error) if never_sent(one)]
+    if any(_may_be_done(one, unsent=any(one is known for known in unsent)) for one in sent):
         return False
-    unanswered = sum(one.status is None for one in sent)
     if surely_unsent(error):
-        return unanswered <= 1
+        return True
     found = status_of(error)
-    # A refused read says nothing about earlier writes.
-    return not unanswered and found is not None and found[0] in _REFUSING and _method(error) not in _READING
+    # A refused read says nothing about writes that are not known here.
+    return found is not None and found[0] in _REFUSING and _method(error) not in _READING
+
+
+def _may_be_done(one: Sent, *, unsent: bool) -> bool:
+    if any(status not in _REFUSING | _SENT_ON for status in one.earlier):
+        return True
+    return not unsent if one.status is None else one.status not in _REFUSING
 
 
 _READING = {"GET", "HEAD", "OPTIONS"}
 
 
+def _write(error: BaseException) -> Sent | None:
+    """The writing request behind an exception; None if it is a read, or one that is not counted."""
+    extensions = getattr(_request(error), "extensions", None)
+    sent = getattr(extensions.get(SENT), "sent", None) if isinstance(extensions, dict) else None
+    return sent if isinstance(sent, Sent) else None
+
+
 def _method(error: BaseException) -> str:
-    """The method of the request behind an exception: httpx and requests, then aiohttp; empty if unknown."""
+    """The method of the request behind an exception; empty if unknown."""
+    return str(getattr(_request(error), "method", "") or "").upper()
+
+
+def _request(error: BaseException) -> Any:
+    """The request behind an exception: httpx and requests, then aiohttp; None if unknown."""
     try:
-        request = getattr(error, "request", None) or getattr(error, "request_info", None)
+        return getattr(error, "request", None) or getattr(error, "request_info", None)
     except RuntimeError:  # httpx: "the .request property has not been set"
-        return ""
-    return str(getattr(request, "method", "") or "").upper()
+        return None
 
 
 # --- the rules, in order; each classifies its own kind of exception, and returns None for others

@@ -108,7 +108,7 @@ def by_network(error: BaseException, *, sure: bool = False, whom: str | None = N
     """
     kind = _named_type(error)
     whom = addressed(error) if whom is None else whom
-    causes = list(_chain(error))
+    causes = list(chain(error))
     about_network = sure or kind in TRANSIENT_TYPES or isinstance(error, OSError)
     if about_network and any(isinstance(one, ssl.SSLCertVerificationError) for one in causes):
         return permanent("certificate", f"the other side's certificate does not hold{whom}")
@@ -218,7 +218,7 @@ def phrase(status: int) -> str:
 
 def host(error: BaseException) -> str:
     """The receiver's host; empty if unknown. Never more of the address, since paths may hold secrets."""
-    return next((host for one in _chain(error) if (host := _host_of(one))), "")
+    return next((host for one in chain(error) if (host := _host_of(one))), "")
 
 
 def _host_of(error: BaseException) -> str:
@@ -281,7 +281,8 @@ def addressed(error: BaseException, model: str = "") -> str:
     return f" ({known})" if known else ""
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, then what it was raised from, or else while what was handled; as a traceback shows them."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from httpx2 import AsyncClient, Request, Response
 
 from refold.effects.http.keys import nth
-from refold.effects.invocation import Sent, serving
+from refold.effects.invocation import SENT, Sent, serving
 
 HEADER = "Idempotency-Key"
 MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-
-_SENT = "refold.sent"  # a request extension, which a redirect inherits
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +37,9 @@ def keyed(client: AsyncClient) -> None:
 
 
 async def _sending(request: Request) -> None:
-    before = request.extensions.get(_SENT)
+    before = request.extensions.get(SENT)
     if isinstance(before, _Keyed):
-        _redirected(request, before)
+        _sent_again(request, before)
         return
     invocation = serving()
     if invocation is None or invocation.sent is None or request.method not in MUTATING:
@@ -52,16 +50,18 @@ async def _sending(request: Request) -> None:
     given = HEADER in request.headers
     if not given:
         request.headers[HEADER] = key
-    request.extensions[_SENT] = _Keyed(sent=sent, key=key, origin=_origin(request), given=given)
+    request.extensions[SENT] = _Keyed(sent=sent, key=key, origin=_origin(request), given=given)
 
 
-def _redirected(request: Request, before: _Keyed) -> None:
+def _sent_again(request: Request, before: _Keyed) -> None:
+    before.sent.earlier.append(before.sent.status)
+    before.sent.status = None
     if not before.given and (request.method not in MUTATING or _origin(request) != before.origin):
         request.headers.pop(HEADER, None)
 
 
 async def _answered(response: Response) -> None:
-    before = response.request.extensions.get(_SENT)
+    before = response.request.extensions.get(SENT)
     if isinstance(before, _Keyed):
         before.sent.status = response.status_code
 

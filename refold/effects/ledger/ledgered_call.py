@@ -16,9 +16,10 @@ record the outcome.
 | runs in a thread, and its worker is being stopped                   | executing   | (the next worker waits)      |
 | was canceled otherwise                                              | unknown     | canceled                     |
 
-The rows about a failed connection and a refusing status apply only if no other request of the call may have had an
-effect. Only requests sent by `current().http` are counted: a tool that sends requests by other means declares a failure
-without effect by `Never` or `TryLater(unsent=True)`.
+The rows about a failed connection and a refusing status apply only if no other writing request of the call may have had
+an effect. Only requests sent by `current().http` are counted, and an error about a request sent by other means counts
+as one about the call's only request. So a tool that sends several by other means catches such an error, and raises
+`TryLater` without `unsent=True`: an earlier request may have had its effect.
 
 | the probe answers                             | receipt  | the task receives                                       |
 | --------------------------------------------- | -------- | ------------------------------------------------------- |
@@ -49,6 +50,7 @@ from pydantic import JsonValue
 from refold.core.authoring.tool import ToolSpec
 from refold.core.retry_policy import Failure, FailureKind
 from refold.effects.failures.classify import classify, surely_not_done
+from refold.effects.failures.contained import awaited
 from refold.effects.failures.verdicts import TryLater, Verdict
 from refold.effects.http.keys import after_undoing
 from refold.effects.invocation import Invocation, Stopped, as_current
@@ -302,10 +304,12 @@ class LedgeredCall:
             async with asyncio.timeout(min(self._spec.timeout_s, PROBE_S)):
                 with as_current(looking):
                     if inspect.iscoroutinefunction(probe):
-                        probed = await probe(key)
+                        probed = probe(key)
                     else:
                         call = partial(copy_context().run, probe, key)
                         probed = await asyncio.wrap_future(in_own_thread(call, "refold-probe"))
+                    if inspect.isawaitable(probed):
+                        probed = await awaited(probed)
             if isinstance(probed, Done):
                 return Done(self._write(probed.result))
         except Exception as error:  # noqa: BLE001 - a probe that raises counts as Unknown

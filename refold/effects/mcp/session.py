@@ -77,7 +77,7 @@ class Session:
 
         Raises:
             TryLater: The server is unavailable.
-            Never: The server refuses these headers, or the address does not exist.
+            Never: The server refuses these headers, the address does not exist, or the list has no end.
         """
         for last in (False, True):
             kept = await self._open()
@@ -96,12 +96,20 @@ class Session:
     async def _listed(self, client: Client) -> dict[str, McpTool]:
         found: dict[str, McpTool] = {}
         cursor: str | None = None
+        seen: set[str] = set()
         while True:
             page = await client.list_tools(cursor=cursor, cache_mode="refresh")
             found |= {tool.name: self._as_ours(tool) for tool in page.tools}
             cursor = page.next_cursor
-            if cursor is None:
+            if not cursor:  # some servers end with an empty one
                 return found
+            if cursor in seen:
+                raise Never(
+                    f"MCP server {self.server.name!r} lists its tools without end: its page {cursor[:40]!r} leads back "
+                    "to itself; a last page has no nextCursor",
+                    type="mcp_server",
+                )
+            seen.add(cursor)
 
     async def call(
         self, tool: str, args: dict[str, JsonValue], key: str, report: Callable[[JsonValue], None]

@@ -10,6 +10,7 @@ from refold import (
     Content,
     Ctx,
     DecisionMade,
+    DefinitionError,
     Event,
     GatePolicy,
     InputRejected,
@@ -46,6 +47,30 @@ def refund(cents: int, result: JsonValue) -> None: ...
 @tool(effect="compensate", undo=refund)
 def charge(cents: int, currency: str = "EUR") -> dict[str, str]:
     return {}
+
+
+def test_an_undo_has_the_defaults_of_its_effect() -> None:
+    """
+    A call that leaves out an argument does what the default says, and so does its undo: another default, or none, is
+    refused at the definition.
+    """
+
+    @tool(effect="idempotent")
+    def free(room: str) -> None: ...
+
+    @tool(effect="idempotent")
+    def free_b(room: str = "B", nights: int = 1) -> None: ...
+
+    @tool(effect="idempotent")
+    def free_a(room: str = "A", why: str = "", result: JsonValue = None) -> None: ...
+
+    def rent(guest: str, room: str = "A", nights: int = 2, result: str = "x") -> None: ...
+
+    with pytest.raises(DefinitionError, match="its undo, 'free', must give room the same default as the tool"):
+        tool(effect="compensate", undo=free)(rent)
+    with pytest.raises(DefinitionError, match="'free_b', must give room, nights the same default as the tool"):
+        tool(effect="compensate", undo=free_b)(rent)
+    tool(effect="compensate", undo=free_a)(rent)
 
 
 async def book(ctx: Ctx, content: Content) -> Transition:

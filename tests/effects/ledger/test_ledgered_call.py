@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx
+import httpx2
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue, model_serializer
 from structlog.testing import capture_logs
 from temporalio.activity import ActivityCancellationDetails
@@ -26,7 +29,8 @@ from refold.effects import Done, Never, NotDone, TryLater, Unknown, current
 from refold.effects.activities import Effects
 from refold.effects.failures.classify import surely_not_done
 from refold.effects.http.keys import wire_key
-from refold.effects.invocation import Sent
+from refold.effects.http.sending import keyed
+from refold.effects.invocation import Invocation, Sent, as_current
 from refold.effects.ledger.ledger import Ledger
 from refold.effects.ledger.ledgered_call import ASKED_AGAIN_S
 from refold.effects.ledger.receipts import Perform, Receipt, ReceiptState
@@ -317,10 +321,10 @@ def answered(status: int, method: str = "POST") -> httpx.HTTPStatusError:
         (answered(404, "GET"), [], False),
         (answered(422), [201, 422], False),
         (answered(422), [None, 422], False),
-        (httpx.ConnectError("x"), [None], True),
-        (httpx.ConnectError("x"), [201, None], False),
-        (httpx.ConnectError("x"), [None, None], False),
-        (httpx.ConnectError("x"), [422, None], True),
+        (httpx.ConnectError("x"), [], True),
+        (httpx.ConnectError("x"), [422], True),
+        (httpx.ConnectError("x"), [201], False),
+        (httpx.ConnectError("x"), [None], False),
         (httpx.ReadTimeout("x"), [None], False),
         (httpx.RemoteProtocolError("x"), [200], False),
         (smtplib.SMTPRecipientsRefused({}), [], True),
@@ -333,6 +337,126 @@ def test_when_nothing_has_happened(error: Exception, sent: list[int | None], exp
     A refusal, or no connection, and nothing else on the way; the author's own word always.
     """
     assert surely_not_done(error, [Sent(method="POST", status=status) for status in sent]) is expected
+
+
+class Bank:
+    """Performs requests, or only refuses them, and counts the writes that it performed.
+
+    A request's header `as` says how it ends: a status, `refused` (no connection) or `silent` (performed, no answer).
+    """
+
+    def __init__(self) -> None:
+        self.booked = 0
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        how = request.headers["as"]
+        if how == "refused":
+            raise httpx2.ConnectError("x", request=request)
+        self.booked += request.method == "POST" and how not in ("307", "401", "422")
+        if how == "silent":
+            raise httpx2.ReadTimeout("x", request=request)
+        return httpx2.Response(int(how), headers={"Location": "/there"})
+
+
+sendings = st.tuples(
+    st.sampled_from(["POST", "GET"]),
+    # The same request may be sent again.
+    st.lists(st.sampled_from(["refused", "silent", "200", "307", "401", "422", "503"]), min_size=1, max_size=3),
+)
+
+
+async def error_of(sendings: list[tuple[str, list[str]]], http: httpx2.AsyncClient, wrapped: bool) -> Exception | None:
+    """The error of the last request of a tool that does not mind the errors before it."""
+    error: Exception | None = None
+    for method, ends in sendings:
+        request = http.build_request(method, "http://bank/payments")
+        for end in ends:
+            request.headers["as"] = end
+            error = None
+            try:
+                (await http.send(request)).raise_for_status()
+            except httpx2.HTTPError as found:
+                error = found
+    if error is not None and wrapped:  # as an SDK does
+        known, error = error, RuntimeError("the SDK's own")
+        error.__cause__ = known
+    return error
+
+
+@given(sendings=st.lists(sendings, min_size=1, max_size=3), wrapped=st.booleans())
+@example(sendings=[("POST", ["silent"]), ("GET", ["refused"])], wrapped=False)
+@example(sendings=[("POST", ["silent"]), ("POST", ["refused"])], wrapped=True)
+@example(sendings=[("POST", ["silent", "refused"])], wrapped=False)
+@example(sendings=[("POST", ["503", "422"])], wrapped=False)
+@example(sendings=[("POST", ["401", "silent"]), ("GET", ["refused"])], wrapped=False)
+async def test_what_counts_as_not_done_is_not_done(sendings: list[tuple[str, list[str]]], wrapped: bool) -> None:
+    """
+    Whatever a tool sends by the worker's client, and however often: no write that the receiver performed is repeated.
+    """
+    bank = Bank()
+    call = Invocation(task_id="T", invocation_id="T/1.1", idempotency_key="k", attempt=1, http=cast(Any, None))
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(bank)) as http:
+        keyed(http)
+        with as_current(call):
+            error = await error_of(sendings, http, wrapped)
+
+    if error is not None and surely_not_done(error, call.sent or []):
+        assert bank.booked == 0
+
+
+@pytest.mark.parametrize(
+    ("sendings", "expected"),
+    [
+        ([("POST", ["refused"])], True),
+        ([("POST", ["422"]), ("POST", ["refused"])], True),
+        ([("POST", ["422"]), ("GET", ["refused"])], True),
+        ([("GET", ["silent"]), ("POST", ["refused"])], True),
+        ([("POST", ["307", "422"])], True),
+        ([("POST", ["401", "refused"])], True),
+        ([("POST", ["silent"]), ("GET", ["refused"])], False),
+    ],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_the_request_that_was_not_sent_is_known(
+    sendings: list[tuple[str, list[str]]], expected: bool, wrapped: bool
+) -> None:
+    """
+    Where only refused and unsent requests were on the way, the task may repeat the call; SDKs may wrap the error.
+    """
+    call = Invocation(task_id="T", invocation_id="T/1.1", idempotency_key="k", attempt=1, http=cast(Any, None))
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(Bank())) as http:
+        keyed(http)
+        with as_current(call):
+            error = await error_of(sendings, http, wrapped)
+
+    assert error is not None
+    refused = sendings[-1][1][-1] != "refused"
+    # A status is read from the error itself, not from what it was raised from.
+    assert surely_not_done(error, call.sent or []) is (expected and not (refused and wrapped))
+
+
+async def test_a_payment_that_got_no_answer_is_not_repeated_when_the_look_fails(ledger_file: Path) -> None:
+    """
+    The gateway booked the payment and went down before it answered: the tool looks, finds no connection, and the
+    receipt says that nobody knows.
+    """
+    bank = Bank()
+
+    @tool(effect="at_most_once")
+    async def charge() -> None:
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(bank)) as http:
+            keyed(http)
+            try:
+                await http.post("http://bank/payments", headers={"as": "silent"})
+            except httpx2.TimeoutException:
+                await http.get("http://bank/payments", headers={"as": "refused"})
+
+    async with at_work(charge) as bench:
+        assert (await failed(bench, args={})).type == "outcome_unknown"
+        assert (await failed(bench, args={}, attempt=2)).type == "outcome_unknown"
+
+    assert receipt(ledger_file).state is ReceiptState.UNKNOWN
+    assert bank.booked == 1
 
 
 async def test_a_result_that_cannot_be_written(ledger_file: Path) -> None:
@@ -387,6 +511,26 @@ async def test_wrong_arguments_begin_nothing(ledger_file: Path, gateway: Payment
 
 
 # --- probes
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+async def test_a_probe_cannot_end_its_worker(in_thread: bool) -> None:
+    """
+    A probe that calls a program's `main()` cannot tell, as one that raises any other exception.
+    """
+
+    def left(key: str) -> Done:
+        raise SystemExit(2)
+
+    async def left_async(key: str) -> Done:
+        raise SystemExit(2)
+
+    charge, _ = failing(RuntimeError("lost"), left if in_thread else left_async)
+    async with at_work(charge) as bench:
+        failure = await failed(bench)
+
+    assert failure.type == "outcome_unknown"
+    assert "its probe failed: RuntimeError: it raised SystemExit(2)" in failure.message
 
 
 @pytest.mark.parametrize("honours", [True, False])

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from mcp.server import lowlevel
+from mcp_types import ListToolsResult, PaginatedRequestParams, Tool
 from pydantic import JsonValue, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -316,6 +318,52 @@ async def test_what_an_address_refuses_with_is_told(status: int, verdict: type[V
         await shop.tools.close()
 
     assert "t0ken" not in str(refused.value)
+
+
+class Pages:
+    """A server that lists one tool a page.
+
+    Attributes:
+        next: The cursor that each page gives, by the cursor that the page was asked for with.
+    """
+
+    def __init__(self, next: dict[str | None, str | None]) -> None:
+        self.next = next
+        listing = lowlevel.Server("shop", on_list_tools=self._page)
+        self.serving = Serving(listing.streamable_http_app(), lifespan=True)
+
+    async def _page(self, _: object, asked: PaginatedRequestParams | None) -> ListToolsResult:
+        cursor = asked.cursor if asked else None
+        tool = Tool(name=f"after_{cursor}", input_schema={"type": "object"})
+        return ListToolsResult(tools=[tool], next_cursor=self.next[cursor])
+
+
+@pytest.mark.parametrize(
+    ("next", "listed"),
+    [
+        pytest.param({None: "a", "a": "b", "b": None}, 3, id="none"),
+        pytest.param({None: "a", "a": ""}, 2, id="empty"),
+        pytest.param({None: ""}, 1, id="empty at once"),
+        pytest.param({None: "a", "a": "a"}, None, id="itself"),
+        pytest.param({None: "a", "a": "b", "b": "a"}, None, id="in a circle"),
+    ],
+)
+async def test_a_list_of_several_pages_ends(next: dict[str | None, str | None], listed: int | None, shop: Shop) -> None:
+    """
+    An empty cursor is none; a server whose pages lead in a circle is not asked for ever.
+    """
+    with Pages(next).serving as serving:
+        shop.tools = McpTools([McpServer(name="shop", url=f"{serving.address}/mcp")])
+        try:
+            if listed is None:
+                with pytest.raises(Never, match="'shop' lists its tools without end: its page 'a' leads back"):
+                    await shop(f"shop.{LIST}")
+            else:
+                found = await shop(f"shop.{LIST}")
+                assert isinstance(found, list)
+                assert len(found) == listed
+        finally:
+            await shop.tools.close()
 
 
 @pytest.fixture
