@@ -173,7 +173,7 @@ class Sender:
             idempotency.check_same(before, content, message.message_id or None)
             return Sent(record=record, after=before.seq - 1)
         try:
-            self._check_taker(record, caller, decides=bool(decisions))
+            self._check_taker(record, caller, decides=bool(decisions), registers=_has_push_config(request))
             if not decisions:
                 self._check_modes(record.skill, content, request)
             await self._keep_push_config(request, record.task_id, context)
@@ -202,14 +202,16 @@ class Sender:
                 return record
         return None
 
-    def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool) -> None:
+    def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool, registers: bool) -> None:
         """Check that the task accepts this message of this caller now."""
         if record.ended:
             raise UnsupportedOperationError(
                 f"task {record.task_id!r} has ended ({record.status}); send the message without a task id"
             )
-        if not decides and not owns(caller, record):
-            raise UnsupportedOperationError(f"{caller} may decide at a gate of this task, and do nothing else there")
+        if not owns(caller, record) and (registers or not decides):
+            raise UnsupportedOperationError(
+                f"{caller} may decide at a gate of this task, and do nothing else there, such as register a webhook"
+            )
         if not record.paused and (decides or not self.early):
             raise UnsupportedOperationError(
                 f"task {record.task_id!r} is at work ({record.status}); it takes a message when it asks for one"
@@ -237,10 +239,14 @@ class Sender:
     async def _keep_push_config(
         self, request: SendMessageRequest, task_id: str, context: ServerCallContext, *, new_task: bool = False
     ) -> None:
-        if request.configuration.HasField("task_push_notification_config"):
+        if _has_push_config(request):
             config = request.configuration.task_push_notification_config
             config.task_id = task_id
             await self.push.keep(config, context, new_task=new_task)
+
+
+def _has_push_config(request: SendMessageRequest) -> bool:
+    return request.configuration.HasField("task_push_notification_config")
 
 
 def batch_in(metadata: Mapping[str, JsonValue]) -> bool:
