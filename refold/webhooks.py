@@ -77,11 +77,12 @@ class Webhooks(Protocol):
     Every method raises `NotConnected` if no server answers, and `NoWorker` if no gateway delivers.
     """
 
-    async def check(self, webhook: Webhook) -> None:
+    async def check(self, task_id: str, webhook: Webhook) -> None:
         """Check a webhook before anything is stored or started.
 
         Raises:
-            InputRejected: It cannot be used, or posting to its address is not allowed; the message contains no secrets.
+            InputRejected: It cannot be used, posting to its address is not allowed, or the task has too many; the
+                message contains no secrets.
         """
         ...
 

@@ -160,7 +160,7 @@ class Gateway(RequestHandler):
         if record.ended and seen in (None, EventId(record.seq)):
             raise UnsupportedOperationError(f"task {record.task_id!r} has ended ({record.status}); get it instead")
         # A 0.3 client learns from the stream's end that the task asks a question.
-        over_pauses = context.state.get("method") != "tasks/resubscribe"
+        over_pauses = shape_of(context) != "0.3"
         if seen is None:
             events = self.parts.streams.follow(record, after=record.seq, over_pauses=over_pauses)
         else:

@@ -187,7 +187,7 @@ def cut(draw: st.DrawFn, body: Any) -> bytes:
 class Screened(Kept):
     """Webhooks in memory, that lead where a gateway's may lead."""
 
-    async def check(self, webhook: Webhook) -> None:
+    async def check(self, task_id: str, webhook: Webhook) -> None:
         await POSTER.check(webhook)
 
 

@@ -17,7 +17,7 @@ from refold.effects.webhooks.post import Poster
 from refold.effects.webhooks.ssrf import Screen
 from refold.temporal import TemporalEngine, TemporalWebhooks
 from tests.a2a import skills
-from tests.a2a.conftest import Calls, free_socket, serving
+from tests.a2a.conftest import Calls, free_socket, said, serving
 from tests.services.receiver import PATIENCE_S, Receiver
 
 pytestmark = pytest.mark.server
@@ -99,6 +99,26 @@ async def test_a_webhook_for_a_task_that_has_ended_hears_how(delivering: Calls) 
     await delivering.result("DeleteTaskPushNotificationConfig", {"taskId": task, "id": "old"})
     listed = await delivering.result("ListTaskPushNotificationConfigs", {"taskId": task})
     assert [config["id"] for config in listed["configs"]] == ["new"]
+
+
+async def test_a_webhook_that_comes_with_an_answer_hears_all_from_there(delivering: Calls) -> None:
+    """
+    First the task with the answer in it. The same answer once more, with its key, is posted nowhere.
+    """
+    task = (await delivering.send(metadata={"skill": "ask"}))["id"]
+    with Receiver() as receiver, Receiver() as other:
+        for url in (receiver.url, other.url):
+            configuration = {"taskPushNotificationConfig": {"url": url}}
+            answer = {"message": said("Ada", taskId=task), "configuration": configuration}
+            await delivering.result("SendMessage", answer, **{"Idempotency-Key": "k"})
+        await delivering.result("SendMessage", {"message": said(taskId=task, parts=[{"data": {"number": 3}}])})
+        await receiver.until(over)
+
+    first = told(receiver)[0]["task"]
+    assert [message["parts"] for message in first["history"] if message["role"] == "ROLE_USER"][1:2] == [
+        [{"text": "Ada"}]
+    ]
+    assert other.posts == []
 
 
 class Names:

@@ -6,6 +6,7 @@ Browsers cannot call gRPC, so that there are no hosts and no origins to check; t
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
@@ -125,6 +126,11 @@ class Admitted(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no
             log.info("call_refused", status=refused.status, address=scope["client"][0], reason=refused.message)
             told = tuple((name.lower(), value) for name, value in refused.headers.items())
             await context.abort(grpc.StatusCode[WORDS[refused.status]], refused.message, told)
+        except Exception:
+            number = secrets.token_hex(6)
+            log.exception("request_failed", reference=number)
+            told_why = f"internal error; whoever runs the agent finds it in the log as {number}"
+            await context.abort(grpc.StatusCode.INTERNAL, told_why)
         if request is UNREADABLE:
             message = "the request is no message of this method, or it is nested too deep"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, message)

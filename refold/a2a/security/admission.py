@@ -7,7 +7,6 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from refold.a2a.security.authentication import caller_of
-from refold.a2a.security.http_errors import Refused
 from refold.a2a.security.principal import NOBODY, Principal
 from refold.a2a.security.rate import Rate
 from refold.a2a.security.settings import Security
@@ -41,7 +40,7 @@ class Admission:
             return Principal(outside.display_name)
         try:
             caller = NOBODY if anyone else await caller_of(scope, headers, self.security)
-        except Refused:
+        except Exception:
             await self._count(NOBODY, scope)
             raise
         await self._count(caller, scope)

@@ -122,20 +122,7 @@ class Guard:
         if path in (LIVE, READY):
             await (await self.health.answer(path))(scope, receive, send)
             return
-        send = _counted(send)
-        try:
-            receive = await self._admit(path, scope, receive)
-        except Refused as refused:
-            log.info(
-                "call_refused",
-                status=refused.status,
-                path=_logged(path),
-                address=address_of(scope),
-                reason=refused.message,
-            )
-            await refused.response(scope)(scope, receive, send)
-            return
-        await self._serve(scope, receive, send)
+        await self._serve(path, scope, receive, _counted(send))
 
     async def _admit(self, path: str, scope: Scope, receive: Receive) -> Receive:
         headers = Headers(scope=scope)
@@ -151,7 +138,7 @@ class Guard:
         bodies.check(body, depth=security.depth)
         return bodies.again(body, receive)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
         async def send_and_tell(message: Message) -> None:
@@ -160,14 +147,24 @@ class Guard:
             await send(message)
 
         try:
+            receive = await self._admit(path, scope, receive)
             await self.app(scope, receive, send_and_tell)
+        except Refused as refused:
+            log.info(
+                "call_refused",
+                status=refused.status,
+                path=_logged(path),
+                address=address_of(scope),
+                reason=refused.message,
+            )
+            await refused.response(scope)(scope, receive, send)
         except Exception:
             number = secrets.token_hex(6)
             log.exception("request_failed", reference=number, path=_logged(scope["path"]))
             if begun:  # the response has begun, so the connection can only be cut
                 raise
-            refused = Refused(500, f"internal error; whoever runs the agent finds it in the log as {number}")
-            await refused.response(scope)(scope, receive, send)
+            broken = Refused(500, f"internal error; whoever runs the agent finds it in the log as {number}")
+            await broken.response(scope)(scope, receive, send)
 
 
 def _logged(path: str) -> str:

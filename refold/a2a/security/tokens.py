@@ -26,6 +26,12 @@ ALGORITHMS: dict[type[Any], tuple[str, ...]] = {
 
 LONGEST = 16 * 1024  # maximum bytes of a token
 
+_UNREADABLE = (
+    JoseError,
+    ValueError,
+    TypeError,
+)  # TypeError: joserfc takes the members of a header to be of their types
+
 
 class BadToken(Exception):
     """The token is not valid; the message says why, and may be shown to its sender."""
@@ -111,7 +117,7 @@ class Tokens:
             raise BadToken(f"it is longer than {LONGEST} bytes")
         try:
             header = jws.extract_compact(token.encode()).headers()
-        except (JoseError, ValueError) as error:
+        except _UNREADABLE as error:
             raise BadToken("it is no JWT") from error
         kid = header.get("kid")
         if kid is not None and not isinstance(kid, str):
@@ -125,7 +131,7 @@ class Tokens:
             registry = _Registry(algorithms=names, strict_check_header=False)
             try:
                 return jwt.decode(token, key, registry=registry).claims
-            except (JoseError, ValueError):
+            except _UNREADABLE:
                 continue
         raise BadToken("its signature is wrong")
 

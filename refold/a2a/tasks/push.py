@@ -31,6 +31,14 @@ class Push(Protocol):
 
     supported: bool
 
+    async def check(self, config: TaskPushNotificationConfig, context: ServerCallContext) -> None:
+        """Check a config before the message that it came with is sent.
+
+        Raises:
+            A2AError: `keep` would refuse it.
+        """
+        ...
+
     async def keep(
         self, config: TaskPushNotificationConfig, context: ServerCallContext, *, new_task: bool = False
     ) -> TaskPushNotificationConfig:
@@ -63,6 +71,10 @@ class NoPush:
 
     supported = False
 
+    async def check(self, config: TaskPushNotificationConfig, context: ServerCallContext) -> None:
+        """See `Push.check`."""
+        raise PushNotificationNotSupportedError
+
     async def keep(
         self, config: TaskPushNotificationConfig, context: ServerCallContext, *, new_task: bool = False
     ) -> TaskPushNotificationConfig:
@@ -93,6 +105,13 @@ class WebhookPush:
 
     def __init__(self, webhooks: Webhooks) -> None:
         self._webhooks = webhooks
+
+    async def check(self, config: TaskPushNotificationConfig, context: ServerCallContext) -> None:
+        """See `Push.check`."""
+        try:
+            await self._webhooks.check(config.task_id, _webhook_of(config, shape_of(context)))
+        except InputRejected as error:
+            raise InvalidParamsError(error.reason) from None
 
     async def keep(
         self, config: TaskPushNotificationConfig, context: ServerCallContext, *, new_task: bool = False

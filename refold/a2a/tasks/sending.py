@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from a2a.server.context import ServerCallContext
 from a2a.types import Message as A2AMessage
-from a2a.types import Role, SendMessageRequest
-from a2a.utils.errors import InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
+from a2a.types import Role, SendMessageRequest, TaskPushNotificationConfig
+from a2a.utils.errors import A2AError, InvalidParamsError, TaskNotFoundError, UnsupportedOperationError
 from a2a.utils.task import validate_history_length
 from pydantic import JsonValue
 
@@ -19,6 +19,7 @@ from refold.a2a.calls import tenant_of
 from refold.a2a.card import modes
 from refold.a2a.convert import content_of, context_of
 from refold.a2a.data import data_of
+from refold.a2a.errors import as_a2a
 from refold.a2a.tasks import idempotency
 from refold.a2a.tasks.deciding import Decision, decide, decisions_in, were_made
 from refold.a2a.tasks.push import Push
@@ -29,7 +30,7 @@ from refold.core.content import Content
 from refold.core.errors import InputRejected
 from refold.core.events import Early
 from refold.core.lifecycle import TERMINAL
-from refold.engine import Engine, TaskExists, TaskFilter, TaskNotFound
+from refold.engine import Engine, EngineError, TaskExists, TaskFilter, TaskNotFound
 from refold.record import TaskRecord
 
 LOOKED_BACK = 20
@@ -124,7 +125,10 @@ class Sender:
         batch = batch_in(first.metadata)
         delivery = None if first.key is None else idempotency.delivery_of(caller, skill, first.key)
         task_id = f"{skill}-{delivery or uuid4().hex}"
-        await self._keep_push_config(request, task_id, context, new_task=True)
+        config = _push_config_in(request, task_id)
+        if config is not None and (delivery is None or not await self._exists(task_id)):
+            # Before the start, so that a process which ends between the two loses no webhook of a running task.
+            await self.push.keep(config, context, new_task=True)
         try:
             await self.engine.start(
                 skill,
@@ -145,6 +149,12 @@ class Sender:
         if delivery is not None and (before := idempotency.taken(record, delivery)) is not None:
             idempotency.check_same(before, content, message.message_id or None)
         return Sent(record=record, after=0)
+
+    async def _exists(self, task_id: str) -> bool:
+        with suppress(TaskNotFound):
+            await self.engine.look(task_id)
+            return True
+        return False
 
     async def _before(self, skill: Skill, caller: str | None, context: str) -> str | None:
         """The newest ended task of the same conversation, for a skill that continues conversations."""
@@ -172,11 +182,13 @@ class Sender:
         if delivery is not None and (before := idempotency.taken(record, delivery)) is not None:
             idempotency.check_same(before, content, message.message_id or None)
             return Sent(record=record, after=before.seq - 1)
+        config = _push_config_in(request, record.task_id)
         try:
-            self._check_taker(record, caller, decides=bool(decisions))
+            self._check_taker(record, caller, decides=bool(decisions), registers=config is not None)
             if not decisions:
                 self._check_modes(record.skill, content, request)
-            await self._keep_push_config(request, record.task_id, context)
+            if config is not None:
+                await self.push.check(config, context)
             if decisions:
                 await decide(self.engine, record, decisions, caller, vouches=caller in self.may_vouch)
             else:
@@ -185,10 +197,13 @@ class Sender:
             # A decision is journaled without a key: the same one of the same caller is this one, sent before.
             if delivery is None or not await were_made(self.engine, record, decisions, caller):
                 raise
+            config = None  # as with every message that was sent before
         after = await self.engine.record(record.task_id)
         if delivery is not None and (mine := idempotency.taken(after, delivery)) is not None:
             # Another call with the same key may have been faster.
             idempotency.check_same(mine, content, message.message_id or None)
+        if config is not None:
+            await self._register(config, context)
         return Sent(record=after, after=record.seq)
 
     async def _decided(self, task_id: str, decisions: Sequence[Decision], caller: str | None) -> TaskRecord | None:
@@ -202,14 +217,16 @@ class Sender:
                 return record
         return None
 
-    def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool) -> None:
+    def _check_taker(self, record: TaskRecord, caller: str | None, *, decides: bool, registers: bool) -> None:
         """Check that the task accepts this message of this caller now."""
         if record.ended:
             raise UnsupportedOperationError(
                 f"task {record.task_id!r} has ended ({record.status}); send the message without a task id"
             )
-        if not decides and not owns(caller, record):
-            raise UnsupportedOperationError(f"{caller} may decide at a gate of this task, and do nothing else there")
+        if not owns(caller, record) and (registers or not decides):
+            raise UnsupportedOperationError(
+                f"{caller} may decide at a gate of this task, and do nothing else there, such as register a webhook"
+            )
         if not record.paused and (decides or not self.early):
             raise UnsupportedOperationError(
                 f"task {record.task_id!r} is at work ({record.status}); it takes a message when it asks for one"
@@ -234,13 +251,29 @@ class Sender:
             early=self.early,
         )
 
-    async def _keep_push_config(
-        self, request: SendMessageRequest, task_id: str, context: ServerCallContext, *, new_task: bool = False
-    ) -> None:
-        if request.configuration.HasField("task_push_notification_config"):
-            config = request.configuration.task_push_notification_config
-            config.task_id = task_id
-            await self.push.keep(config, context, new_task=new_task)
+    async def _register(self, config: TaskPushNotificationConfig, context: ServerCallContext) -> None:
+        """Keep the webhook of a message that the task has taken; its first update is the task as it is then.
+
+        Raises:
+            A2AError: The webhook could not be kept.
+        """
+        try:
+            await self.push.keep(config, context)
+        except (A2AError, EngineError) as error:
+            told = as_a2a(error)
+            raise type(told)(
+                "the task has taken the message, but not its webhook; register the webhook alone, by "
+                f"CreateTaskPushNotificationConfig: {told}"
+            ) from error
+
+
+def _push_config_in(request: SendMessageRequest, task_id: str) -> TaskPushNotificationConfig | None:
+    """The webhook config of a message, for this task; None if it has none."""
+    if not request.configuration.HasField("task_push_notification_config"):
+        return None
+    config = request.configuration.task_push_notification_config
+    config.task_id = task_id
+    return config
 
 
 def batch_in(metadata: Mapping[str, JsonValue]) -> bool:

@@ -115,7 +115,7 @@ class Poster:
         await self._http.aclose()
 
     async def check(self, webhook: Webhook) -> None:
-        """See `refold.webhooks.Webhooks.check`."""
+        """Check the fields and the address of a webhook; raises as `refold.webhooks.Webhooks.check`."""
         for name, longest in _LONGEST.items():
             if len(getattr(webhook, name)) > longest:
                 raise InputRejected(f"a webhook's {name} has at most {longest:,} characters")

@@ -134,15 +134,15 @@ class TemporalWebhooks:
             self._worker = None
             await asyncio.sleep(AGAIN_S)
 
-    async def check(self, webhook: Webhook) -> None:
+    async def check(self, task_id: str, webhook: Webhook) -> None:
         """See `Webhooks.check`."""
         await self._poster.check(webhook)
+        if await self._too_many(task_id, webhook.id):
+            raise InputRejected(f"task {task_id!r} has {MOST_OF_A_TASK} webhooks, and takes no more; delete one first")
 
     async def put(self, task_id: str, webhook: Webhook, *, after: str | None = None) -> None:
         """See `Webhooks.put`."""
-        await self.check(webhook)
-        if await self._too_many(task_id, webhook.id):
-            raise InputRejected(f"task {task_id!r} has {MOST_OF_A_TASK} webhooks, and takes no more; delete one first")
+        await self.check(task_id, webhook)
         delivery = Delivery(task_id=task_id, id=webhook.id, after=after, heartbeat_s=self._heartbeat_s)
         first = await self._change(delivery, webhook)
         if first and after is None:

@@ -9,6 +9,7 @@ Rule 3: whatever the engine refuses becomes one sentence, and a status that says
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -47,6 +48,9 @@ from refold.web.page.skills.ways import Ways
 from refold.web.page.streams import OpenStreams
 from refold.web.page.templates import render
 from refold.web.page.waiting import Waiting
+
+FORM_S = 30.0
+"""The longest time to receive a form, in seconds; as long as the gateway waits for a body."""
 
 BODY_BYTES = 2 * 1024 * 1024
 """The largest form that is read."""
@@ -407,21 +411,24 @@ async def form_of(request: Request) -> dict[str, list[str]]:
     """The fields of a form, each with its values.
 
     Raises:
-        Refused: It is too large, or no form.
+        Refused: It is too large, comes too slowly, or is no form.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise Refused(415, "forms of this page come as application/x-www-form-urlencoded")
     body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > BODY_BYTES:
-                raise Refused(413, f"a form takes at most {BODY_BYTES // 1024 // 1024} MB; nothing happened")
+        async with asyncio.timeout(FORM_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > BODY_BYTES:
+                    raise Refused(413, f"a form takes at most {BODY_BYTES // 1024 // 1024} MB; nothing happened")
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
     except (UnicodeDecodeError, ValueError):
         raise Refused(400, "the form cannot be read, so nothing happened") from None
     except ClientDisconnect:
         raise Refused(400, "the form broke off, so nothing happened") from None
+    except TimeoutError:
+        raise Refused(408, f"the form took longer than {FORM_S:g} seconds to come, so nothing happened") from None
     fields: dict[str, list[str]] = {}
     for name, value in pairs:
         fields.setdefault(name, []).append(value.replace("\r\n", "\n"))  # as it was typed; browsers send CRLF

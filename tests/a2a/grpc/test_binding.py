@@ -45,6 +45,7 @@ from refold.engine import Engine
 from refold.testing import FakeEngine
 from tests.a2a import skills
 from tests.a2a.conftest import Calls, free_socket, serving
+from tests.a2a.security.guarding import BROKEN, token
 from tests.a2a.tasks.test_push import Kept
 from tests.seen.recorded import counting
 
@@ -185,6 +186,19 @@ async def test_cancel_list_and_subscribe(served: Served, fake: FakeEngine) -> No
     ids = [event.status_update.metadata["refold"]["id"] for event in rest]
     assert ids == ["1.1", "1.2", "2.1"]
     assert rest[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
+
+
+async def test_an_error_before_a_call_shows_nothing_of_our_insides(fake: FakeEngine) -> None:
+    """
+    A caller that cannot be checked gets a number of the log, as over HTTP.
+    """
+    async with gateway(fake, security=Security(tokens=BROKEN, anonymous=None)) as served:
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await served.stub.SendMessage(message(skill="ask"), metadata=[V1, ("authorization", f"Bearer {token()}")])
+
+    assert failed.value.code() is grpc.StatusCode.INTERNAL
+    assert "in the log as" in str(failed.value.details())
+    assert "hunter2" not in str(failed.value)
 
 
 async def test_webhooks_and_the_extended_card(fake: FakeEngine) -> None:

@@ -40,6 +40,16 @@ class IssuerKeys:
         return [key for key in self.keys if kid in (None, key.kid)]
 
 
+class BrokenKeys:
+    """Keys whose look-up fails in a way that nobody foresaw."""
+
+    async def find(self, kid: str | None) -> Sequence[Key]:
+        raise RuntimeError("the password is hunter2")
+
+
+BROKEN = Tokens(keys=BrokenKeys(), issuer=ISSUER, audience=(AUDIENCE,))
+
+
 def tokens(*keys: Key, **settings: Any) -> Tokens:
     """Tokens of the issuer count."""
     return Tokens(keys=IssuerKeys(*(keys or (RSA,))), issuer=ISSUER, audience=(AUDIENCE,), **settings)

@@ -174,6 +174,21 @@ async def test_what_a_token_says_must_be_understood_is_understood() -> None:
     assert (await called(BOTH, {"Authorization": f"Bearer {odd}"})).status_code == 401
 
 
+@pytest.mark.parametrize("value", [5, None, True, [5], [None], [[]], {"a": 1}, "crit", 2**70], ids=repr)
+@pytest.mark.parametrize("name", ["alg", "b64", "crit", "cty", "jku", "jwk", "kid", "typ", "x5c", "x5u", "zip"])
+async def test_a_header_of_any_kind_is_no_error_of_ours(name: str, value: object) -> None:
+    """
+    A token that nobody signed is refused whatever its header holds, and counts as a guess.
+    """
+    header = {"alg": "RS256", "kid": "one", name: value}
+    junk = {"Authorization": f"Bearer {_base64(json.dumps(header).encode())}.{_base64(b'{}')}.{_base64(b'x')}"}
+    security = Security(keys=KEYS, tokens=tokens(), anonymous=None, rate="1/hour")
+    async with client(security, at=ELSEWHERE) as http:
+        statuses = [(await http.post("/", headers=junk)).status_code for _ in range(2)]
+
+    assert statuses == [401, 429]
+
+
 async def test_a_token_without_the_scope_is_not_for_this() -> None:
     """
     Known, and not allowed: 403, and which scope it takes.

@@ -25,7 +25,7 @@ from refold.a2a.security.api_keys import api_keys
 from refold.a2a.security.bodies import _deepest
 from refold.engine import NotConnected
 from refold.testing import FakeEngine
-from tests.a2a.security.guarding import ADA_KEY, BOB_KEY, ELSEWHERE, app, chunks, client
+from tests.a2a.security.guarding import ADA_KEY, BOB_KEY, BROKEN, ELSEWHERE, app, chunks, client, token
 
 KEYS = api_keys(f"ada={ADA_KEY}\nbob={BOB_KEY}")
 
@@ -290,6 +290,24 @@ async def test_an_error_shows_nothing_of_our_insides() -> None:
 
     assert answer.status_code == 500
     assert "hunter2" not in answer.text
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST"])
+async def test_an_error_before_the_gateway_shows_nothing_either(verb: str) -> None:
+    """
+    A caller that cannot be checked gets a number of the log too, in the form of the binding; and the call counts.
+    """
+    structlog.reset_defaults()
+    security = Security(tokens=BROKEN, anonymous=None, rate="1/hour")
+    bearer = {"Authorization": f"Bearer {token()}"}
+    with capture_logs() as logs:
+        async with client(security, at=ELSEWHERE) as http:
+            answer, second = [await http.request(verb, "/", headers=bearer) for _ in range(2)]
+
+    number = answer.json()["error"]["message"].rpartition(" ")[2]
+    assert (answer.status_code, second.status_code) == (500, 429)
+    assert "hunter2" not in answer.text
+    assert [line.get("reference") for line in logs if line["event"] == "request_failed"] == [number]
 
 
 async def test_the_address_of_a_callback_is_not_logged() -> None:

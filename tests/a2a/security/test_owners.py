@@ -33,9 +33,14 @@ WEBHOOK = {"url": "https://example.org/hook"}
 
 
 @pytest.fixture
-async def app(fake: FakeEngine) -> Any:
+def kept() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+async def app(fake: FakeEngine, kept: Kept) -> Any:
     """A gateway that asks everybody for a key or a token."""
-    return a2a_app(fake, skills.ALL, Settings(url=BASE), push=WebhookPush(Kept()), security=SECURITY)
+    return a2a_app(fake, skills.ALL, Settings(url=BASE), push=WebhookPush(kept), security=SECURITY)
 
 
 @pytest.fixture
@@ -175,6 +180,32 @@ async def test_who_is_asked_at_a_gate_may_read_its_task_and_nothing_more(
     await by["boss"].result("SendMessage", {"message": decision})
     assert (await fake.look(task)).status is Status.COMPLETED
     assert (await by["boss"].error("GetTask", {"id": task}))["code"] == -32001
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+@pytest.mark.parametrize("part", [{}, {"digest": "another"}, {"decision": "denied"}, None], ids=str)
+async def test_whoever_is_asked_at_a_gate_registers_no_webhook(
+    by: dict[str, Calls], kept: Kept, part: dict[str, str] | None, method: str, key: str | None
+) -> None:
+    """
+    A message of an approver that has a webhook config is refused, whatever else it has: the gate stays open, and
+    the owner's webhook stays as it was.
+    """
+    request = {"message": said(parts=[{"data": {"item": "yacht"}}]), "metadata": {"skill": "buy"}}
+    theirs, own = ({"taskPushNotificationConfig": {"url": f"https://{name}.example/"}} for name in ("boss", "ada"))
+    task = (await by["ada"].result("SendMessage", {**request, "configuration": own}))["task"]
+    before = dict(kept.by_task[task["id"]])
+    shown = next(part["data"] for part in task["status"]["message"]["parts"] if "data" in part)
+    parts = [{"text": "Hi"} if part is None else {"data": {**shown, "decision": "approved", **part}}]
+    message = said(taskId=task["id"], parts=parts)
+    headers = {} if key is None else {"Idempotency-Key": key}
+
+    refused = await by["boss"].error(method, {"message": message, "configuration": theirs}, **headers)
+
+    assert refused["code"] == -32004
+    assert kept.by_task == {task["id"]: before}
+    assert (await by["ada"].result("GetTask", {"id": task["id"]}))["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
 
 
 async def test_the_callback_knows_the_same_callers(http: httpx.AsyncClient, fake: FakeEngine) -> None:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from refold import Content
 from refold.a2a import Settings, a2a_app
 from refold.engine import News, NoWorker
 from refold.record import TaskRecord
@@ -191,6 +192,24 @@ async def test_clients_of_0_3_stream_too(calls: Calls, fake: FakeEngine) -> None
     assert ids(frames) == ids(again) == ["1.0", "2.1"]
     assert frames[1].data["result"]["final"] is True
     assert frames[1].data["result"]["status"]["state"] == "completed"
+
+
+@pytest.mark.parametrize("by_rest", [False, True], ids=["json-rpc", "rest"])
+async def test_a_question_ends_a_subscription_of_0_3(calls: Calls, fake: FakeEngine, by_rest: bool) -> None:
+    """
+    Over either binding: the end of the stream tells a 0.3 client that the task asks.
+    """
+    task = (await fake.start("later", Content.from_text("x"))).task_id
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/resubscribe", "params": {"id": task}}
+    way = ("GET", f"/v1/tasks/{task}:subscribe", None) if by_rest else ("POST", "/", body)
+    async with calls.http.stream(way[0], f"{calls.base}{way[1]}", json=way[2]) as response:
+        stream = Events(response)
+        await stream.take(1)
+        await fake.reply(task, "held", "done")
+        async with asyncio.timeout(10):
+            frames = await stream.rest()
+
+    assert "input" in str(frames[-1].data).lower()
 
 
 async def test_model_text_comes_between_and_cannot_be_resumed_from(calls: Calls, fake: FakeEngine) -> None:

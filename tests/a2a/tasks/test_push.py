@@ -6,14 +6,17 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refold.a2a import Settings, a2a_app
 from refold.a2a.tasks.push import WebhookPush
 from refold.core.errors import InputRejected
+from refold.engine import NoWorker, TaskFilter
 from refold.testing import FakeEngine
 from refold.webhooks import START, Webhook
 from tests.a2a import skills
-from tests.a2a.conftest import BASE, Calls, calling
+from tests.a2a.conftest import BASE, Calls, calling, said
 
 URL = "https://hooks.example/a"
 LEGACY = {"A2A-Version": "0.3"}
@@ -24,18 +27,22 @@ class Kept:
 
     Attributes:
         begun: Where each began.
+        away: Nobody delivers at the moment.
     """
 
     def __init__(self) -> None:
         self.by_task: dict[str, dict[str, Webhook]] = {}
         self.begun: dict[str, str | None] = {}
+        self.away = False
 
-    async def check(self, webhook: Webhook) -> None:
+    async def check(self, task_id: str, webhook: Webhook) -> None:
         if "inside.example" in webhook.url:
             raise InputRejected("inside.example, port 443, cannot be reached from here")
 
     async def put(self, task_id: str, webhook: Webhook, *, after: str | None = None) -> None:
-        await self.check(webhook)
+        await self.check(task_id, webhook)
+        if self.away:
+            raise NoWorker("nobody delivers webhooks")
         self.by_task.setdefault(task_id, {})[webhook.id] = webhook
         self.begun[task_id] = after
 
@@ -175,6 +182,79 @@ async def test_an_address_that_may_not_be_reached_is_a_wrong_parameter(url: str,
     }
     assert (await pushing.error("SendMessage", params))["code"] == -32602
     assert kept.by_task == {}
+
+
+async def entries(fake: FakeEngine) -> dict[str, int]:
+    """The number of entries of every task."""
+    return {one.task_id: (await fake.record(one.task_id)).seq for one in await fake.find(TaskFilter())}
+
+
+def shown_by(task: Any) -> dict[str, Any]:
+    """What a task's open gate shows; nothing if none is open."""
+    parts = task["status"].get("message", {}).get("parts", [])
+    return next((part["data"] for part in parts if "gate" in part.get("data", {})), {})
+
+
+PARTS: list[dict[str, Any]] = [
+    {"text": "Ada"},
+    {"data": {"number": 3}},
+    {"data": {"item": "tea"}},
+    {"data": {"decision": "approved"}},
+    {"data": {"decision": "approved", "digest": "another"}},
+]
+a_send = st.tuples(
+    st.sampled_from(["echo", "ask", "buy", "answer", "answer", "delete"]),
+    st.sampled_from(PARTS),
+    st.sampled_from([{}, {"Idempotency-Key": "k"}, {"Idempotency-Key": "l"}]),
+    st.sampled_from([None, f"{URL}/1", f"{URL}/2", "https://inside.example/"]),
+)
+"""A message to a new task of a skill, or to the last task: what it holds, its key, and its webhook's address. Or the
+deletion of the last task's webhook."""
+
+
+@given(st.lists(a_send, max_size=10))
+async def test_only_a_message_that_is_taken_changes_a_webhook(sends: list[Any]) -> None:
+    """
+    One that is refused, and one that is sent again with its key, leave the webhooks as they are: no address changes,
+    and no deleted webhook comes back. With one that is taken, the address is that of its config.
+    """
+    fake, kept = FakeEngine(skills.ALL), Kept()
+    task: dict[str, Any] = {"id": "none"}
+    shown: dict[str, Any] = {}
+    async with calling(a2a_app(fake, skills.ALL, Settings(url=BASE), push=WebhookPush(kept))) as calls:
+        for to, part, key, url in sends:
+            if to == "delete":
+                await kept.remove(task["id"], "w")
+                continue
+            hooks, before = {id: dict(of_task) for id, of_task in kept.by_task.items()}, await entries(fake)
+            parts = [{"data": {**shown, **part["data"]}} if "decision" in part.get("data", {}) else part]
+            message = said(parts=parts, **({"taskId": task["id"]} if to == "answer" else {}))
+            config = {} if url is None else {"taskPushNotificationConfig": {"id": "w", "url": url}}
+            params = {"message": message, "metadata": {"skill": to}, "configuration": config}
+            answer = await calls.rpc("SendMessage", params, **key)
+            if "result" in answer:
+                task = answer["result"]["task"]
+                shown = shown_by(task) or shown
+            changed = (await entries(fake)).items() - before.items()
+            if "result" in answer and changed:
+                assert url is None or kept.by_task[task["id"]]["w"].url == url
+            else:
+                assert not changed
+                assert kept.by_task == hooks
+
+
+async def test_a_webhook_that_cannot_be_kept_is_told_after_the_message(pushing: Calls, kept: Kept) -> None:
+    """
+    The message was taken by then, and is not to be sent again.
+    """
+    task = (await pushing.send(metadata={"skill": "ask"}))["id"]
+    kept.away = True
+    configuration = {"taskPushNotificationConfig": {"url": URL}}
+    refused = await pushing.error("SendMessage", {"message": said(taskId=task), "configuration": configuration})
+
+    assert refused["code"] == -32603
+    assert "has taken the message" in refused["message"]
+    assert len((await pushing.result("GetTask", {"id": task}))["history"]) == 4
 
 
 async def test_a_task_that_does_not_exist_has_no_configs(pushing: Calls) -> None:

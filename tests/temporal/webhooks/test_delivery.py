@@ -125,6 +125,27 @@ async def test_webhooks_are_kept_changed_listed_and_removed(
     await script.more(other, 0, end=True)
 
 
+async def test_a_task_with_the_most_webhooks_takes_no_other(
+    webhooks: TemporalWebhooks, script: Script, task_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A check says so before anything is sent; one of them may be changed, or be deleted for another.
+    """
+    monkeypatch.setattr("refold.temporal.webhooks.webhooks.MOST_OF_A_TASK", 1)
+    await script.more(task_id, 0)
+    one, other = (Webhook(id=id, url="http://127.0.0.1:9/a") for id in ("one", "other"))
+    await webhooks.check(task_id, one)
+    await webhooks.put(task_id, one)
+
+    await webhooks.check(task_id, one)
+    with pytest.raises(InputRejected, match="takes no more"):
+        await webhooks.check(task_id, other)
+    with pytest.raises(InputRejected, match="takes no more"):
+        await webhooks.put(task_id, other)
+    await webhooks.remove(task_id, "one")
+    await webhooks.put(task_id, other)
+
+
 async def test_a_receiver_that_was_away_gets_everything_in_order(
     engine: TemporalEngine, webhooks: TemporalWebhooks, script: Script, task_id: str
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import html
 import re
+from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from urllib.parse import quote
 
@@ -127,6 +129,25 @@ async def test_odd_requests_get_their_status(engine: FakeEngine, ada: Browser) -
     assert (await http.post("/decide", content=b"task=%ff\xff", headers=form)).status_code == 400
     assert (await http.post("/decide", content=b"&".join([b"a=1"] * 5_000), headers=form)).status_code == 400
     assert (await ada.send("/decide", comment="")).status_code == 400
+
+
+@pytest.mark.parametrize("path", ["/signin", "/decide"])
+async def test_a_form_that_does_not_end_is_given_up(ada: Browser, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """
+    Whoever sends a byte now and then holds no connection: 408 once the time for a form is over.
+    """
+    monkeypatch.setattr("refold.web.page.frame.FORM_S", 0.05)
+
+    async def drops() -> AsyncIterator[bytes]:
+        yield b"a"
+        await asyncio.Future()
+
+    form = {**SAME, "Content-Type": "application/x-www-form-urlencoded"}
+    async with asyncio.timeout(10):
+        answer = await ada.http.post(path, content=drops(), headers=form)
+
+    assert answer.status_code == 408
+    assert "nothing happened" in answer.text
 
 
 @pytest.mark.parametrize("number", ["9" * 5_000, "-1", "1e3", "٣", "0x1", " 1", "1_000", "+1", "0" * 4_999 + "1"])
