@@ -200,6 +200,25 @@ class Call:
             raise TaskNotFound(task_id)
         return record
 
+    async def own(self, task_id: str) -> TaskRecord:
+        """A task that the person may answer and change; raises as `record`.
+
+        Raises:
+            Refused: The person is only listed at one of its gates.
+        """
+        record = await self.record(task_id)
+        if not self.person.runs(record):
+            raise Refused(
+                403,
+                f"task {task_id!r} is another owner's: {self.person.name} may decide at its gates and do nothing else "
+                "to it, so nothing happened; ask its owner, or whoever runs the page, who can let you see every task",
+            )
+        return record
+
+    async def runs(self, task_id: str) -> bool:
+        """Whether `own` lets the person have the task; raises as `record`."""
+        return self.person.sees_all or self.person.runs(await self.record(task_id))
+
     async def view(self, task_id: str) -> TaskView:
         """The present state of a task that the person may see; raises as `record`."""
         if not self.person.sees_all:

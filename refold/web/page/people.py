@@ -69,10 +69,16 @@ class Person:
 
     def sees(self, record: TaskRecord) -> bool:
         """Whether the person may see a task: as its owner, or as an approver of one of its open gates."""
-        if self.sees_all or record.owner == self.name:
+        if self.runs(record):
             return True
         asks = (wait.ask for wait in record.waits)
         return any(isinstance(ask, AskApproval) and self.name in ask.policy.approvers for ask in asks)
+
+    def runs(self, record: TaskRecord) -> bool:
+        """Whether a task that the person sees is theirs to answer and to change: an approver only decides at its gates,
+        as at the gateway.
+        """
+        return self.sees_all or record.owner == self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
