@@ -195,6 +195,62 @@ async def test_a_proxy_names_people_and_nobody_else_can(engine: FakeEngine, open
     assert (decision.approver, decision.asserted_by) == ("ada", "ada")
 
 
+BASIC, BEARER = {"Authorization": "Basic YWRhOnB3"}, {"Authorization": "Bearer id.token.sig"}
+
+
+@pytest.mark.parametrize("key", [None, "key-of-bob"])
+@pytest.mark.parametrize("passed_on", [BASIC, BEARER])
+async def test_a_proxy_may_pass_its_own_credentials_on(
+    engine: FakeEngine, open_page: Open, passed_on: dict[str, str], key: str | None
+) -> None:
+    """
+    nginx with `auth_basic` and oauth2-proxy send theirs beside the person's name. Nobody is locked out by these; and as
+    a browser or the proxy adds them, they do not show that a form comes from no other site.
+    """
+    form = await guarded(engine)
+    proxied = await open_page(proxy_header="X-User", proxies=("10.0.0.1",), address="10.0.0.1", key=key)
+    headers = {"X-User": "ada", **passed_on}
+
+    assert "ada</strong>" in (await proxied.get("/", headers=headers)).text
+    for forged in ({}, CROSS):
+        assert (await proxied.http.post("/decide", data=form, headers={**headers, **forged})).status_code == 403
+    assert (await proxied.http.post("/decide", data=form, headers={**headers, **SAME})).status_code == 303
+    (decision,) = await decisions(engine, "g1")
+    assert (decision.approver, decision.asserted_by) == ("ada", "ada")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({}, 200, id="the-session"),
+        pytest.param(BASIC, 200, id="what-is-no-key-hides-no-session"),
+        pytest.param({**BASIC, "X-API-Key": "key-of-bob"}, 200, id="nor-a-key"),
+        pytest.param(BEARER, 303, id="a-wrong-key"),
+        pytest.param({"X-API-Key": "key-of-nobody"}, 303, id="another-wrong-key"),
+    ],
+)
+async def test_a_key_comes_before_the_session(open_page: Open, headers: dict[str, str], status: int) -> None:
+    """
+    A wrong key lets nobody in, whoever has signed in; a header that holds no key counts as none.
+    """
+    browser = await open_page(key="key-of-ada")
+
+    assert (await browser.get("/", headers=headers)).status_code == status
+
+
+async def test_basic_credentials_are_no_sign_of_a_script(engine: FakeEngine, open_page: Open) -> None:
+    """
+    A browser adds them by itself to what another site sends; a key in a header, it does not.
+    """
+    form = await guarded(engine)
+    ada = await open_page(key="key-of-ada")
+
+    assert (await ada.http.post("/decide", data=form, headers=BASIC)).status_code == 403
+    assert (await ada.http.post("/signout", headers=BASIC)).status_code == 403
+    assert await decisions(engine, "g1") == []
+    assert (await ada.http.post("/decide", data=form, headers={"X-API-Key": "key-of-ada"})).status_code == 303
+
+
 async def test_everybody_sees_their_own_and_what_they_decide(engine: FakeEngine, open_page: Open) -> None:
     """
     Whoever may not see a task gets the same answer as for a task that does not exist, at every address.
