@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from refold.cli.errors import CallError
 from refold.core.authoring.skill import skill_id
 from refold.core.errors import RefoldError
+from refold.engine import UnknownSkill
 
 if TYPE_CHECKING:  # it is loaded by the verbs that look for modules
     from refold.static import Parts, Source
@@ -47,21 +48,26 @@ def usual_sources() -> list[Source]:
     return sources_of(names) if (names := [name for name in USUAL if _is_here(here, name)]) else []
 
 
-def application(names: Sequence[str]) -> Parts:
+def application(names: Sequence[str], skill: str | None = None) -> Parts:
     """Import modules and collect their skills and tools.
 
     Args:
         names: As for `sources_of`.
+        skill: The id of the skill to which the call confines itself; None for all. There is no task of a misspelt one,
+            so that a verb that checks tasks would find nothing wrong.
 
     Raises:
         NotFound, CallError: As for `sources_of`; or a module cannot be imported, or two skills share an id.
+        UnknownSkill: No module has that skill.
         DefinitionError: A skill or tool is defined wrongly.
     """
     from refold.static import parts_of
 
     found = parts_of(_imported(source) for source in sources_of(names))
-    for skill, module in found.twice:
-        raise CallError(f"two skills have the id {skill_id(skill)!r}, the second in {module.__name__}")
+    for second, module in found.twice:
+        raise CallError(f"two skills have the id {skill_id(second)!r}, the second in {module.__name__}")
+    if skill is not None and skill not in found.skills:
+        raise UnknownSkill(skill, list(found.skills))
     return found
 
 

@@ -71,6 +71,7 @@ async def evaluated(
         ExportError: There is no such file, it is damaged, or redacted.
         UnknownSkill: The task's skill is not among the skills.
         InputRejected: There is no such entry, or the model cannot be used.
+        SkillError: The skill cannot take over the state that the record begins with; see `upgraded`.
     """
     task = file if isinstance(file, Exported) else read_export(Path(file))[0]
     skill = _skill(task, skills)

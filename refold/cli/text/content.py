@@ -29,7 +29,7 @@ def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()
 
     Raises:
         CallError: There is nothing to send, more than one text, text that is not JSON as `data`, pairs beside JSON
-            that is not an object, bytes that are no UTF-8, an empty stdin, or a file that cannot be sent.
+            that is not an object, bytes that are no UTF-8, an empty text or stdin, or a file that cannot be sent.
     """
     pairs: dict[str, JsonValue] = {}
     texts: list[str] = []
@@ -45,7 +45,7 @@ def content_of(words: Sequence[str], data: str | None, files: Sequence[str] = ()
             f"one text is expected, got {len(texts)}: {', '.join(map(repr, texts))}; put a text of several words in "
             "quotes, and write data as key=value"
         )
-    parts = [Part(text=_read() if text == "-" else _whole("the text", text)) for text in texts]
+    parts = [Part(text=_read() if text == "-" else _text("the text", text)) for text in texts]
     value = _with_pairs(None if data is None else _json(data), pairs)
     if value is not None:
         parts.append(Part(data=value))
@@ -60,9 +60,14 @@ def _read() -> str:
         text = sys.stdin.read()
     except UnicodeDecodeError as error:
         text = error.object[error.start : error.end].decode(errors="surrogateescape")
-    if not text:
-        raise CallError("there is nothing to send: stdin is empty")
-    return _whole("stdin", text)
+    return _text("stdin", text)
+
+
+def _text(what: str, text: str) -> str:
+    """The text, if it is one and says something: a variable of a shell that is not set is an empty one."""
+    if not text.strip():
+        raise CallError(f"there is nothing to send: {what} is empty; --data '\"\"' sends an empty string on purpose")
+    return _whole(what, text)
 
 
 def _whole(what: str, text: str) -> str:

@@ -11,8 +11,7 @@ import typer
 from refold.cli.application import application
 from refold.cli.errors import DONE, TASK_FAILED, WRONG_CALL, CallError
 from refold.cli.verb import Call, add
-from refold.engine import UnknownSkill
-from refold.export.layout import ExportError
+from refold.core.errors import RefoldError
 from refold.junit import Case, junit
 from refold.words.text import clean
 
@@ -66,7 +65,8 @@ async def eval_(
     `workflows` and `activities`.
 
     Exits 0 if all runs are as recorded; 1 if one diverges; 2 if a file could not be evaluated: it is damaged, redacted,
-    or of a skill that is not in the code. The other files are evaluated all the same.
+    without the entry of --from, or of a skill that is not in the code or cannot take over its state. The other files
+    are evaluated all the same.
     """
     from refold.evals import evaluated
     from refold.evals.result import case
@@ -82,7 +82,7 @@ async def eval_(
             one = await evaluated(
                 file, parts.skills, model=model, since=since, tools=tools.value, functions=parts.tools
             )
-        except (ExportError, UnknownSkill) as error:
+        except RefoldError as error:
             cases.append(Case(name=str(file), group="unknown", error=str(error)))
             call.out.alert(f"{file}: not evaluated: {error}")
             if call.out.json:

@@ -21,6 +21,7 @@ from refold.cli.errors import DONE, TASK_FAILED, CallError
 from refold.cli.text.content import seconds_of
 from refold.cli.verb import Call, TaskId, add
 from refold.engine import Engine
+from refold.export.read import SUFFIX
 from refold.export.write import Histories, Receipts, Wanted, written
 from refold.words.text import clean
 
@@ -77,7 +78,7 @@ async def export(
             sys.stdout.flush()
             return
         count = 0
-        with _whole(out) as file:
+        with _whole(out, Path(f"{task_id}{SUFFIX}").name) as file:
             async for line in lines:
                 count += 1
                 file.write(line)
@@ -145,8 +146,14 @@ def _report(report: Purged, *, dry: bool) -> Iterator[str]:
 
 
 @contextmanager
-def _whole(out: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name once it is complete; readable by this user alone."""
+def _whole(out: Path, usual: str) -> Iterator[IO[bytes]]:
+    """A file that appears under its name once it is complete; readable by this user alone.
+
+    Raises:
+        CallError: It cannot be written, or is a folder, in which `usual` is a name that a file could have.
+    """
+    if out.is_dir():
+        raise CallError(f"{out} is a folder; name a file in it: -o {out / usual}")
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{out.name}-", dir=out.parent)
     except OSError as error:

@@ -87,7 +87,7 @@ async def replay(
         raise CallError("name tasks or files, or give one of --open and --recent N")
     if skill is not None and not (open or recent is not None):
         raise CallError("--skill narrows --open and --recent; tasks and files are named one by one")
-    found = application(modules or [])
+    found = application(modules or [], skill)
     if not found.skills:
         raise CallError(f"no skill in {', '.join(module.__name__ for module in found.modules)}")
     replays = temporal.Replays(found.modules, found.tools)

@@ -70,7 +70,7 @@ async def upgrade(
     if to is not None and before_deploy:
         raise CallError("--before-deploy seals tasks wherever they are; --to names where they should go: give one")
     with quiet_stdout():
-        found = application(modules or [])
+        found = application(modules or [], skill)
     temporal.silence_core()
     engine = await call.engine()
     if not isinstance(engine, temporal.TemporalEngine):

@@ -145,7 +145,7 @@ def _choices(call: Call) -> list[Choice]:
 
 async def answer(call: Call) -> Response:
     """`POST /answer`: answer the question that the person saw, and no later one of the same name."""
-    record = await call.record(_given(call, "task"))
+    record = await call.own(_given(call, "task"))
     wait, ask = _open_question(record, _given(call, "gate"))
     if ask.expect is None:
         text = call.form.get("text", "")
@@ -171,7 +171,7 @@ async def answer(call: Call) -> Response:
 
 async def resolve(call: Call) -> Response:
     """`POST /resolve`: perform a blocked command again, or say what it came to."""
-    record = await call.record(_given(call, "task"))
+    record = await call.own(_given(call, "task"))
     how = _given(call, "how")
     if how not in ("retry", "outcome"):
         raise Refused(400, "a blocked command is tried again, or gets its outcome; nothing happened")

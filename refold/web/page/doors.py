@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Route
 
 from refold.web.hosts import on_loopback
 from refold.web.page.frame import Refused, Site, cookie_path, form_of, go, page, set_cookie, told, url
-from refold.web.page.people import COOKIE, NAME_CHARS, SESSION_S, as_name, forged
+from refold.web.page.people import COOKIE, NAME_CHARS, SESSION_S, as_name
 
 PROBLEMS = {
     "key": "nobody has this key or token",
@@ -41,7 +41,7 @@ def door_routes(site: Site) -> list[BaseRoute]:
             return told(site, request, error, None)
 
     async def leave(request: Request) -> Response:
-        if forged(request):
+        if site.access.forged(request):
             return told(site, request, Refused(403, "this form was sent from a page of another site"), None)
         response = go(site, request, url(request, "/signin"), "You are signed out.")
         response.delete_cookie(COOKIE, path=cookie_path(request))
@@ -55,7 +55,7 @@ def door_routes(site: Site) -> list[BaseRoute]:
 
 
 async def _enter(site: Site, request: Request) -> Response:
-    if forged(request):
+    if site.access.forged(request):
         raise Refused(403, "this form was sent from a page of another site, so nothing happened")
     form = {name: values[-1] for name, values in (await form_of(request)).items()}
     access, to = site.access, form.get("to", "/")

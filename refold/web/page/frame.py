@@ -43,7 +43,7 @@ from refold.engine import (
     UnknownSkill,
 )
 from refold.record import TaskRecord
-from refold.web.page.people import Access, Person, forged
+from refold.web.page.people import Access, Person
 from refold.web.page.skills.ways import Ways
 from refold.web.page.streams import OpenStreams
 from refold.web.page.templates import render
@@ -203,6 +203,25 @@ class Call:
         if not self.person.sees(record):
             raise TaskNotFound(task_id)
         return record
+
+    async def own(self, task_id: str) -> TaskRecord:
+        """A task that the person may answer and change; raises as `record`.
+
+        Raises:
+            Refused: The person is only listed at one of its gates.
+        """
+        record = await self.record(task_id)
+        if not self.person.runs(record):
+            raise Refused(
+                403,
+                f"task {task_id!r} is another owner's: {self.person.name} may decide at its gates and do nothing else "
+                "to it, so nothing happened; ask its owner, or whoever runs the page, who can let you see every task",
+            )
+        return record
+
+    async def runs(self, task_id: str) -> bool:
+        """Whether `own` lets the person have the task; raises as `record`."""
+        return self.person.sees_all or self.person.runs(await self.record(task_id))
 
     async def view(self, task_id: str) -> TaskView:
         """The present state of a task that the person may see; raises as `record`."""
@@ -368,7 +387,7 @@ async def _sign_in_first(site: Site, request: Request) -> Response:
         there = request.url.path.removeprefix(root(request))
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(url(request, "/signin", to=f"{there}{query}"), 303)
-    if request.method == "POST" and not forged(request):
+    if request.method == "POST" and not site.access.forged(request):
         message = "you are not signed in any more, so nothing happened: sign in in another tab, then send it again here"
         with suppress(Refused):  # what is no form cannot be sent again
             return again_later(site, request, await form_of(request), None, 401, message)
@@ -401,7 +420,7 @@ def _somebody_else(call: Call, shown_to: str) -> Response:
 
 
 def _check_form(call: Call, *, acts: bool) -> None:
-    if forged(call.request):
+    if call.site.access.forged(call.request):
         raise Refused(403, "this form was sent from a page of another site, so nothing happened")
     if acts and not call.person.acts:
         raise Refused(403, f"{call.person.name} may read here and change nothing, so nothing happened")

@@ -23,6 +23,7 @@ from refold.web.page.people import Person
 
 SHOWN_DIFFERENCES = 100
 VALUE_CHARS = 2_000
+READS = "you may read here and change nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,11 +145,18 @@ def item_of(record: TaskRecord, wait: Wait, person: Person) -> Item:
         until=wait.timeout_at,
     )
     if isinstance(wait.ask, AskUser):
-        return _question(found, wait.ask, person)
+        return _question(found, wait.ask, _not_theirs(record, person))
     return _gate(found, wait, wait.ask, record, person)
 
 
-def _question(found: Item, ask: AskUser, person: Person) -> Item:
+def _not_theirs(record: TaskRecord, person: Person) -> str:
+    """Why the person can neither answer nor resolve anything in a task; empty if they can."""
+    if not person.acts:
+        return READS
+    return "" if person.runs(record) else "only the owner of the task may do this, and you decide at its gates"
+
+
+def _question(found: Item, ask: AskUser, not_theirs: str) -> Item:
     fields = () if ask.expect is None else fields_for(ask.expect)
     called = "it waits for a call to its own address, so nobody answers it here" if ask.callback is not None else ""
     return replace(
@@ -156,7 +164,7 @@ def _question(found: Item, ask: AskUser, person: Person) -> Item:
         kind="question" if ask.callback is None else "callback",
         fields=fields,
         expects="" if ask.expect is None else type_name(ask.expect),
-        why_not=called or ("" if person.acts else "you may read here and change nothing"),
+        why_not=called or not_theirs,
     )
 
 
@@ -187,7 +195,7 @@ def _why_not(wait: Wait, ask: AskApproval, record: TaskRecord, person: Person) -
     """Why the person cannot decide, as far as it is known here; the task itself has the last word."""
     policy = ask.policy
     if not person.acts:
-        return "you may read here and change nothing"
+        return READS
     if policy.approvers and person.name not in policy.approvers:
         return f"only {_listed(policy.approvers)} may decide, and you are {person.name}"
     if any(grant.approver == person.name for grant in wait.grants):
@@ -224,7 +232,7 @@ def _blocked(record: TaskRecord, one: Unresolved | PendingView, person: Person, 
         name=one.command,
         asks=one.failure or "nobody knows whether it took place",
         since=since,
-        why_not="" if person.acts else "you may read here and change nothing",
+        why_not=_not_theirs(record, person),
     )
 
 

@@ -2,8 +2,8 @@
 
 A person comes in by one of four doors, the first that fits:
 
-1. `Authorization: Bearer KEY` or `X-API-Key`, checked as the gateway checks them: for scripts.
-2. A header that a proxy in front sets, if the request comes from that proxy.
+1. A header that a proxy in front sets, if the request comes from that proxy: it may pass credentials of its own on.
+2. `Authorization: Bearer KEY` or `X-API-Key`, checked as the gateway checks them: for scripts.
 3. The session: a signed cookie, which `POST signin` gives for a key or token.
 4. Loopback, if it is open: whoever is on this machine acts under a name of their choice, as with `refold approve --as`.
    Nobody vouches for that name.
@@ -69,10 +69,16 @@ class Person:
 
     def sees(self, record: TaskRecord) -> bool:
         """Whether the person may see a task: as its owner, or as an approver of one of its open gates."""
-        if self.sees_all or record.owner == self.name:
+        if self.runs(record):
             return True
         asks = (wait.ask for wait in record.waits)
         return any(isinstance(ask, AskApproval) and self.name in ask.policy.approvers for ask in asks)
+
+    def runs(self, record: TaskRecord) -> bool:
+        """Whether a task that the person sees is theirs to answer and to change: an approver only decides at its gates,
+        as at the gateway.
+        """
+        return self.sees_all or record.owner == self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,20 +109,40 @@ class Access:
 
     async def person(self, request: HTTPConnection) -> Person | None:
         """Who sends a request; None for somebody who has to sign in first."""
-        headers = request.headers
-        if (key := credentials(headers)) is not None:
-            name = None if self.check is None else await self.check(key)
+        if proxied := self._proxied(request):
+            return self.named(proxied, proven=True)
+        if self.check is not None and (key := credentials(request.headers)) is not None:
+            name = await self.check(key)
             return None if name is None else self.named(name, proven=True)
-        if self.proxy_header is not None and address_of(request.scope) in self.proxies:
-            given = headers.getlist(self.proxy_header)
-            if len(given) == 1 and (name := as_name(given[0])):
-                return self.named(name, proven=True)
         session = self.read(request.cookies.get(COOKIE, ""), "session") or {}
         if session.get("proven"):
             return self.named(session["name"], proven=True)
-        if self.loopback is not None and on_loopback(request.scope, headers):
+        if self.loopback is not None and on_loopback(request.scope, request.headers):
             return self.named(session.get("name") or self.loopback, switches=True)
         return None
+
+    def _proxied(self, request: HTTPConnection) -> str:
+        """The name that the proxy in front gives the person; empty if it gives none."""
+        if self.proxy_header is None or address_of(request.scope) not in self.proxies:
+            return ""
+        given = request.headers.getlist(self.proxy_header)
+        return as_name(given[0]) if len(given) == 1 else ""
+
+    def forged(self, request: HTTPConnection) -> bool:
+        """Whether a page of another site may have sent a request that changes something.
+
+        A browser says with `Sec-Fetch-Site` who sends a request; one that is too old for that says so with `Origin`. A
+        request with neither comes from no browser, and passes only with a key or token of its own, which no page can
+        add; behind a proxy that names the person, the proxy may have added it.
+
+        Source: the algorithm of Go's `http.CrossOriginProtection`, but for what has neither header.
+        """
+        headers = request.headers
+        if (site := headers.get("sec-fetch-site")) is not None:
+            return site != "same-origin"
+        if (origin := headers.get("origin")) is not None:
+            return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
+        return bool(self._proxied(request)) or credentials(headers) is None
 
     def named(self, name: str, *, proven: bool = False, switches: bool = False) -> Person:
         """A person of this name, with what the settings let them do."""
@@ -158,27 +184,9 @@ class Access:
 
 
 def credentials(headers: Headers) -> str | None:
-    """The key or token of a request; None if it has none."""
+    """The key or token of a request; None if it has none: `Basic`, which browsers add by themselves, is none."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme:
-        return given.strip() if scheme.lower() == "bearer" else ""
-    return headers.get("x-api-key")
-
-
-def forged(request: HTTPConnection) -> bool:
-    """Whether a page of another site may have sent a request that changes something.
-
-    A browser says with `Sec-Fetch-Site` who sends a request; one that is too old for that says so with `Origin`. A
-    request with neither comes from no browser, and passes only with credentials of its own, which no page can add.
-
-    Source: the algorithm of Go's `http.CrossOriginProtection`, but for what has neither header.
-    """
-    headers = request.headers
-    if (site := headers.get("sec-fetch-site")) is not None:
-        return site != "same-origin"
-    if (origin := headers.get("origin")) is not None:
-        return urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
-    return credentials(headers) is None
+    return given.strip() if scheme.lower() == "bearer" else headers.get("x-api-key")
 
 
 def as_name(given: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import datetime, timedelta
 
@@ -101,16 +101,28 @@ async def _next(news: AsyncGenerator[News]) -> News | None:
     return await anext(news, None)
 
 
-async def task_news(engine: Engine, task_id: str, after: int, *, text: bool) -> AsyncGenerator[News]:
+async def task_news(
+    engine: Engine, task_id: str, after: int, *, text: bool, still: Callable[[], Awaitable[object]] | None = None
+) -> AsyncGenerator[News]:
     """What happens to a task after an entry: `changed` for each entry, and if wanted `text` for what a model writes and
     `progress` for what a tool reports, which is kept nowhere.
 
     Ends with `ended` once the task has ended. While no worker runs, or the server is away, it waits for them.
+
+    Args:
+        engine: Runs the task.
+        task_id: The task.
+        after: The entry.
+        text: Whether `text` and `progress` are wanted.
+        still: Called before each of the news is told: raises `TaskNotFound` once the listener may not see the task any
+            more, which ends the news, too. None for a listener who always may.
     """
     while True:
         try:
             async with aclosing(engine.watch(task_id, after=after, follow=True)) as watched:
                 async for one in watched:
+                    if still is not None:
+                        await still()
                     if isinstance(one, Entry):
                         after = one.seq
                         yield "changed", {"seq": one.seq}

@@ -63,6 +63,50 @@ def test_a_file_that_cannot_be_evaluated_hides_no_other(refold: Shell, export: P
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "0", "1")
 
 
+NEWER = """
+from refold import Content, Ctx, Transition, flow_skill, step
+
+
+@flow_skill(id="hello", version=2)
+class Hello:
+    @step(start=True)
+    async def greet(self, ctx: Ctx, content: Content) -> Transition:
+        return ctx.complete("hello")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        pytest.param(
+            ["--model", "scripted:demo", "--from", "6"], "task 'h1' has the entries 1 to 2, not 6", id="no-such-entry"
+        ),
+        pytest.param(
+            ["--module", "NEWER", "--module", "workflows.research_loop"],
+            "task 'h1' was saved by version 1 of skill 'hello', which is now 2 and has no `upgrade`",
+            id="no-upgrade",
+        ),
+    ],
+)
+def test_what_one_file_lacks_hides_no_other(refold: Shell, export: Path, words: list[str], why: str) -> None:
+    """
+    An entry that it does not have, or a state that the code cannot take over: it is named, the others are evaluated.
+    """
+    refold.start("hello", "Ada", "h1")
+    lacks, report, newer = export.with_name("h1.jsonl"), export.with_suffix(".xml"), export.with_name("newer_hello.py")
+    assert refold("export", "h1", "-o", str(lacks)).exit == 0
+    newer.write_text(NEWER)
+    words = [str(newer) if word == "NEWER" else word for word in words]
+
+    done = refold("eval", str(lacks), str(export), *words, "--junit", str(report))
+
+    assert done.exit == 2
+    assert done.err.startswith(f"{lacks}: not evaluated: {why}")
+    assert "t1  research_loop  as recorded: 6 steps" in done.out.splitlines()
+    suite = ElementTree.parse(report).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "0", "1")
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -32,6 +32,24 @@ def test_an_export_is_a_file_or_goes_to_stdout(refold: Shell, export: Path) -> N
     assert refold("export", "t1", "-o", str(export), "--json").json["lines"] == len(printed.lines)
 
 
+def test_an_export_goes_to_no_folder(refold: Shell, export: Path) -> None:
+    """
+    A folder, or a file in a folder that is not there: a sentence says so before anything is read, and nothing is left.
+    """
+    folder = export.parent / "out"
+    folder.mkdir()
+
+    for out, why in (
+        (folder, f"{folder} is a folder; name a file in it: -o {folder / 't1.jsonl'}"),
+        (folder / "no" / "t1.jsonl", "cannot be written: No such file"),
+    ):
+        done = refold("export", "t1", "-o", str(out))
+        assert (done.exit, done.out) == (2, "")
+        assert done.err.startswith("error: ")
+        assert why in done.err
+    assert sorted(one.name for one in export.parent.rglob("*")) == ["out", "t1.jsonl"]
+
+
 def test_the_verbs_read_a_file_in_place_of_a_task(refold: Shell, export: Path) -> None:
     """
     They print what they print of the task itself; the card says that it is an export.

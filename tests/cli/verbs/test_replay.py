@@ -145,6 +145,8 @@ def test_a_skill_that_is_gone(refold: Shell, here: Path) -> None:
         (["replay", "--open", "--module", "nothing"], "nothing"),
         (["replay", "--open"], "no module workflows or activities in"),
         (["replay", "--open", "--module", "tests.docs.pages"], "no skill in tests.docs.pages"),
+        (["replay", "--open", "--module", "workflows", "--skill", "helo"], "no skill 'helo'; the skills known here: "),
+        (["replay", "--recent", "9", "--module", "workflows.hello", "--skill", "refund"], "known here: hello"),
         (["replay", "task-1", "--module", "workflows"], "histories are those of a Temporal server"),
         (
             ["replay", "hello.json", "--module", "workflows", "--junit", "no/such/folder.xml"],

@@ -82,14 +82,22 @@ def test_data_reaches_the_task_as_data(refold: Shell) -> None:
     assert (content.text, content.data) == ("Ada", {"order": "A1", "cents": 90})
 
 
-def test_an_empty_stdin_is_nothing_to_send(refold: Shell) -> None:
+@pytest.mark.parametrize("empty", ["", " ", "\n"])
+def test_an_empty_text_is_nothing_to_send(refold: Shell, empty: str) -> None:
     """
-    A closed one, or a command before the pipe that failed: no task is started with an empty text.
+    A variable that is not set, a closed stdin, or a command before the pipe that failed: no task is started, and no
+    question answered, with an empty text, unless it is given as data.
     """
-    done = refold("start", "hello", "-", stdin="")
+    refold.start("research_loop", "Tides", "t1")
 
-    assert (done.exit, done.out) == (2, "")
-    assert done.err == "error: there is nothing to send: stdin is empty\n"
+    for words in (["start", "hello"], ["answer", "t1"], ["answer", "t1", "--wait"]):
+        given, piped = refold(*words, empty), refold(*words, "-", stdin=empty)
+        assert (given.exit, given.out, piped.exit, piped.out) == (2, "", 2, "")
+        assert given.err.startswith("error: there is nothing to send: the text is empty")
+        assert piped.err.startswith("error: there is nothing to send: stdin is empty")
+        assert "--data '\"\"'" in given.err
+    assert refold("show", "t1", "--json").json["waiting_for"][0]["slot"] == "guidance"
+    assert refold("answer", "t1", "--data", '""').exit == 0
 
 
 @pytest.mark.parametrize("words", [("-",), ("caf\udce9",), ("name=caf\udce9",)])

@@ -48,6 +48,19 @@ def test_to_a_build_or_before_a_deploy(refold: Shell) -> None:
     assert "give one" in done.err
 
 
+@pytest.mark.parametrize("words", [["--before-deploy"], ["--dry-run"], []])
+def test_a_skill_that_the_code_does_not_have(refold: Shell, words: list[str]) -> None:
+    """
+    A misspelt id is no skill without open tasks: nothing would be looked at, and the exit code would say that all is
+    well.
+    """
+    done = refold("upgrade", "--skill", "helo", *words)
+
+    assert done.exit == 2
+    assert "no skill 'helo'; the skills known here: " in done.err
+    assert "hello" in done.err
+
+
 @pytest.mark.parametrize(("told", "code"), [(MOVES[:1], 0), (MOVES, 1), (MOVES[1:2], 1), ([], 0)])
 def test_what_became_of_each_task(refold: Shell, monkeypatch: pytest.MonkeyPatch, told: list[Move], code: int) -> None:
     """
@@ -63,7 +76,7 @@ def test_what_became_of_each_task(refold: Shell, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(temporal, "upgrade_tasks", moves, raising=False)
     monkeypatch.setattr(temporal, "TemporalEngine", object, raising=False)
 
-    done = refold("upgrade", "--skill", "expense", "--pace", "5", "tea", "milk")
+    done = refold("upgrade", "--skill", "refund", "--pace", "5", "tea", "milk")
     as_json = refold("upgrade", "--json")
 
     assert (done.exit, as_json.exit) == (code, code)

@@ -18,7 +18,7 @@ HOST = "http://127.0.0.1:9000"
 SAME = {"Sec-Fetch-Site": "same-origin"}
 """What a browser says of a form of the page's own."""
 
-KEYS = {"key-of-ada": "ada", "key-of-bob": "bob", "key-of-eve": "eve", "key-of-rita": "rita", "key-of-nora": "nora"}
+KEYS = {f"key-of-{name}": name for name in ("ada", "bob", "dora", "eve", "nora", "rita")}
 
 
 async def who(key: str) -> str | None:

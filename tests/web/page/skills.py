@@ -121,6 +121,17 @@ class Guarded:
         return ctx.complete("paid")
 
 
+@flow_skill(id="beside")
+class Beside:
+    """A gate that bob decides, and a question, both at once."""
+
+    @step(start=True)
+    async def both(self, ctx: Ctx, content: Content) -> Transition:
+        gate = ctx.approve("pay", "Pay?", policy=GatePolicy(approvers=("bob",)))
+        await ctx.gather(gate, ctx.ask("when", "When?"))
+        return ctx.complete("paid")
+
+
 @flow_skill(id="again")
 class Again:
     """The same gate twice, with another amount."""
@@ -190,6 +201,7 @@ FatalWorkflow = workflow_for(Fatal)
 AsksWorkflow = workflow_for(Asks)
 QuizWorkflow = workflow_for(Quiz)
 GuardedWorkflow = workflow_for(Guarded)
+BesideWorkflow = workflow_for(Beside)
 AgainWorkflow = workflow_for(Again)
 ChargesWorkflow = workflow_for(Charges)
 CountsWorkflow = workflow_for(Counts)
@@ -197,4 +209,4 @@ EchoWorkflow = workflow_for(Echo)
 LetterWorkflow = workflow_for(Letter)
 MailerWorkflow = workflow_for(Mailer)
 
-SKILLS = (Orders, Two, Fatal, Asks, Quiz, Guarded, Again, Charges, Counts, Echo, Letter, Mailer)
+SKILLS = (Orders, Two, Fatal, Asks, Quiz, Guarded, Beside, Again, Charges, Counts, Echo, Letter, Mailer)

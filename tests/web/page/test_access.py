@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import AsyncGenerator
 
 import pytest
 
 from refold import Content, Status
-from refold.engine import TaskFilter
+from refold.engine import News, TaskFilter
 from refold.testing import FakeEngine
 from refold.web.page import AccessError, access_from_env
 from tests.web.page.conftest import HOST, SAME, Browser, Open
@@ -193,6 +195,62 @@ async def test_a_proxy_names_people_and_nobody_else_can(engine: FakeEngine, open
     assert (decision.approver, decision.asserted_by) == ("ada", "ada")
 
 
+BASIC, BEARER = {"Authorization": "Basic YWRhOnB3"}, {"Authorization": "Bearer id.token.sig"}
+
+
+@pytest.mark.parametrize("key", [None, "key-of-bob"])
+@pytest.mark.parametrize("passed_on", [BASIC, BEARER])
+async def test_a_proxy_may_pass_its_own_credentials_on(
+    engine: FakeEngine, open_page: Open, passed_on: dict[str, str], key: str | None
+) -> None:
+    """
+    nginx with `auth_basic` and oauth2-proxy send theirs beside the person's name. Nobody is locked out by these; and as
+    a browser or the proxy adds them, they do not show that a form comes from no other site.
+    """
+    form = await guarded(engine)
+    proxied = await open_page(proxy_header="X-User", proxies=("10.0.0.1",), address="10.0.0.1", key=key)
+    headers = {"X-User": "ada", **passed_on}
+
+    assert "ada</strong>" in (await proxied.get("/", headers=headers)).text
+    for forged in ({}, CROSS):
+        assert (await proxied.http.post("/decide", data=form, headers={**headers, **forged})).status_code == 403
+    assert (await proxied.http.post("/decide", data=form, headers={**headers, **SAME})).status_code == 303
+    (decision,) = await decisions(engine, "g1")
+    assert (decision.approver, decision.asserted_by) == ("ada", "ada")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({}, 200, id="the-session"),
+        pytest.param(BASIC, 200, id="what-is-no-key-hides-no-session"),
+        pytest.param({**BASIC, "X-API-Key": "key-of-bob"}, 200, id="nor-a-key"),
+        pytest.param(BEARER, 303, id="a-wrong-key"),
+        pytest.param({"X-API-Key": "key-of-nobody"}, 303, id="another-wrong-key"),
+    ],
+)
+async def test_a_key_comes_before_the_session(open_page: Open, headers: dict[str, str], status: int) -> None:
+    """
+    A wrong key lets nobody in, whoever has signed in; a header that holds no key counts as none.
+    """
+    browser = await open_page(key="key-of-ada")
+
+    assert (await browser.get("/", headers=headers)).status_code == status
+
+
+async def test_basic_credentials_are_no_sign_of_a_script(engine: FakeEngine, open_page: Open) -> None:
+    """
+    A browser adds them by itself to what another site sends; a key in a header, it does not.
+    """
+    form = await guarded(engine)
+    ada = await open_page(key="key-of-ada")
+
+    assert (await ada.http.post("/decide", data=form, headers=BASIC)).status_code == 403
+    assert (await ada.http.post("/signout", headers=BASIC)).status_code == 403
+    assert await decisions(engine, "g1") == []
+    assert (await ada.http.post("/decide", data=form, headers={"X-API-Key": "key-of-ada"})).status_code == 303
+
+
 async def test_everybody_sees_their_own_and_what_they_decide(engine: FakeEngine, open_page: Open) -> None:
     """
     Whoever may not see a task gets the same answer as for a task that does not exist, at every address.
@@ -214,6 +272,76 @@ async def test_everybody_sees_their_own_and_what_they_decide(engine: FakeEngine,
     assert "g1" in (await eve.send("/bulk", task="g1", to="cancel", sure="yes")).text  # refused, by name
     assert await decisions(engine, "g1") == []
     assert (await engine.look("g1")).status is Status.INPUT_REQUIRED
+
+
+async def test_who_is_listed_at_a_gate_only_decides_there(engine: FakeEngine, open_page: Open) -> None:
+    """
+    Another owner's task: an approver reads it and decides. Nothing else is offered, and what is sent is refused.
+    """
+    form = await guarded(engine)
+    bob, dora = await open_page(key="key-of-bob"), await open_page(key="key-of-dora")
+
+    for path, fields in POSTS.items():
+        if not path.startswith("/decide"):
+            refused = await bob.send(path, **{**form, **fields})
+            assert (refused.status_code, "another owner" in refused.text) == (403, True), path
+    for to in ("cancel", "recover", "release"):
+        assert (await bob.get(f"/ask/g1?to={to}")).status_code == 403
+        assert (await bob.send("/act/g1", to=to)).status_code == 403
+    for to in ("cancel", "recover", "retry"):
+        assert "another owner" in (await bob.send("/bulk", task="g1", to=to, sure="yes")).text
+    assert [(one.task_id, one.status) for one in await engine.find(TaskFilter())] == [("g1", Status.INPUT_REQUIRED)]
+    for path, offered in (("/task/g1", "to=cancel"), ("/at/g1?seq=1", 'action="/fork/g1"')):
+        assert (offered in (await bob.get(path)).text, offered in (await dora.get(path)).text) == (False, True)
+    assert 'value="approve"' in (await bob.get("/task/g1")).text
+    assert (await bob.send("/decide", **form)).status_code == 303
+    assert (await dora.send("/act/g1", to="cancel")).status_code == 303
+
+
+async def test_only_its_owner_answers_a_task(engine: FakeEngine, open_page: Open) -> None:
+    """
+    A question beside a gate has no form for the approver, who reads why; the owner answers it.
+    """
+    await engine.start("beside", Content.from_text("go"), task_id="b1", owner="dora")
+    bob, dora = await open_page(key="key-of-bob"), await open_page(key="key-of-dora")
+    (asked,) = [one.gate for one in (await engine.record("b1")).waits if one.slot == "when"]
+
+    for path in ("/", "/task/b1", "/waits/b1", f"/gate/b1?gate={asked}"):
+        of_bob, of_dora = (await bob.get(path)).text, (await dora.get(path)).text
+        assert ('action="/answer"' in of_bob, 'action="/answer"' in of_dora) == (False, True), path
+        assert "only the owner of the task may do this" in of_bob, path
+    assert (await bob.send("/answer", task="b1", gate=asked, text="now")).status_code == 403
+    assert (await dora.send("/answer", task="b1", gate=asked, text="now")).status_code == 303
+
+
+async def test_an_approvers_open_stream_ends_with_the_gate(
+    engine: FakeEngine, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Once the gate is decided, an approver may not see the task any more, and hears nothing of it; its owner does.
+    """
+    form = await guarded(engine)
+    ada, bob, dora = [await open_page(key=f"key-of-{name}") for name in ("ada", "bob", "dora")]
+    watch, watching = engine.watch, asyncio.Event()
+
+    def noted(task_id: str, *, after: int = 0, follow: bool = False) -> AsyncGenerator[News]:
+        watching.set()
+        return watch(task_id, after=after, follow=follow)
+
+    monkeypatch.setattr(engine, "watch", noted)
+    streams = []
+    for one in (bob, dora):
+        streams.append(asyncio.create_task(one.get("/live/g1?after=1")))
+        await watching.wait()
+        watching.clear()
+
+    assert [(await one.send("/decide", **form)).status_code for one in (ada, bob)] == [303, 303]
+    of_bob, of_dora = [one.text for one in await asyncio.wait_for(asyncio.gather(*streams), 5)]
+
+    last = 'event: changed\ndata: {"seq":3}'
+    assert (last in of_bob, last in of_dora) == (False, True)
+    assert of_bob.endswith("\n\n")
+    assert "event: ended" in of_bob
 
 
 async def test_two_of_three_decide_in_their_own_names(engine: FakeEngine, open_page: Open) -> None:

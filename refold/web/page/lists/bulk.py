@@ -127,9 +127,9 @@ async def _run(call: Call, action: Action, chosen: Sequence[str], told: Told) ->
 async def _refusal(call: Call, action: Action, task_id: str) -> str:
     """Why the action was refused for a task; empty if it took place."""
     try:
-        await call.record(task_id)
+        await call.own(task_id)
         await action.perform(call, task_id)
-    except (EngineError, InputRejected) as error:
+    except (EngineError, InputRejected, Refused) as error:
         return str(error)
     return ""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from pydantic_core import to_json
@@ -320,11 +321,13 @@ def _raw(value: TaskView | Entry) -> str:
 
 
 async def live(call: Call) -> Response:
-    """`GET /live/TASK?after=`: what happens to the task from now on, as an event stream."""
-    await call.record(call.task_id)
-    return call.site.streams.answer(
-        task_news(call.engine, call.task_id, call.number("after", 0), text=call.person.payloads)
-    )
+    """`GET /live/TASK?after=`: what happens to the task from now on, as an event stream; to an approver, for as long as
+    one of its open gates lists the person.
+    """
+    record = await call.record(call.task_id)
+    still = None if call.person.runs(record) else partial(call.record, call.task_id)
+    after = call.number("after", 0)
+    return call.site.streams.answer(task_news(call.engine, call.task_id, after, text=call.person.payloads, still=still))
 
 
 ACTIONS = {
@@ -340,13 +343,14 @@ async def ask(call: Call) -> Response:
     action = call.asked("to")
     if action not in ACTIONS:
         raise Refused(404, "there is nothing to ask")
-    view = await call.view(call.task_id)
+    await call.own(call.task_id)
+    view = await call.engine.look(call.task_id)
     return call.page("ask.html", view=view, action=action, title=ACTIONS[action])
 
 
 async def act(call: Call) -> Response:
     """`POST /act/TASK`: cancel, recover or release the task."""
-    await call.record(call.task_id)
+    await call.own(call.task_id)
     match call.form.get("to"):
         case "cancel":
             reason = call.form.get("reason", "").strip()

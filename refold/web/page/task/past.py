@@ -48,7 +48,8 @@ async def at(call: Call) -> Response:
     """`GET /at/TASK?seq=`: the task as it was after an entry, and what that entry changed."""
     check_accept(call.request)
     call.need_payloads()
-    view = await call.view(call.task_id)
+    runs = await call.runs(call.task_id)
+    view = await call.engine.look(call.task_id)
     if not view.seq and view.note and view.lifecycle is not TaskState.PLANNED:
         raise NoWorker(f"the past of task {view.task_id!r} cannot be read now: {view.note}")
     if not view.seq:
@@ -64,7 +65,7 @@ async def at(call: Call) -> Response:
         then=None if now is None else view_of(now),
         held=None if now is None else unreasoned(now.state),
         fields=skill.validator.fields if isinstance(skill, ContractedMachine) else (),
-        forks=now is not None and not now.ended,
+        forks=runs and now is not None and not now.ended,
         told=None if entry is None else told(entry, payloads=True, names=_gates(before, now)),
         changes=found,
         many=len(found) == CHANGES,
@@ -128,7 +129,7 @@ async def explain(call: Call) -> Response:
 
 async def fork(call: Call) -> Response:
     """`POST /fork/TASK`: a new task that branches off from an entry; dry unless the form says live."""
-    await call.record(call.task_id)
+    await call.own(call.task_id)
     seq = whole(call.form.get("seq", ""))
     if seq is None:
         raise Refused(400, "the form names no entry, so nothing happened")
