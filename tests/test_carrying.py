@@ -172,7 +172,7 @@ class Counts(Plugin):
 
     name = "counts"
 
-    async def before_model(self, turn: Any) -> None:
+    async def before_model_call(self, turn: Any) -> None:
         turn.state.app.set("seen", turn.state.app.get("seen", 0) + 1)
 
 
