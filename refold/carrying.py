@@ -3,15 +3,15 @@
 `upgraded` converts the state of an older version. Two questions are asked about the result:
 
 - `resumed`: could the task go on at all? Asked where a run begins with a snapshot, and before a seal. The snapshot says
-  where the task is: in which step, with which arguments, after which awaits. A step that waits is driven again from its
-  start, and must ask for the same commands up to there.
+  where the task is: in which step, with which arguments, after which awaits. What is saved must read back. A step that
+  waits is driven again from its start, and must ask for the same commands up to there.
 - `carried`: would it also keep all that it has saved? Asked before a deployment. A parameter that was renamed, or a
   field that the code no longer knows, would lose its value silently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue, ValidationError
@@ -21,7 +21,7 @@ from refold.core.authoring.reducer import ReducerSkill
 from refold.core.authoring.skill import Skill
 from refold.core.codec import Codec, NoData, codec
 from refold.core.contracts.run import ContractedMachine
-from refold.core.errors import SkillError
+from refold.core.errors import RefoldError, SkillError, describe
 from refold.core.events import CommandFailed
 from refold.core.fold.snapshot import Receipt, ReceiptStatus, Snapshot
 from refold.core.lineage.upgrade import upgraded
@@ -73,14 +73,23 @@ def _converted(skill: Skill, snapshot: Snapshot, objection: Callable[[Snapshot],
         why_not = f"the saved state does not read back: {problems(error)}"
     except SkillError as error:
         why_not = str(error)
+    except Exception as error:  # noqa: BLE001 - the author's validators are called
+        why_not = f"the saved state does not read back: {describe(error)}"
     return Carried(snapshot=new, why_not=why_not)
 
 
 def _why_not(skill: Skill, snapshot: Snapshot) -> str:
     if isinstance(skill, ReducerSkill):
         skill.states.fresh(snapshot.state)
+    if isinstance(skill, ContractedMachine):
+        codec(skill.contract.state).fresh(Position(snapshot.state).state)
     if isinstance(skill, StepMachine):
-        return next(_misplaced(skill, Position(snapshot.state)), "") or _unfit_awaits(skill, snapshot)
+        position = Position(snapshot.state)
+        if why_not := next(_misplaced(skill, position), "") or _unfit_awaits(skill, snapshot):
+            return why_not
+        step = skill.steps[position.resume or position.step]
+        for argument, value in position.args.items():
+            step.params[argument].encode(Json(value), step.name)  # raises where the value does not fit
     return ""
 
 
@@ -90,9 +99,27 @@ def _misplaced(skill: StepMachine, position: Position) -> Iterator[str]:
     if (step := skill.steps.get(name)) is None:
         yield f"it is in step {name!r}, which the code does not have; its steps are {', '.join(skill.steps)}"
         return
-    for argument in position.args:
+    for argument in (*position.args, *position.fed_by):
         if argument not in step.params:
             yield f"step {name!r} has no parameter {argument!r}, which the task has saved; it takes {step.takes}"
+
+
+class _Receipts(dict[str, Receipt]):
+    """A task's receipts, and a failure for each outcome that its step waits for.
+
+    Attributes:
+        reached: Whether such an outcome was read: the step has asked for all that it had asked for, and is resumed.
+    """
+
+    def __init__(self, came: Mapping[str, Receipt], awaited: Collection[str]) -> None:
+        outcome = _TRIED.model_dump(mode="json")
+        tried = {id: Receipt(invocation_id=id, status=ReceiptStatus.ERROR, outcome=outcome) for id in awaited}
+        super().__init__({**tried, **came})
+        self._awaited, self.reached = awaited, False
+
+    def __getitem__(self, id: str) -> Receipt:
+        self.reached = self.reached or id in self._awaited
+        return super().__getitem__(id)
 
 
 def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str:
@@ -100,31 +127,30 @@ def _unfit_awaits(machine: StepMachine, snapshot: Snapshot) -> str:
     position = Position(snapshot.state)
     if position.resume is not None or position.last is None:
         return ""
-    outcome = _TRIED.model_dump(mode="json")
-    came = {
-        id: Receipt(invocation_id=id, status=ReceiptStatus.ERROR, outcome=outcome)
-        for id in position.outstanding
-        if id not in snapshot.receipts
-    }
+    receipts = _Receipts(snapshot.receipts, position.outstanding)
     event = CommandFailed(id="tried", invocation_id=position.outstanding[0], failure=_TRIED)
     moment = Moment(
         task_id=snapshot.task_id,
         known_as=snapshot.known_as,
         seq=snapshot.seq + 1,
         at=snapshot.at,
-        receipts={**snapshot.receipts, **came},
+        receipts=receipts,
         messages=snapshot.messages,
         threads=snapshot.threads,
         budget=snapshot.budget,
         patched=lambda patch, again: snapshot.patches.get(patch, not again),
     )
     try:
-        machine.on(snapshot.state, event, moment)
-    except SkillError as error:
-        return str(error)
-    except Exception:  # noqa: BLE001 - what the author's code does with a failure that never was
-        return ""
-    return ""
+        uncaught = machine.on(snapshot.state, event, moment).uncaught
+        why_not = "" if uncaught is None else _told(position, uncaught)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's code is called
+        why_not = _told(position, error)
+    return "" if receipts.reached else why_not  # from there on, that code meets a failure that never was
+
+
+def _told(position: Position, error: BaseException) -> str:
+    where = f"step {position.step!r} does not come to where the task waits"
+    return str(error) if isinstance(error, RefoldError) else f"{where}: {describe(error)}"
 
 
 def carried(skill: Skill, snapshot: Snapshot) -> Carried:
@@ -160,7 +186,7 @@ def _lossy_step(skill: StepMachine, position: Position) -> Iterator[str]:
 
 
 def _missing(step: StepSpec, position: Position) -> Iterator[str]:
-    known = position.args.keys() | position.fed_by.keys()
+    known = {*position.args, *position.fed_by, position.slot}  # the reply fills the parameter named like its slot
     for name in step.needs(message=position.resume is not None):
         if name not in known:
             yield f"step {step.name!r} needs {name!r}, which the task has not saved"

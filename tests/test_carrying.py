@@ -1,5 +1,8 @@
 """What the author's `upgrade` is given, in every style; and whether today's code can go on from a saved state."""
 
+import gc
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -7,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from refold import (
     Cmd,
+    CommandError,
     Content,
     Contract,
     Ctx,
@@ -25,6 +29,7 @@ from refold.agent import Budget
 from refold.agent.plugins import Plugin
 from refold.carrying import carried, resumed
 from refold.core.commands import PartBudget
+from refold.core.gates import DecisionMade
 from refold.core.lineage.upgrade import upgraded
 from refold.testing import play
 from tests.agent.shop import shop
@@ -167,7 +172,7 @@ class Counts(Plugin):
 
     name = "counts"
 
-    async def before_model(self, turn: Any) -> None:
+    async def before_model_call(self, turn: Any) -> None:
         turn.state.app.set("seen", turn.state.app.get("seen", 0) + 1)
 
 
@@ -366,6 +371,24 @@ def test_the_arguments_of_a_step(name: str, run: Any, why_not: str) -> None:
     assert (why_not in found.why_not) if why_not else found.why_not == ""
 
 
+def test_a_parameter_that_the_reply_fills_is_not_missing() -> None:
+    """
+    It is named like the slot, and nothing of it is saved before the reply.
+    """
+
+    def begin(ctx: Ctx, content: Content) -> Transition:
+        return ctx.await_input("size", "How many?", expect=int)
+
+    def sized(ctx: Ctx, size: int) -> Transition:
+        return ctx.complete()
+
+    asking = table("asking", Step("begin", begin).start(), Step("sized", sized).resume_from("begin"))
+    task = ByHand(asking)
+    task.say("tea")
+
+    assert carried(asking, task.task).why_not == ""
+
+
 def test_the_state_of_a_contract() -> None:
     """
     Read as the contract reads it.
@@ -439,6 +462,168 @@ def test_a_task_is_resumed_where_its_step_is(name: str, run: Any, why_not: str) 
     task.say("tea")
 
     assert resumed(skill_of(other(name=name, run=run)), task.task).why_not == why_not
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "why_not"),
+    [
+        ("answered", another, "step 'answered' takes order: int, but got"),
+        ("answered", narrower, ""),
+    ],
+)
+def test_an_argument_that_waits_for_the_answer_reads_back(name: str, run: Any, why_not: str) -> None:
+    """
+    What a step handed on to the one that receives the answer is decoded before the answer is there.
+    """
+    task = ByHand(listed())
+    task.say("tea")
+    found = resumed(skill_of(other(name=name, run=run)), task.task).why_not
+
+    assert (why_not in found) if why_not else found == ""
+
+
+# --- a step that waits is driven again, whatever its author has written around the await
+
+STYLES = ("plain", "contract", "finally", "except", "parallel")
+PLACES = ("effect", "question", "gate", "sleep")
+
+
+def waiting(style: str, place: str, begin: Callable[[Ctx], Awaitable[Any]]) -> Any:
+    """A skill that does what `begin` does, then waits at a place."""
+
+    async def run(ctx: Ctx) -> str:
+        await begin(ctx)
+        match place:
+            case "effect":
+                await ctx.tool("b", {})
+            case "question":
+                await ctx.ask("q", "?")
+            case "gate":
+                await ctx.approve("g", "?")
+            case _:
+                await ctx.sleep(60)
+        return "done"
+
+    @flow_skill(id="waiting", contract=WORK if style == "contract" else None)
+    class Waiting:
+        @step(start=True)
+        async def only(self, ctx: Ctx) -> Transition:
+            match style:
+                case "finally":
+                    try:
+                        return ctx.complete(await run(ctx))
+                    finally:
+                        await ctx.tool("unlock", {})
+                case "except":
+                    try:
+                        return ctx.complete(await run(ctx))
+                    except:  # noqa: E722 - as authors write it
+                        return ctx.complete("sorry")
+                case "parallel":
+                    [said] = await ctx.parallel(run(ctx))
+                    return ctx.complete(said)
+                case _:
+                    return ctx.complete(await run(ctx))
+
+    return skill_of(Waiting)
+
+
+async def asks(ctx: Ctx) -> None:
+    await ctx.llm("draft", "Draft it.")
+
+
+async def asks_otherwise(ctx: Ctx) -> None:
+    await ctx.llm("draft", "Draft it well.")
+
+
+async def asks_more(ctx: Ctx) -> None:
+    await asks(ctx)
+    await ctx.llm("check", "Check it.")
+
+
+async def asks_for_nothing(ctx: Ctx) -> None:
+    """Nothing."""
+
+
+async def fails(ctx: Ctx) -> None:
+    await asks(ctx)
+    raise KeyError("draft")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # awaits in `finally` of what is dropped
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("style", STYLES)
+def test_a_step_that_waits_is_driven_again_before_the_task_goes_on(style: str, place: str) -> None:
+    """
+    Code that would not come back to where the task waits is named, in every style; a task of the same code goes on.
+    """
+    task = ByHand(waiting(style, place, asks))
+    task.say("tea")
+    task.give("draft", "d")
+
+    assert resumed(waiting(style, place, asks), task.task).why_not == ""
+    for other in (asks_otherwise, asks_more, asks_for_nothing, fails):
+        assert resumed(waiting(style, place, other), task.task).why_not, other.__name__
+    del task
+    gc.collect()  # what is dropped goes here, and not under another test
+
+
+async def catches(ctx: Ctx) -> None:
+    with suppress(CommandError):
+        await asks(ctx)
+
+
+@pytest.mark.parametrize("style", STYLES[:2])
+def test_code_that_catches_a_failure_no_more_does_not_fit(style: str) -> None:
+    """
+    The failure came before the await at which the task waits, so it would end the task.
+    """
+    task = ByHand(waiting(style, "question", catches))
+    task.say("tea")
+    task.fail("draft")
+
+    assert resumed(waiting(style, "question", catches), task.task).why_not == ""
+    assert "draft" in resumed(waiting(style, "question", asks), task.task).why_not
+
+
+class Numbered(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    phase: str = "new"
+    plan: int = 0
+
+
+def handing(kind: Any, contract: Contract, *, ends: bool) -> Any:
+    """A skill with a contract that asks in a step, or as the step ends."""
+
+    @flow_skill(id="handing", contract=contract)
+    class Handing:
+        @step(start=True, reads=["plan"])
+        async def begin(self, ctx: Ctx, state: kind) -> Transition:
+            if ends:
+                return ctx.await_approval("g", "?")
+            await ctx.ask("q", "?")
+            return ctx.complete()
+
+        @step(resume_from="begin", reads=["plan"])
+        async def decided(self, ctx: Ctx, decision: DecisionMade, state: kind) -> Transition:
+            return ctx.complete()
+
+    return skill_of(Handing)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_state_of_a_contract_reads_back_before_the_task_goes_on(ends: bool) -> None:
+    """
+    At a question no code of the author would read it before the answer is there.
+    """
+    task = ByHand(handing(Work, WORK, ends=ends))
+    task.say("tea")
+    numbered = Contract(state=Numbered, begins=lambda content, ctx: Numbered())
+
+    assert resumed(handing(Work, WORK, ends=ends), task.task).why_not == ""
+    found = resumed(handing(Numbered, numbered, ends=ends), task.task).why_not
+    assert "the saved state does not read back: plan" in found
 
 
 def test_a_part_goes_on_with_its_budget() -> None:

@@ -111,6 +111,8 @@ EFFECTS_IMPORTERS = {
     "refold.cli.verbs.records",
     # A model that is asked anew is asked as a worker asks it.
     "refold.evals.models",
+    # What a stand-in raises is classified as a worker would.
+    "refold.testing.answers",
 }
 
 # A worker that kills itself where a test says so is a Temporal worker; nothing of refold imports it.
@@ -146,6 +148,8 @@ LOCAL_IMPORTS: dict[tuple[str, str], str] = {
     ("refold.temporal.tracing", "instrument"): "the providers' libraries load in a thread, while the worker polls",
     ("refold.cli.verbs.look", "_summarized"): "SQLAlchemy is loaded only by the verbs about databases",
     ("refold.cli.verbs.records", "project"): "SQLAlchemy is loaded only by the verbs about databases",
+    ("refold.testing.answers", "failure_of"): "effects are loaded only where a stand-in raises",
+    ("refold.testing.answers", "_in_doubt"): "effects are loaded only where a stand-in raises",
     ("refold.cost", "_listed"): "the price list is large, and needed only where no price is recorded",
     ("refold.effects.activities", "_mcp_tools"): "the MCP client is loaded only by workers that name servers",
     (

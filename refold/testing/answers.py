@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError, validate_call
 from pydantic_core import to_jsonable_python
 
-from refold.core.authoring.tool import tool_spec
+from refold.core.authoring.tool import ToolSpec, tool_spec
 from refold.core.chat import Reply, ToolCall
 from refold.core.codec import misfit
 from refold.core.commands import (
@@ -28,6 +28,7 @@ from refold.core.commands import (
     CallTool,
     CallWorkflow,
     Command,
+    EffectPolicy,
     Notify,
     Sleep,
 )
@@ -76,10 +77,24 @@ def permanent(message: str, *, type: str = "refused") -> Failure:
 
 
 def failure_of(error: Exception) -> Failure:
-    """The failure of a stand-in's exception: connection errors and timeouts are transient, all others permanent."""
-    kind = FailureKind.TRANSIENT if isinstance(error, ConnectionError | TimeoutError) else FailureKind.PERMANENT
-    message = problems(error) if isinstance(error, ValidationError) else str(error)
-    return Failure(kind=kind, type=type(error).__name__, message=message or type(error).__name__)
+    """The failure of a stand-in's exception: classified as on a worker, in the exception's own words."""
+    from refold.effects.failures.classify import classify
+
+    found = classify(error)
+    if getattr(error, "failure", None) == found:  # of a `TryLater` or `Never`
+        return found
+    message = (problems(error) if isinstance(error, ValidationError) else str(error)) or type(error).__name__
+    return Failure(kind=found.kind, type=found.type, message=message, retry_after=found.retry_after)
+
+
+def _in_doubt(spec: ToolSpec, error: Exception) -> bool:
+    """Whether a worker would not know if a tool that raised this has had its effect, which may happen once at most."""
+    from refold.effects.failures.classify import surely_not_done
+
+    if spec.effect not in (EffectPolicy.AT_MOST_ONCE, EffectPolicy.COMPENSATE):
+        return False
+    refused_args = isinstance(error, ValidationError) and error.title == spec.function.__name__
+    return not (refused_args or surely_not_done(error, []))
 
 
 def calls(tool: str | Callable[..., Any], /, **args: Any) -> ToolCall:
@@ -221,7 +236,9 @@ class Answers:
 
     Args:
         answers: By id, by the name of what is called, or by kind.
-        tools: Functions called with the command's arguments: declared with `@tool`, or plain ones, by their name.
+        tools: Functions called with the command's arguments: declared with `@tool`, or plain ones, by their name. What
+            one that is `at_most_once` or `compensate` raises leaves its outcome unknown where it would on a worker
+            without a probe. Nothing keeps receipts: calls with the same `key` are all performed.
     """
 
     def __init__(self, answers: Mapping[str, Any] | None = None, tools: Iterable[Callable[..., Any]] = ()) -> None:
@@ -229,6 +246,7 @@ class Answers:
         self._left: dict[str, int] = {}
         self._always: dict[str, Any] = {}
         self._tools: dict[str, Callable[..., Any]] = {}
+        self._specs: dict[str, ToolSpec] = {}
         for name, answer in (answers or {}).items():
             if isinstance(answer, list | tuple):
                 self._lists[name], self._left[name] = iter(answer), len(answer)
@@ -238,6 +256,8 @@ class Answers:
             spec = tool_spec(function)
             name = spec.name if spec is not None else function.__name__
             self._tools[name] = spec.function if spec is not None else function
+            if spec is not None:
+                self._specs[name] = spec
 
     def __bool__(self) -> bool:
         return bool(self._lists or self._always or self._tools)
@@ -257,7 +277,7 @@ class Answers:
     def give(self, command: Command) -> Any:
         """The next answer to a command that has one; a coroutine if the stand-in is async.
 
-        An exception that a stand-in raises is returned.
+        An exception that a stand-in raises is returned, or `unknown` where a worker would not know the outcome.
 
         Raises:
             AssertionError: The stand-in's own assertion failed, which is for the test.
@@ -276,8 +296,23 @@ class Answers:
         except AssertionError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a stand-in raises is its command's failure
+            return self._failed(command, error)
+        return self._settled(command, answer) if inspect.isawaitable(answer) else answer
+
+    async def _settled(self, command: Command, answer: Awaitable[Any]) -> Any:
+        try:
+            return await answer
+        except AssertionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a stand-in raises is its command's failure
+            return self._failed(command, error)
+
+    def _failed(self, command: Command, error: Exception) -> Exception | Failure:
+        spec = self._specs.get(command.name) if isinstance(command, CallTool) else None
+        if spec is None or not _in_doubt(spec, error):
             return error
-        return _settled(answer) if inspect.isawaitable(answer) else answer
+        why = failure_of(error).message
+        return unknown(f"it is not known whether the tool {spec.name!r} has had its effect: {why}")
 
     def _key(self, command: Command) -> str | None:
         for name in _names(command):
@@ -294,12 +329,3 @@ class Answers:
 
 def _names(command: Command) -> tuple[str, str, str]:
     return (command.id, command.subject, command.kind)
-
-
-async def _settled(answer: Awaitable[Any]) -> Any:
-    try:
-        return await answer
-    except AssertionError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever a stand-in raises is its command's failure
-        return error

@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Generic, Literal, TypeVar
+from zoneinfo import ZoneInfo
 
 import pytest
 from pydantic import (
@@ -154,6 +155,18 @@ def test_what_reads_back_the_same_is_taken(kind: Any, value: Any) -> None:
 
 class Box(BaseModel, Generic[T]):
     held: list[T]
+
+
+def test_a_time_reads_back_with_its_offset_and_without_its_zone() -> None:
+    """
+    As docs/limits.md says: the zone's name, kept beside it, gives days of the right length again.
+    """
+    before = datetime(2026, 10, 24, 9, tzinfo=ZoneInfo("Europe/Berlin"))
+    _, after = codec(datetime).saved(before)
+
+    assert (after, after.utcoffset()) == (before, timedelta(hours=2))
+    assert after + timedelta(days=1) != before + timedelta(days=1)
+    assert after.astimezone(ZoneInfo("Europe/Berlin")) + timedelta(days=1) == before + timedelta(days=1)
 
 
 def test_models_of_one_generic_are_told_apart() -> None:

@@ -7,6 +7,8 @@ from textwrap import dedent, indent
 
 import pytest
 
+from refold import Ctx, Transition
+from refold.core.authoring import context
 from refold.static import check, check_source, find_sources
 from refold.static.check import RULES
 
@@ -175,6 +177,13 @@ def test_table_functions_are_steps() -> None:
         ("answer = ctx.llm('a')", ["not-awaited"]),
         ("reply = ctx.chat('a', 'Hello.')", ["not-awaited"]),
         ("ctx.gather(ctx.llm('a'))", ["not-awaited"]),
+        ("ctx.first(ctx.approve('pay', 'Pay?'), ctx.sleep(9))", ["not-awaited"]),
+        ("ctx.approve('pay', 'Pay?')", ["not-awaited"]),
+        ("decision = ctx.approve('pay', 'Pay?')\nif not decision:\n    raise ValueError", ["not-awaited"]),
+        ("decision: object = ctx.approve('pay', 'Pay?')\nif decision:\n    pass", ["not-awaited"]),
+        ("if not ctx.approve('pay', 'Pay?'):\n    raise ValueError", ["not-awaited"]),
+        ("if not await ctx.approve('pay', 'Pay?'):\n    raise ValueError", []),
+        ("gate = ctx.approve('pay', 'Pay?'); which, _ = await ctx.first(gate, ctx.sleep(9))", []),
         ("answer = await ctx.llm('a')", []),
         ("one = ctx.llm('a'); both = await ctx.gather(one, ctx.llm('b'))", []),
         ("calls = [ctx.llm(str(n)) for n in range(3)]; await ctx.gather(*calls)", []),
@@ -192,6 +201,38 @@ def test_calls_of_ctx_are_awaited_and_nothing_else_is(code: str, found: list[str
     A step awaits what it asks for, and asks for all that it awaits.
     """
     assert in_step(code) == found
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Ctx) if not name.startswith("_")])
+def test_each_method_of_ctx_that_can_be_awaited_is_known(name: str) -> None:
+    """
+    By the type that it returns; so a new method cannot be forgotten.
+    """
+    kind = str(getattr(vars(Ctx)[name], "__annotations__", {}).get("return")).partition("[")[0]
+    returned = vars(context).get(kind)
+    awaited = hasattr(returned, "__await__") and returned is not Transition  # whose `await` says what to write
+
+    assert in_step(f"ctx.{name}('a')") == (["not-awaited"] if awaited else [])
+
+
+@pytest.mark.parametrize(
+    ("star", "body", "found"),
+    [
+        ("refold", "ctx.approve('pay', 'Pay?')", ["not-awaited"]),
+        ("refold", "await charge(1)", ["tool"]),
+        ("time", "now = time()", ["clock"]),
+        ("no_such_module", "now = clock()", []),
+    ],
+)
+def test_names_of_a_star_import_are_known(star: str, body: str, found: list[str]) -> None:
+    """
+    Those of refold above all, since without them nothing would be a step.
+    """
+    step = f"class Skill:\n    @step(start=True)\n    async def begin(self, ctx: Ctx):\n        {body}\n"
+    tool = "@tool(effect='idempotent')\ndef charge(amount: int) -> str:\n    return ''\n"
+    source = f"from refold import *\nfrom {star} import *\n{tool}{step}        return ctx.complete()\n"
+
+    assert [one.rule for one in check_source(source)] == found
 
 
 @pytest.mark.parametrize(
@@ -236,6 +277,11 @@ def test_a_reducer_cannot_use_calls_of_ctx() -> None:
     `ctx.llm` in a reducer leads nowhere; the finding says what to write.
     """
     assert in_reducer("ctx.llm('a')") == ["not-awaited"]
+    (found,) = check_source(
+        f"{HEAD}class Skill:\n    def on_event(self, state, event, ctx):\n        ctx.ask('a', 'b')\n"
+        "        return Transition.ignore(state)\n"
+    )
+    assert "Cmd.ask_user(...)" in found.message
 
 
 def test_a_finding_says_where_what_and_what_instead() -> None:

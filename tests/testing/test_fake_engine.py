@@ -1,6 +1,7 @@
 import asyncio
 from datetime import timedelta
 
+import httpx
 import pytest
 from pydantic import BaseModel, JsonValue
 
@@ -21,6 +22,7 @@ from refold import (
 from refold.core.events import UserMessage
 from refold.core.fold.apply import fold, planned
 from refold.core.fold.journal import Entry
+from refold.effects import Never, TryLater
 from refold.engine import (
     Engine,
     EngineError,
@@ -152,6 +154,77 @@ async def test_a_retry_goes_out_when_it_is_due() -> None:
 
     assert (after_1.lifecycle, after_1.pending[0].attempt, after_1.pending[0].failure) == ("retrying", 2, "late")
     assert (await engine.look("T")).messages[-1].text == "Hello."
+
+
+RAISED: dict[str, Exception] = {
+    "later": TryLater("busy"),
+    "unsent": TryLater("busy", unsent=True),
+    "never": Never("no such item"),
+    "refused": httpx.ConnectError("no connection"),
+    "slow": httpx.ReadTimeout("no answer"),
+    "lost": ConnectionResetError("lost"),
+    "bug": KeyError("a bug"),
+}
+
+
+@tool(effect="read_only")
+async def look_up(why: str) -> str:
+    """Look it up."""
+    raise RAISED[why]
+
+
+@tool(effect="at_most_once")
+async def order(why: str) -> str:
+    """Order it."""
+    raise RAISED[why]
+
+
+@tool(effect="at_most_once")
+def order_in_thread(why: str) -> str:
+    """Order it."""
+    raise RAISED[why]
+
+
+@flow_skill(id="calling")
+class Calling:
+    """Calls a tool: `order why=lost`."""
+
+    @step(start=True)
+    async def call(self, ctx: Ctx, content: Content) -> Transition:
+        name, _, argument = content.text.partition(" ")
+        return ctx.complete(await ctx.tool(name, dict([argument.split("=")])))
+
+
+@pytest.mark.parametrize(
+    ("why", "repeatable", "once"),
+    [
+        ("later", "retrying", "blocked"),
+        ("unsent", "retrying", "retrying"),
+        ("never", "failed", "failed"),
+        ("refused", "retrying", "retrying"),
+        ("slow", "retrying", "blocked"),
+        ("lost", "retrying", "blocked"),
+        ("bug", "failed", "blocked"),
+    ],
+)
+async def test_what_a_tool_raises_is_classified_as_on_a_worker(why: str, repeatable: str, once: str) -> None:
+    """
+    What may pass is tried again; a tool whose effect may happen once at most blocks where nobody knows of its effect.
+    """
+    engine = FakeEngine([Calling], tools=[look_up, order, order_in_thread])
+    for name, expected in (("look_up", repeatable), ("order", once), ("order_in_thread", once)):
+        view = await engine.start("calling", TEXT(f"{name} why={why}"))
+        assert expected in (view.lifecycle, view.status), name
+
+
+async def test_arguments_that_do_not_fit_leave_no_doubt() -> None:
+    """
+    The tool has not run, so its effect is not in question.
+    """
+    engine = FakeEngine([Calling], tools=[order])
+    view = await engine.start("calling", TEXT("order reason=none"))
+
+    assert view.status is Status.FAILED
 
 
 async def test_a_called_skill_is_a_task_of_its_own() -> None:

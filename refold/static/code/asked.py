@@ -6,11 +6,22 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from refold.core.authoring.context import Ctx
 from refold.static.code.module import FunctionNode, ctx_names, dotted
 from refold.static.code.units import Unit, code_of
 
-CALLS = {"activity", "ask", "chat", "llm", "skill", "sleep", "tool", "workflow"}
+
+def _returning(*kinds: str) -> frozenset[str]:
+    """The public methods of `Ctx` that are annotated as returning one of these."""
+    found = {name: str(getattr(one, "__annotations__", {}).get("return")) for name, one in vars(Ctx).items()}
+    return frozenset(name for name, kind in found.items() if kind.startswith(kinds) and not name.startswith("_"))
+
+
+CALLS = _returning("Call[")
 """Calls of `ctx` that are awaited."""
+
+TOGETHER = _returning("Gather[", "First[", "Parallel[")
+"""Methods of `ctx` that are awaited for several calls."""
 
 CHAINED = {"artifact", "cmd", "message", "status"}
 """What is chained to a transition."""

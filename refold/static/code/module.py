@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -155,9 +156,17 @@ def _imported(node: ast.AST, module: str) -> dict[str, str | None]:
         case ast.ImportFrom(module=source, names=aliases, level=level):
             base = ".".join(module.split(".")[:-level]) if level else ""
             prefix = ".".join(filter(None, (base, source)))
+            if aliases[0].name == "*":
+                return {name: f"{prefix}.{name}" for name in _public(prefix)}
             return {one.asname or one.name: f"{prefix}.{one.name}" for one in aliases}
         case _:
             return {}
+
+
+def _public(module: str) -> list[str]:
+    """The names that `from module import *` binds; none where the module is not loaded."""
+    loaded = vars(sys.modules[module]) if module in sys.modules else {}
+    return list(loaded.get("__all__", [name for name in loaded if not name.startswith("_")]))
 
 
 def _note_assignment(node: ast.stmt, names: dict[str, str | None], *, calls: bool) -> None:

@@ -27,7 +27,7 @@ TRIGGERS = {
     "UserMessage": "message",
     "WorkflowResult": "workflow",
 }
-AWAITED = CALLS | {"approve"}
+AWAITED = CALLS - {"callback"}  # an address is no effect
 _DEPTH = 8  # of helpers that call helpers
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from refold.static.code.asked import CALLS
+from refold.static.code.asked import CALLS, TOGETHER, WRITTEN
 from refold.static.code.module import FunctionNode, Reach, ctx_names, dotted
 from refold.static.code.units import Role, Unit, code_of, find
 from refold.static.finding import Finding
 from refold.static.rules.impure import impurity_of
 from refold.static.rules.purity import finding
 
-AWAITABLE = CALLS | {"gather", "parallel"}
+AWAITABLE = CALLS | TOGETHER
 ENDS = {"await_input", "complete", "fail", "goto", "reject"}
 ENDS_OF = {
     Role.REDUCER: "`Transition.to(...)` or `Transition.ignore(state)`",
@@ -49,7 +49,8 @@ def misused(unit: Unit, reach: Reach) -> Iterator[Finding]:
 
 def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Iterator[Finding]:
     if unit.role is Role.REDUCER:
-        text = f"calls `ctx.{verb}`, which only a step can await: write `Transition.to(...).cmd(Cmd.{verb}(...))`"
+        written = next((name for name, meant in WRITTEN.items() if meant == verb), verb if verb in CALLS else "tool")
+        text = f"calls `ctx.{verb}`, which only a step can await: write `Transition.to(...).cmd(Cmd.{written}(...))`"
         yield finding(unit, call, "not-awaited", text)
         return
     child: ast.AST = call
@@ -62,9 +63,11 @@ def _unawaited(unit: Unit, call: ast.Call, verb: str, parents: Parents) -> Itera
     match parent:
         case ast.Return():
             return  # a helper's caller awaits it; for a step another rule reports it
-        case ast.Assign(targets=[ast.Name(id=name)]) if _awaited_later(unit, name, parents):
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)) if _awaited_later(
+            unit, name, parents
+        ):
             return
-        case ast.Assign(targets=[ast.Name()]) | ast.Expr():
+        case ast.Assign(targets=[ast.Name()]) | ast.AnnAssign() | ast.Expr() | ast.If() | ast.While():
             first = ast.unparse(call.args[0]) if call.args else "..."
             plain = f", and make it `async def {unit.node.name}`" if isinstance(unit.node, ast.FunctionDef) else ""
             text = f"never awaits `ctx.{verb}({first}, ...)`: write `await ctx.{verb}(...)`{plain}"

@@ -318,7 +318,7 @@ ROWS: dict[str, Row] = {
         do=FIRST,
     ),
     "field_new": Row(
-        change="new parameter, with or without a default, without `upgrade`",
+        change="new parameter of the step where the task waits, with or without a default, without `upgrade`",
         edits={_TAKES: _TAKES.replace("int", "int, nights: int = 1")},
         now=ON,
         sealed=STILL,

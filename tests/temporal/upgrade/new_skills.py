@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step
 from refold.temporal import workflow_for
-from tests.temporal.upgrade.sealed_skills import WEEK_S, pass_door, pay
+from tests.temporal.upgrade.sealed_skills import ORDERED, WEEK_S, Order, pass_door, pay
 
 
 def upgrade(version: int, state: JsonValue) -> JsonValue:
@@ -54,6 +54,18 @@ class AsksTwice:
         return ctx.complete("paid once")
 
 
+@flow_skill(id="asks_twice_by_contract", contract=ORDERED)
+class AsksTwiceByContract:
+    """Pays before it asks, with a contract."""
+
+    @step(start=True, reads=["name"])
+    async def begin(self, ctx: Ctx, order: Order) -> Transition:
+        await ctx.tool(pay, order=order.name)
+        await ctx.ask("go on 1", "Go on?")
+        return ctx.complete("paid once")
+
+
 PaysWorkflow = workflow_for(Pays)
 PassesWorkflow = workflow_for(Passes)
 AsksTwiceWorkflow = workflow_for(AsksTwice)
+AsksTwiceByContractWorkflow = workflow_for(AsksTwiceByContract)

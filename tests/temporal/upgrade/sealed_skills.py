@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 
-from refold import Content, Ctx, GatePolicy, Transition, flow_skill, step, tool
+from pydantic import BaseModel, ConfigDict
+
+from refold import Content, Contract, Ctx, GatePolicy, Transition, flow_skill, step, tool
 from refold.temporal import workflow_for
 
 WEEK_S = 7 * 86_400.0
@@ -84,6 +86,29 @@ class AsksTwice:
         return ctx.complete("paid twice")
 
 
+class Order(BaseModel):
+    """What is paid for."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str = ""
+
+
+ORDERED = Contract(state=Order, begins=lambda content, ctx: Order(name=content.text))
+
+
+@flow_skill(id="asks_twice_by_contract", contract=ORDERED)
+class AsksTwiceByContract:
+    """Asks twice, and pays after each answer, with a contract."""
+
+    @step(start=True, reads=["name"])
+    async def begin(self, ctx: Ctx, order: Order) -> Transition:
+        for number in (1, 2):
+            await ctx.ask(f"go on {number}", "Go on?")
+            await ctx.tool(pay, id=f"pay {number}", order=f"{order.name} {number}")
+        return ctx.complete("paid twice")
+
+
 @flow_skill(id="seals_itself", seal_at_pause=True)
 class SealsItself(AsksTwice):
     """The same, and seals itself at each question."""
@@ -102,5 +127,6 @@ PaysWorkflow = workflow_for(Pays)
 PassesWorkflow = workflow_for(Passes)
 WholeWorkflow = workflow_for(Whole)
 AsksTwiceWorkflow = workflow_for(AsksTwice)
+AsksTwiceByContractWorkflow = workflow_for(AsksTwiceByContract)
 WholeOfSealsItselfWorkflow = workflow_for(WholeOfSealsItself)
 SealsItselfWorkflow = workflow_for(SealsItself)
