@@ -185,6 +185,7 @@ class Drive:
             self._drive_again(step, position, going)
         going.ctx._at(self.moment)
         position, over = position.resumed(self.moment)
+        self._withdrawn += over.completed or over.ids  # so that none of these outcomes is delivered later, on its own
         return self._follow(step, self._send(step, position, going, self._results(going, over)))
 
     def _alive(self, position: Position) -> Going | None:
@@ -200,16 +201,13 @@ class Drive:
         """Run a new coroutine up to its last await. Its commands are compared with the recorded ones, not sent."""
         values = _saved_values(step, position.args)
         since: Position | Await = position
-        results: Any = None
-        awaits = position.awaits
-        for number, awaited in enumerate(awaits, 1):
+        for awaited in position.awaits:
+            results = self._results(going, since) if isinstance(since, Await) else None
             going.ctx._at(self.moment, **known_then(since))
             if going.run is None:
                 going.run = step.run(**self._filled(step, values, going.ctx))
             going.asks(self._same_ask(step, going.run, results, awaited), awaited.ids, first=awaited.first)
             since = awaited
-            if number < len(awaits):
-                results = self._results(going, awaited)
 
     def _same_ask(self, step: StepSpec, run: Any, results: Any, awaited: Await) -> Asked:
         """The calls that a coroutine driven again awaits next, when it is resumed with these results.
