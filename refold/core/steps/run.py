@@ -94,12 +94,13 @@ class Drive:
         step = self._saved_step(position.step)
         if self.live is not None:
             self.live.run = None
-        results = {
-            asked.partition(":")[2].rpartition(":")[0]: self.moment.receipts.get(id)
-            for awaited in position.awaits
-            for asked, id in zip(awaited.asked, awaited.ids, strict=True)
-        }
-        done = {name: one.outcome for name, one in results.items() if one and one.status is ReceiptStatus.OK}
+        done: dict[str, JsonValue] = {}
+        for awaited in position.awaits:
+            for asked, id in zip(awaited.asked, awaited.ids, strict=True):
+                if (one := self.moment.receipts.get(id)) and one.status is ReceiptStatus.OK:
+                    kind, _, rest = asked.partition(":")
+                    value = reply_value(Content.model_validate(one.outcome)) if kind == "ask" else one.outcome
+                    done[rest.rpartition(":")[0]] = value
         handler, payload = self._handler(step, {**done, **position.args})
         return self.enter(handler, payload, message)
 
