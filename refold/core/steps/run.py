@@ -25,7 +25,7 @@ from refold.core.fold.snapshot import Receipt, ReceiptStatus
 from refold.core.gates import DecisionMade
 from refold.core.retry_policy import Failure
 from refold.core.schema import problems, reference_of
-from refold.core.steps.calls import Asked, Call, FirstOf, decode_as
+from refold.core.steps.calls import Asked, Call, FirstOf, close, decode_as
 from refold.core.steps.hooks import Hooks
 from refold.core.steps.params import MISSING, Json, Param, Source
 from refold.core.steps.position import Await, Position, known_then
@@ -147,13 +147,14 @@ class Drive:
         self._left = True
         position = Position.entered(step.name, args, self.moment, **self.hooks.keeps(entered_by))
         ctx = Ctx(self.moment)
+        going = Going(ctx, stored=stored)
         try:
-            outcome = step.run(**self._filled(step, values, ctx))
+            outcome = going.run = step.run(**self._filled(step, values, ctx))
         except CommandError as error:
             return self.hooks.uncaught(error, ctx._said)
         if not inspect.iscoroutine(outcome):
             return self._ended(step, ctx, outcome)
-        return self._send(step, position, Going(ctx, outcome, stored), None)
+        return self._send(step, position, going, None)
 
     def _arguments(
         self, step: StepSpec, payload: Mapping[str, Any], message: Answer | None
@@ -221,7 +222,7 @@ class Drive:
             raise ReplayMismatch(step.name, ", ".join(awaited.asked), "nothing more: it ends")
         fingerprints = [fingerprint(call.command) for call in found.calls]
         if fingerprints != awaited.asked or found.first != awaited.first:
-            run.close()
+            close(run)
             raise ReplayMismatch(step.name, ", ".join(awaited.asked), ", ".join(fingerprints))
         return found.calls
 
@@ -239,7 +240,7 @@ class Drive:
         try:
             self.hooks.asked()
         except BaseException:
-            going.run.close()
+            close(going.run)
             raise
         ids = [self.moment.invocation_id(number) for number in range(len(found.calls))]
         going.asks(found.calls, ids, first=found.first)
@@ -353,6 +354,9 @@ class Going:
         self.ctx, self.run, self.stored = ctx, run, stored
         self.open: dict[str, Call[Any]] = {}
 
+    def __del__(self) -> None:
+        close(self.run)
+
     def asks(self, calls: Asked, ids: list[str], *, first: bool) -> None:
         """Note the calls of an await; with `first`, earlier outstanding calls stay."""
         self.drop_withdrawn()
@@ -391,7 +395,7 @@ def _next_ask(step: StepSpec, run: Any, results: Any) -> _Asked | _Returned:
         return _Asked(asked.calls, True, asked.failed)
     if isinstance(asked, tuple) and asked and all(isinstance(one, Call) for one in asked):
         return _Asked(asked)
-    run.close()
+    close(run)
     raise SkillError(f"step {step.name!r} awaited {brief(asked, 100)}; a step awaits calls of ctx only")
 
 
